@@ -235,10 +235,10 @@ def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None
     """A figure for each mode: a column for each standard deviation; above the numbers trained to R, below the first times."""
     from matplotlib.figure import Figure
 
-    from hopyard.plots.drawing import look
+    from hopyard.plots.figures import theme
 
     folder.mkdir(parents=True, exist_ok=True)
-    with look.applied():
+    with theme.applied():
         for mode in dict.fromkeys(c["mode"] for c in found):
             mine = [c for c in found if c["mode"] == mode]
             deviations = list(dict.fromkeys(c["deviation"] for c in mine))
@@ -250,7 +250,7 @@ def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None
                         (c for c in mine if c["algorithm"] == name and c["deviation"] == deviation),
                         key=lambda c: c["drop"],
                     )
-                    style = look.style_of(1 - index)
+                    style = theme.style_of(1 - index)
                     for row, key in enumerate(("at_R", "first")):
                         axes[row][column].errorbar(
                             [1e3 * c["drop"] for c in some],

@@ -104,9 +104,9 @@ def mcmc(predictor: type[Predictor], curves: int) -> list[Row]:
     """The published model, and its pieces."""
     from hopyard_curves.mcmc.compiled import abscissae
     from hopyard_curves.mcmc.compiled import curves as expected
-    from hopyard_curves.mcmc.reading import Samples, chances, last
+    from hopyard_curves.mcmc.initial_walkers import started
+    from hopyard_curves.mcmc.posterior_predictive import Samples, chances, last
     from hopyard_curves.mcmc.samplers import SAMPLERS, around
-    from hopyard_curves.mcmc.start import started
 
     rows = [asked(predictor(), Row("mcmc 100 x 700: a prediction", 0.6), (), curves)]
     begin = Row("  start fits")

@@ -31,9 +31,9 @@ from typing import Any, Final, TypeAlias
 from figures.cluster import ended, up
 from figures.frame import machine
 
+from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Statistic
-from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_engine.core.events import Ended, RunMessage, SnapshotTaken
 from hopyard_engine.journal.codec import decode

@@ -309,14 +309,14 @@ def show(document: Mapping[str, Any]) -> None:
 
 def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
     """The best so far over time, live and simulated, a panel a policy."""
-    from hopyard.plots.drawing import look
+    from hopyard.plots.figures import theme
 
     best = min if mode == "min" else max
-    with look.applied():
-        figure, axes = look.grid(len(document["policies"]), 3.4, 2.8)
+    with theme.applied():
+        figure, axes = theme.grid(len(document["policies"]), 3.4, 2.8)
         for ax, row in zip(axes, document["policies"], strict=True):
-            drawn = [(run, look.style_of(0), f"live, {len(row['live'])} runs") for run in row["live"]]
-            also = [(row["simulated"], look.style_of(1), "simulated")] if row["simulated"] is not None else []
+            drawn = [(run, theme.style_of(0), f"live, {len(row['live'])} runs") for run in row["live"]]
+            also = [(row["simulated"], theme.style_of(1), "simulated")] if row["simulated"] is not None else []
             for number, (run, style, label) in enumerate([*drawn, *also]):
                 times, values, so_far = [], [], None
                 for at, value in run["curve"]:
@@ -326,7 +326,7 @@ def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
                         values.append(so_far)
                 name = label if number in (0, len(drawn)) else None
                 ax.step(times, values, where="post", color=style.color, linestyle=style.line, linewidth=1.0, label=name)
-            ax.axhline(document["settings"]["target"], color=look.GREY, linewidth=0.6)
+            ax.axhline(document["settings"]["target"], color=theme.GREY, linewidth=0.6)
             error = row["error"]["time_to_target"]
             ax.set_title(row["policy"].partition(":")[0] + (f" (error {error:+.1%})" if error is not None else ""))
             ax.set_xlabel("seconds since the first job began to train")

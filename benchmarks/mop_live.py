@@ -270,15 +270,15 @@ def plot(rows: Sequence[Mapping[str, Any]], to: Path) -> None:
     """Accuracy by epoch: the mean over the configurations, and the best one."""
     from matplotlib.figure import Figure
 
-    from hopyard.plots.drawing import look
+    from hopyard.plots.figures import theme
 
-    with look.applied():
+    with theme.applied():
         figure = Figure(figsize=(8, 3.4))
         kinds: dict[str, Callable[[Sequence[float]], float]] = {"mean": statistics.fmean, "best": max}
         for axes, (title, of) in zip(figure.subplots(1, 2), kinds.items(), strict=True):
             for number, row in enumerate(rows):
                 heights = [of(one) for one in zip(*row["curves"], strict=True)]
-                style = look.style_of(number)
+                style = theme.style_of(number)
                 axes.plot(
                     range(1, len(heights) + 1),
                     heights,

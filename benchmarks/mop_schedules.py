@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from hopyard_policies.mop.bounds import lower_bound, replica_bound
-from hopyard_policies.mop.carrying import carry_out_online
 from hopyard_policies.mop.dispatch import Randomized, Rule
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.milp import NoPlanError
-from hopyard_policies.mop.online import Online
 from hopyard_policies.mop.planning import dispatcher, longest, milp, randomized
 from hopyard_policies.mop.problem import Problem, Schedule, Unit, check
+from hopyard_policies.mop.replanning import Online
+from hopyard_policies.mop.schedule_simulation import carry_out_online
 
 MFLOPS: tuple[int, ...] = (
     727,

@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from hopyard._net.rpc import channel
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobView, Policy
 from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEndReason
-from hopyard.rpc import channel
 from hopyard.spec import canonical_json, parse_spec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
@@ -59,10 +59,10 @@ from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
 from hopyard_hpgen.service import HpgenService
-from hopyard_scheduler.journal import Entry, Journal
-from hopyard_scheduler.planned import PlanRows
-from hopyard_scheduler.program import program_of, settings_of
-from hopyard_scheduler.projections import Changes
+from hopyard_scheduler.experiments.program import program_of, settings_of
+from hopyard_scheduler.runtime.journal import Entry, Journal
+from hopyard_scheduler.runtime.projections import Changes
+from hopyard_scheduler.search_plan.projection import PlanRows
 from hopyard_scheduler.service import SchedulerService
 
 MACHINES = 8

@@ -48,8 +48,8 @@ def require_system_package(name: str, wanted: str) -> str:
 
 def require_criu() -> Path:
     """Return the CRIU that a test needs; without one that works here the test is skipped, with the reason; under CI it fails."""
-    from hopyard.criu import CriuUnavailableError
-    from hopyard.criu.tool import find, look
+    from hopyard._runtime.criu import CriuUnavailableError
+    from hopyard._runtime.criu.binary import find, look
 
     try:
         found = look(find())

@@ -27,8 +27,8 @@ async def measure(folder: Path) -> list[Sample]:
         await client.nodes()
         every = [(name.split()[0], pss / 1e6, rss / 1e6) for name, (pss, rss) in memory().items()]
     # An agent starts some before there is a run for them.
-    spares = [pss for name, pss, _ in every if name == "hopyard.runner"]
-    found = {name: (pss, rss) for name, pss, rss in every if name != "hopyard.runner"}
+    spares = [pss for name, pss, _ in every if name == "hopyard._runtime.runner"]
+    found = {name: (pss, rss) for name, pss, rss in every if name != "hopyard._runtime.runner"}
     return [
         Sample(
             name="sum of PSS, idle embedded cluster without runners",

@@ -16,9 +16,9 @@ import replay
 
 from figures.cluster import NOOP, cpu_seconds, embedded, ended, noop_spec
 from figures.frame import Sample
+from hopyard._net.rpc import channel
 from hopyard.client.types import Experiment
 from hopyard.errors import NotFound
-from hopyard.rpc import channel
 from hopyard.spec import parse_spec
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
@@ -28,8 +28,8 @@ from hopyard_engine.core.values import MachineSpec
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
 from hopyard_hpgen.generators.random import RandomGenerator
-from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.program import program_of
+from hopyard_scheduler.experiments.program import program_of
+from hopyard_scheduler.runtime.journal import Journal
 
 SLOTS: Final = 2
 FEW: Final = 100

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 class Weights:
@@ -29,7 +29,7 @@ class Weights:
         self.values = np.fromfile(directory / "weights", dtype=np.uint8)
 
 
-class Hop(hopping.HoppingTrainer):
+class Hop(model_hopper.HoppingTrainer):
     """Says in the file `marks`, too, when its state was saved and loaded."""
 
     train_data = __file__

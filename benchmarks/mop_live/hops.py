@@ -11,7 +11,7 @@ import torch
 from mop_network import Batch, accuracy, network, optimizer_of, read, train_pass
 from torch import nn
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 def input_fn(path: Path) -> Batch:
@@ -34,7 +34,7 @@ def evaluate_fn(data: Batch, model: nn.Module, config: Mapping[str, Any]) -> dic
     return {"accuracy": accuracy(model, data)}
 
 
-Fashion = hopping.trainer(
+Fashion = model_hopper.trainer(
     input_fn=input_fn,
     model_fn=model_fn,
     train_fn=train_fn,

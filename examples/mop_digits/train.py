@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 Floats = NDArray[np.float64]
 Data = tuple[Floats, NDArray[np.int64]]
@@ -69,7 +69,7 @@ def _with_one(x: Floats) -> Floats:
     return np.hstack([x, np.ones((len(x), 1))])
 
 
-TRAINER = hopping.trainer(input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
+TRAINER = model_hopper.trainer(input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
 
 if __name__ == "__main__":
     from sklearn.datasets import load_digits

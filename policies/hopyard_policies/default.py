@@ -22,8 +22,8 @@ from hopyard.policy import (
     Verdict,
 )
 from hopyard.policy.vocabulary import AmendRun
-from hopyard_policies import creating
-from hopyard_policies.amending import Amendments
+from hopyard_policies.base import job_creation
+from hopyard_policies.base.amendments import Amendments
 from hopyard_policies.elastic import Elastic, ElasticPolicy
 
 
@@ -74,7 +74,7 @@ class DefaultPolicy(ElasticPolicy):
                 raise ValueError(f"{name} is {value!r}; it must be a whole number")
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}; it must be at least {least}")
-        creating.need_at_most("ahead", ahead)
+        job_creation.need_at_most("ahead", ahead)
         if width is not None and not barrier:
             raise ValueError("width is the number of jobs in a round; it needs barrier: true")
         if elastic is not None and barrier:
@@ -281,7 +281,7 @@ class DefaultPolicy(ElasticPolicy):
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
         """Creates at most `room` jobs, for machines to spare and some ahead; `waiting` are there already."""
         ready = cluster.count(JobState.CREATING) + waiting
-        for _ in range(creating.room(cluster, min(room, spare + self._ahead - ready))):
+        for _ in range(job_creation.room(cluster, min(room, spare + self._ahead - ready))):
             cluster.create_job()
 
 

@@ -17,8 +17,8 @@ from hopyard.policy import (
     Verdict,
 )
 from hopyard.policy.vocabulary import Predict
+from hopyard_policies.base.parameters import need_part, need_whole
 from hopyard_policies.default import DefaultPolicy
-from hopyard_policies.parameters import need_part, need_whole
 
 
 class EarlyTermPolicy(DefaultPolicy):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobState, JobView
+from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.default import DefaultPolicy
-from hopyard_policies.parameters import need_whole
 
 
 class MedianPolicy(DefaultPolicy):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.processes import Service, ServiceProcess
 from hopyard.client.types import ExperimentState
-from hopyard.rpc import channel
 from tests.e2e.harness import softmax_file
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS

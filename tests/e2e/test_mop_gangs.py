@@ -13,7 +13,7 @@ import torch
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
 from hopyard.client.types import JobState
-from hopyard.hopping.batches import ends
+from hopyard.model_hopper.batches import ends
 from hopyard.policy import RunMode
 from tests.e2e.harness import cluster
 from tests.e2e.units import Unit, check_apart, histories, journal, units_of

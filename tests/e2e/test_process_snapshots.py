@@ -16,10 +16,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from hopyard._runtime.criu import procfs
+from hopyard._runtime.criu.process_group import MOUNT
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, ExperimentState, Job, JobState
-from hopyard.criu import proc
-from hopyard.criu.job import MOUNT
 from hopyard.spec import configuration_seed
 from tests.conftest import require_criu
 from tests.e2e.harness import cluster
@@ -134,8 +134,8 @@ async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes
             if len(where) < change.attempt:
                 where.append(change.machines[0].split("/")[0])
                 # Whoever still runs when all were found ran with the others at one moment.
-                found = [pid for home in homes for pid in proc.mounted(MOUNT, home)]
-                present = namespaces_of(filter(proc.running, found))
+                found = [pid for home in homes for pid in procfs.mounted(MOUNT, home)]
+                present = namespaces_of(filter(procfs.running, found))
                 assert len(present) <= 2, "more programs run than there are machines: one of them is a second copy"
                 namespaces |= present
             # One and the same job was suspended so often, and was on both nodes.
@@ -191,7 +191,7 @@ def restored_at(data: Path, job: Job) -> list[int]:
 
 def left(homes: list[str], namespaces: set[str]) -> list[str]:
     """Processes, namespaces and zombies of jobs that are over."""
-    processes = [proc.name(pid) for home in homes for pid in proc.mounted(MOUNT, home)]
+    processes = [procfs.name(pid) for home in homes for pid in procfs.mounted(MOUNT, home)]
     still = namespaces & namespaces_of(map(int, filter(str.isdigit, os.listdir("/proc"))))
     return [*processes, *still, *zombies()]
 
@@ -209,4 +209,4 @@ def namespaces_of(pids: Iterable[int]) -> set[str]:
 
 def zombies() -> list[str]:
     """Processes that descend from this one and that nobody has awaited."""
-    return [proc.name(pid) for pid in proc.tree(os.getpid())[1:] if not proc.running(pid)]
+    return [procfs.name(pid) for pid in procfs.tree(os.getpid())[1:] if not procfs.running(pid)]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from hopyard.cli.planning import planned
+from hopyard.cli.plan_preview import planned
 from hopyard.client import Client
-from hopyard.client.looking import ENDED
+from hopyard.client.queries import ENDED
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
-from hopyard.torch.statefile import read_state
+from hopyard.torch.state_io import read_state
 from tests.e2e import kills
 from tests.e2e.branches import LENGTH, States, Trained, branching_file, trained, whole_curves
 from tests.e2e.harness import Curve, all_trained_alone

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hopyard.client import Client
-from hopyard.client.looking import ENDED
+from hopyard.client.queries import ENDED
 from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard_engine.core import Core
 from hopyard_tools.commands.journal_source import opened

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from hopyard.client import Client
-from hopyard.client.looking import ENDED
+from hopyard.client.queries import ENDED
 from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard_engine.core.events import Ended, Event, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_tools.commands.journal_source import opened

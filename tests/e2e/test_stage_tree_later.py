@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from hopyard.client import Client
-from hopyard.client.looking import ENDED
+from hopyard.client.queries import ENDED
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard.torch.statefile import read_state
+from hopyard.torch.state_io import read_state
 from tests.e2e import kills
 from tests.e2e.branches import LENGTH, branching_file, trained, whole_curves
 from tests.e2e.harness import all_trained_alone

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
-from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from tests.e2e.harness import softmax_file
 from tests.e2e.services import Services

@@ -11,7 +11,7 @@ from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler.live import Live
+from hopyard_scheduler.runtime.runtime import Live
 from hopyard_scheduler.service import SchedulerService
 from tests.ports import free_port
 

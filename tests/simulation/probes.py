@@ -24,7 +24,7 @@ from hopyard.policy import (
     TimerFired,
 )
 from hopyard_policies.default import DefaultPolicy
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 
 
 def create_enough(cluster: Cluster, wanted: int) -> None:

@@ -25,7 +25,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.member import Phase
 from hopyard_engine.core.values import EarlierTrial, PlacedData, PlacedPartition, Settings
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.simulation import faults, training
 from tests.simulation.agent import Agent
 from tests.simulation.invariants import Invariants

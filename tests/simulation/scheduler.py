@@ -43,7 +43,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.member import Phase
 from hopyard_engine.core.values import RunKey
 from hopyard_engine.policy_host import PolicyHost
-from hopyard_policies.mop.exact import KIND, from_plain
+from hopyard_policies.mop.milp_plans import KIND, from_plain
 from hopyard_policies.mop.planning import longest
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hopyard_curves.grid.mixture import Mixture
 from hopyard_curves.grid.normal import truncated
 from hopyard_curves.grid.shapes import ODDS, shapes
-from hopyard_curves.grid.steps import without_steps
+from hopyard_curves.grid.step_detection import without_steps
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from hopyard.predictor import LEVELS, Prediction, Predictor, Question
 from hopyard_curves.grid.mixture import Mixture
 from hopyard_curves.grid.posterior import extrapolate
+from hopyard_curves.metric_normalization import Scale
 from hopyard_curves.reports import abscissae, finite, future
-from hopyard_curves.scaling import Scale
 
 Floats = NDArray[np.float64]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hopyard.extras import need
+from hopyard._runtime.optional_import import need
 from hopyard.predictor import Prediction, Predictor, PredictorParameterError, Question
+from hopyard_curves.metric_normalization import Scale
 from hopyard_curves.reports import abscissae, finite, future
-from hopyard_curves.scaling import Scale
 
 if TYPE_CHECKING:
-    from hopyard_curves.mcmc.reading import Samples
+    from hopyard_curves.mcmc.posterior_predictive import Samples
 
 Floats = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ class McmcPredictor(Predictor):
         positions = future(question.curve, question.horizon)
         if not positions:
             return Prediction((), (), ())
-        from hopyard_curves.mcmc.reading import chances, last, moments
+        from hopyard_curves.mcmc.posterior_predictive import chances, last, moments
 
         x = abscissae(question.curve, reports.positions)
         ahead = abscissae(question.curve, np.array(positions, dtype=np.float64))
@@ -109,10 +109,10 @@ class McmcPredictor(Predictor):
         )
 
     def _samples(self, x: Floats, units: Floats, ahead: Floats, seed: int) -> Samples:
-        from hopyard_curves.mcmc import compiled, samplers, start
-        from hopyard_curves.mcmc.reading import Samples
+        from hopyard_curves.mcmc import compiled, initial_walkers, samplers
+        from hopyard_curves.mcmc.posterior_predictive import Samples
 
-        begun = start.started(x, units, float(ahead[-1]))
+        begun = initial_walkers.started(x, units, float(ahead[-1]))
         if begun is not None:
             about, theta = begun
             chance = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from hopyard.extras import need
+from hopyard._runtime.optional_import import need
 from hopyard_curves.mcmc.compiled import Floats, Posterior, log_densities, walk
 
 Sampler = Callable[[Posterior, Floats, int, int, int, np.random.Generator], Floats]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hopyard.predictor import LEVELS, Prediction, Predictor, Question
 from hopyard_curves.grid import GridPredictor
-from hopyard_curves.pooled.aligned import Aligned, align, read, runs
-from hopyard_curves.pooled.experts import DECISIVENESS, LEAST, Foreseen, Judgement, foresee
-from hopyard_curves.scaling import Scale
+from hopyard_curves.metric_normalization import Scale
+from hopyard_curves.pooled.alignment import Aligned, align, read, runs
+from hopyard_curves.pooled.regression_ensemble import DECISIVENESS, LEAST, Foreseen, Judgement, foresee
 
 Floats = NDArray[np.float64]
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from hopyard.policy import ENDLESS, Cluster, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import ApplicationStat
-from hopyard_policies.elastic.measuring import Measuring
-from hopyard_policies.elastic.option import MOST_MACHINES, checked, is_number, profile_of
+from hopyard_policies.base.parameters import need_whole
+from hopyard_policies.elastic.config import MOST_MACHINES, checked, is_number, profile_of
+from hopyard_policies.elastic.gang_pool import Yard, kind_of
+from hopyard_policies.elastic.profiling import Measuring
 from hopyard_policies.elastic.scaling import Scaling
-from hopyard_policies.elastic.yard import Yard, kind_of
-from hopyard_policies.parameters import need_whole
 
 Left = Callable[[JobView], int]
 """How many units a job's run has before it, or would have."""
@@ -39,7 +39,7 @@ class Elastic:
 
     Args:
         option: The parameter `elastic` of a policy: `profile`, the seconds that a unit takes by number of machines (the
-            smallest is the least a job trains on), without which it is measured (`hopyard_policies.elastic.measuring`): by earlier
+            smallest is the least a job trains on), without which it is measured (`hopyard_policies.elastic.profiling`): by earlier
             experiments, and what they have not (with `anew`: all of it) by this one; `efficiency`, the least that a gang may have, in
             (0, 1], 0.75 by default; `pause`, the seconds that moving a job costs, 10 by default; `most`, the most machines of a job,
             16 by default where it is measured.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from hopyard.policy import ENDLESS
 from hopyard.policy.rungs import Rung, Standing
-from hopyard_policies.creating import need_at_most
+from hopyard_policies.base.job_creation import need_at_most
+from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.halving.bracket import Bracket
 from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, positions
-from hopyard_policies.parameters import need_whole
 
 
 class Ladder:

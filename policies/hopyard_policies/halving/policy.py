@@ -25,12 +25,12 @@ from hopyard.policy import (
 )
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import AmendRun, StartJob
-from hopyard_policies.amending import Amendments
-from hopyard_policies.creating import need_at_most, room
+from hopyard_policies.base.amendments import Amendments
+from hopyard_policies.base.job_creation import need_at_most, room
+from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.elastic import Elastic, ElasticPolicy
 from hopyard_policies.halving.brackets import shortage
 from hopyard_policies.halving.ladder import Ladder
-from hopyard_policies.parameters import need_whole
 
 
 class HalvingPolicy(ElasticPolicy):

@@ -8,10 +8,10 @@ from typing import Any
 
 from hopyard.policy import Cluster, JobState, Verdict
 from hopyard.policy.vocabulary import TerminateJob
+from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
 from hopyard_policies.halving.brackets import hyperband, needed
 from hopyard_policies.halving.policy import HalvingPolicy
-from hopyard_policies.parameters import need_whole
 
 
 class SynchronousPolicy(HalvingPolicy):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hopyard_policies.mop.hosting import host, loads
 from hopyard_policies.mop.problem import Problem
+from hopyard_policies.mop.replica_assignment import host, loads
 
 
 def lower_bound(problem: Problem) -> float:

@@ -19,7 +19,7 @@ from hopyard.policy import (
     PredictionReady,
 )
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Predict
-from hopyard_policies.passing import PassingCluster
+from hopyard_policies.base.cluster_proxy import PassingCluster
 
 
 def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from hopyard.extras import need
+from hopyard._runtime.optional_import import need
 from hopyard.solver import Solver
 from hopyard_policies.mop.bounds import lower_bound
-from hopyard_policies.mop.exact import from_plain
-from hopyard_policies.mop.hosting import host, loads
+from hopyard_policies.mop.milp_plans import from_plain
 from hopyard_policies.mop.problem import Placed, Problem, Schedule
+from hopyard_policies.mop.replica_assignment import host, loads
 
 MOST_PAIRS: Final = 200_000
 """Orders that a program may decide about: beyond that it takes very much memory, and finds nothing in hours."""
@@ -107,8 +107,8 @@ def _tidied(problem: Problem, hosting: list[int], times: list[float], starts: np
 class MilpSolver(Solver):
     """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1), by a mixed integer linear program on HiGHS.
 
-    What it is asked is a problem (`hopyard_policies.mop.exact.to_plain`), what it answers the units in order of start: `placed`, each
-    [configuration, partition, machine], the `makespan`, and how that compares to what no plan can beat (`bound`).
+    The question is a problem (`hopyard_policies.mop.milp_plans.to_plain`). The answer has the units in order of start (`placed`: each
+    [configuration, partition, machine]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).
     """
 
     def solve(self, payload: Any, seconds: float) -> Any:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hopyard_policies.mop.carrying import carry_out
 from hopyard_policies.mop.dispatch import Following, Longest, Randomized, Rule
-from hopyard_policies.mop.hosting import host, loads
 from hopyard_policies.mop.problem import Hosting, Problem, Schedule
+from hopyard_policies.mop.replica_assignment import host, loads
+from hopyard_policies.mop.schedule_simulation import carry_out
 
 RESTARTS: Final = 30
 """Passes of the default scheduler at most: the first as its rule says, the others perturbed."""

@@ -27,18 +27,18 @@ from hopyard.policy import (
     TimerFired,
     Verdict,
 )
-from hopyard.policy.fitting import NEEDS_DATA
+from hopyard.policy.compatibility import NEEDS_DATA
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, TerminateJob
-from hopyard_policies.mop.books import Visits
+from hopyard_policies.base.parameters import need_part, need_seconds, need_whole
 from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.exact import Exact
 from hopyard_policies.mop.gangs import Gangs
+from hopyard_policies.mop.milp_plans import Exact
+from hopyard_policies.mop.node_demand import Places
 from hopyard_policies.mop.pilot import Pilot
-from hopyard_policies.mop.places import Places
-from hopyard_policies.mop.search import Search
-from hopyard_policies.mop.training import Training
-from hopyard_policies.parameters import need_part, need_seconds, need_whole
+from hopyard_policies.mop.tuner_slots import Search
+from hopyard_policies.mop.unit_dispatch import Training
+from hopyard_policies.mop.visit_history import Visits
 
 SCHEDULERS: Final = ("longest", "randomized", "milp")
 
@@ -72,7 +72,7 @@ class MopPolicy(Policy):
             has heard of all of them; None: with `milp`.
         tuner: The name of a policy, or a mapping of `name` and its parameters; None: all are trained to their ends.
         pilot: Whether a few examples of each configuration are trained before its first unit, and thrown away, so that it is known how
-            long units take. Programs of `hopyard.hopping` can do that, and others that have `profile`.
+            long units take. Programs of `hopyard.model_hopper` can do that, and others that have `profile`.
         plan_seconds: How long `milp` may think about a plan (> 0); a quarter of what the epoch takes at most.
         gang_below: With fewer configurations that train than this part of the machines that hold partitions, 0 .. 1, each of them
             trains on all these at once, data-parallel, by turns; 0: never. Programs that cannot do that go on hopping.

@@ -24,8 +24,8 @@ from hopyard.policy import (
 )
 from hopyard.policy.vocabulary import CreateJob, ForkJob
 from hopyard.space import below
-from hopyard_policies.creating import AT_ONCE, need_at_most, room
-from hopyard_policies.parameters import need_whole
+from hopyard_policies.base.job_creation import AT_ONCE, need_at_most, room
+from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.pbt.explore import closure, explored
 from hopyard_policies.pbt.population import Population
 

@@ -1,6 +1,6 @@
 """POP (HyperDrive, section 3): how likely and how soon each job reaches the target, and which slots follow from that."""
 
-from hopyard_policies.pop.outlook import Outlook, epochs_left, outlook_of
+from hopyard_policies.pop.expected_remaining_time import Outlook, epochs_left, outlook_of
 from hopyard_policies.pop.policy import PopPolicy
 from hopyard_policies.pop.slots import Division, divide
 

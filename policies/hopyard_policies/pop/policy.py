@@ -7,9 +7,9 @@ from typing import Any
 
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
-from hopyard_policies.parameters import need_part, need_whole
-from hopyard_policies.pop.looking import FRACTION, LookingPolicy, left, longest, never_above, trained
-from hopyard_policies.pop.outlook import Outlook, outlook_of
+from hopyard_policies.base.parameters import need_part, need_whole
+from hopyard_policies.pop.boundary_policy import FRACTION, LookingPolicy, left, longest, never_above, trained
+from hopyard_policies.pop.expected_remaining_time import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
 
 

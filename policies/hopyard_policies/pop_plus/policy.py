@@ -9,10 +9,10 @@ from typing import Any, Final
 from hopyard.policy import Cluster, Decision, IterationFinish, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.predictor import Prediction
-from hopyard_policies.parameters import need_whole
-from hopyard_policies.pop.looking import LookingPolicy, left, longest, never_above, trained
-from hopyard_policies.pop_plus.experience import PRIOR, Experience
-from hopyard_policies.pop_plus.prospect import prospect_of
+from hopyard_policies.base.parameters import need_whole
+from hopyard_policies.pop.boundary_policy import LookingPolicy, left, longest, never_above, trained
+from hopyard_policies.pop_plus.calibration import PRIOR, Experience
+from hopyard_policies.pop_plus.expected_gain import prospect_of
 
 _FIRST: Final = 30
 """The first look is at this part of the longest job."""

@@ -16,7 +16,7 @@
       Unsupported           the other side does not have this call: versions differ
       Internal              a bug in Hopyard; the service's log has the traceback
 
-Services raise them, `hopyard.serving` turns them into gRPC status codes, and a channel of `hopyard.rpc` turns those
+Services raise them, `hopyard._net.server` turns them into gRPC status codes, and a channel of `hopyard._net.rpc` turns those
 back into the same exceptions with the same message. Messages name the place, what was found and what is allowed.
 """
 
@@ -58,7 +58,7 @@ class Exhausted(HopyardError):
 
 
 class Unavailable(HopyardError):
-    """Not reachable just now: try the same again, with backoff (`hopyard.rpc.retry`)."""
+    """Not reachable just now: try the same again, with backoff (`hopyard._net.rpc.retry`)."""
 
 
 class TimedOut(HopyardError, TimeoutError):

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from hopyard.serving import LogFormat, run_service
-from hopyard_appstat.blobs import DEFAULT_MAX_BLOB_BYTES
-from hopyard_appstat.database import Synchronous
+from hopyard._net.server import LogFormat, run_service
+from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES
+from hopyard_appstat.database.connections import Synchronous
 from hopyard_appstat.service import AppStatService
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hopyard._net.rpc.values import hyperparameters_from_proto, report_from_proto, report_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.rpc.values import hyperparameters_from_proto, report_from_proto, report_to_proto
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
-from hopyard_appstat.domain import (
+from hopyard_appstat.records import (
     Append,
     BlobRow,
     DataPartition,

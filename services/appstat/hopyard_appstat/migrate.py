@@ -10,8 +10,8 @@ from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstrain
 from sqlalchemy.exc import OperationalError
 
 from hopyard.errors import Conflict
-from hopyard_appstat.schema import metadata
-from hopyard_appstat.writer import cause_of
+from hopyard_appstat.database.schema import metadata
+from hopyard_appstat.database.writer import cause_of
 
 if TYPE_CHECKING:
     from alembic.config import Config

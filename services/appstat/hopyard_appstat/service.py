@@ -7,16 +7,17 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from hopyard.serving import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
+from hopyard._net.server import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
 from hopyard.v1.appstat_pb2_grpc import (
     add_AppStatServiceServicer_to_server,
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
-from hopyard_appstat.blobs import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
-from hopyard_appstat.database import Database, Synchronous, database_url, open_database
+from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
+from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
+from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.owned import OwnedBlobs
 from hopyard_appstat.servicer import (
     CATALOG,
     SEARCH_PLAN,
@@ -25,7 +26,6 @@ from hopyard_appstat.servicer import (
     CatalogServicer,
     SearchPlanServicer,
 )
-from hopyard_appstat.store import Store
 
 _log = logging.getLogger(__name__)
 

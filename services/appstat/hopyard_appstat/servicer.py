@@ -13,11 +13,11 @@ from hopyard.errors import InvalidInput
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat import converters
-from hopyard_appstat.backends import CHUNK_BYTES
-from hopyard_appstat.owned import OwnedBlobs
-from hopyard_appstat.paging import Paging
+from hopyard_appstat.blobs.backends import CHUNK_BYTES
+from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_appstat.database.store import Store
+from hopyard_appstat.pagination import Paging
 from hopyard_appstat.spool import Spool
-from hopyard_appstat.store import Store
 
 SERVICE: Final = "hopyard.v1.AppStatService"
 SEARCH_PLAN: Final = "hopyard.v1.SearchPlanService"

@@ -12,7 +12,7 @@ from typing import Final
 from hopyard.errors import Exhausted
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard_appstat import converters
-from hopyard_appstat.domain import Append
+from hopyard_appstat.records import Append
 
 _LENGTH: Final = struct.Struct("<Q")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hopyard.serving import LogFormat, run_service
+from hopyard._net.server import LogFormat, run_service
 from hopyard_hpgen.host import DEFAULT_SECONDS
 from hopyard_hpgen.service import HpgenService
 

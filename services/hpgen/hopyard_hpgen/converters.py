@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
+from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto, metrics_from_proto
 from hopyard.errors import InvalidInput
 from hopyard.generator import Result
 from hopyard.policy.vocabulary import JobState
-from hopyard.rpc.enums import GENERATOR_READS, JOB_STATES
-from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto, metrics_from_proto
 from hopyard.space import Configuration
 from hopyard.v1 import hpgen_pb2
-from hopyard_hpgen.domain import Terms
-from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
+from hopyard_hpgen.call_log import Call, CreateCall, ReportCall, ReportFinalCall
+from hopyard_hpgen.experiment_generator import Terms
 
 
 def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:

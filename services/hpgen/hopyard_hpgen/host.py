@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from hopyard._net.server.killable_threads import Threads, TooLong
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
 from hopyard.generator import Result
-from hopyard.serving.threads import Threads, TooLong
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
-from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed, Terms
-from hopyard_hpgen.records import Call
+from hopyard_hpgen.call_log import Call
+from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, Terms
 
 MAX_OPEN: Final = 1000
 """Most generators that are open at once."""

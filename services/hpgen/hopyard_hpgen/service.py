@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from hopyard.serving import DEFAULT_GRACE_SECONDS, Server
+from hopyard._net.server import DEFAULT_GRACE_SECONDS, Server
 from hopyard.v1.hpgen_pb2_grpc import add_HyperparameterGeneratorServiceServicer_to_server
 from hopyard_hpgen.host import DEFAULT_SECONDS, GeneratorHost
 from hopyard_hpgen.servicer import SERVICE, HpgenServicer

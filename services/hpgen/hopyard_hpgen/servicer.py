@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc.aio
 
-from hopyard.rpc.values import metrics_from_proto
+from hopyard._net.rpc.values import metrics_from_proto
 from hopyard.spec import spec_from_json
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
 from hopyard_hpgen import converters

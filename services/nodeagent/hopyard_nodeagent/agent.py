@@ -7,38 +7,38 @@ import logging
 import uuid
 from typing import Final
 
-from hopyard.datasets.inspection import INSPECT
+from hopyard._net.server import Background, Server
+from hopyard._runtime.snapshot_file import SnapshotFileError
+from hopyard.datasets.node_query import INSPECT
 from hopyard.errors import HopyardError
-from hopyard.serving import Background, Server
-from hopyard.snapshotfile import SnapshotFileError
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import application, servicer
 from hopyard_nodeagent.application import ApplicationServicer
-from hopyard_nodeagent.aside import Outlet
 from hopyard_nodeagent.bundles import Bundles
-from hopyard_nodeagent.executor import Executor
-from hopyard_nodeagent.folders import Folders
-from hopyard_nodeagent.images import ProcessImages
-from hopyard_nodeagent.inspector import Inspector
-from hopyard_nodeagent.leftovers import Leftovers
-from hopyard_nodeagent.machines import Machines
-from hopyard_nodeagent.needs import Needs
-from hopyard_nodeagent.orders import Orders
-from hopyard_nodeagent.partitions import Partitions
-from hopyard_nodeagent.predictions import MOST_PROCESSES, Predictions
-from hopyard_nodeagent.predictors import PredictorKey, PredictorProcess, start_predictor
-from hopyard_nodeagent.record import CommandRecord
-from hopyard_nodeagent.remote import Remote
-from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.runners import RunnerDied
-from hopyard_nodeagent.runs import Runs
+from hopyard_nodeagent.data.digest_cache import Inspector
+from hopyard_nodeagent.data.partitions import Partitions
+from hopyard_nodeagent.data.url_partitions import Remote
+from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess, start_predictor
+from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, Predictions
+from hopyard_nodeagent.runs.command_log import CommandRecord
+from hopyard_nodeagent.runs.executor import Executor
+from hopyard_nodeagent.runs.machines import Machines
+from hopyard_nodeagent.runs.orphan_processes import Leftovers
+from hopyard_nodeagent.runs.registry import Runs
+from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.training_process import RunnerDied
 from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
 from hopyard_nodeagent.settings import AgentSettings
-from hopyard_nodeagent.shipping import Shipment, Shipper
-from hopyard_nodeagent.snapshots import Snapshots
-from hopyard_nodeagent.store import Store
+from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
+from hopyard_nodeagent.snapshots.disk import Snapshots
+from hopyard_nodeagent.snapshots.process_images import ProcessImages
+from hopyard_nodeagent.snapshots.references import Needs
+from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.upload_orders import Orders
+from hopyard_nodeagent.snapshots.uploads import Shipment, Shipper
 
 _log = logging.getLogger(__name__)
 

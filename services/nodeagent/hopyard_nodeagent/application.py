@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import grpc.aio
 
-from hopyard.application.state import load_folder, save_entry
+from hopyard._runtime.application.state import load_folder, save_entry
+from hopyard._runtime.snapshot_file import SnapshotInfo
 from hopyard.errors import DataLoss, NotFound, PermissionDenied
-from hopyard.snapshotfile import SnapshotInfo
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2
-from hopyard_nodeagent.machines import Machines
-from hopyard_nodeagent.runners import Runner
-from hopyard_nodeagent.transfers import packed_chunks, receive_named_by_hash
+from hopyard_nodeagent.runs.machines import Machines
+from hopyard_nodeagent.runs.training_process import Runner
+from hopyard_nodeagent.snapshots.transfers import packed_chunks, receive_named_by_hash
 
 SERVICE: Final = "hopyard.v1.ApplicationService"
 _SCHEME: Final = "Bearer "

@@ -7,9 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
-from hopyard import bundle
-from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import check_hash
+from hopyard._runtime import bundle
+from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.transfers import check_hash
 
 
 class Bundles:

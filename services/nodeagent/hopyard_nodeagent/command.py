@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from hopyard._net.rpc.local_addresses import check_host
+from hopyard._net.server import LogFormat, run_service
 from hopyard.errors import InvalidInput
-from hopyard.rpc.hosts import check_host
-from hopyard.serving import LogFormat, run_service
 from hopyard_nodeagent import hardware
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings

@@ -10,12 +10,13 @@ import grpc.aio
 from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
-from hopyard_nodeagent import logs, peers
-from hopyard_nodeagent.aside import Outlet
-from hopyard_nodeagent.folders import Folders
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.runs import Runs
-from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.registry import Runs
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots import peers
+from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
+from hopyard_nodeagent.snapshots.disk import Snapshots
 
 SERVICE: Final = "hopyard.v1.NodeAgentService"
 
@@ -56,7 +57,7 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         if not path.is_file() and not live():
             rank = f" of rank {request.rank}" if request.rank else ""
             raise NotFound(f"job {request.job!r} of experiment {request.experiment!r} has no log{rank} on this node")
-        async for offset, data in logs.stream(path, request.offset, lambda: request.follow and live()):
+        async for offset, data in log_reader.stream(path, request.offset, lambda: request.follow and live()):
             yield wire.StreamLogsResponse(data=data, offset=offset)
 
     async def JoinGang(  # noqa: D102

@@ -15,15 +15,15 @@ from typing import Final, Protocol, TypeAlias
 
 import grpc.aio
 
+from hopyard._net.rpc import Backoff, channel
 from hopyard.errors import Conflict, HopyardError, StaleEpoch, Unavailable
-from hopyard.rpc import Backoff, channel
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1 import resource_manager_pb2_grpc
-from hopyard_nodeagent.channels import EpochGuard
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.runs import Runs
-from hopyard_nodeagent.whereabouts import scheduler_at
+from hopyard_nodeagent.runs.channel import EpochGuard
+from hopyard_nodeagent.runs.registry import Runs
+from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.scheduler_address import scheduler_at
 
 _log = logging.getLogger(__name__)
 

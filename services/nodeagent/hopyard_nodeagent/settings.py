@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hopyard.rpc import Backoff
+from hopyard._net.rpc import Backoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

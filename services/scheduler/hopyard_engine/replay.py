@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy.vocabulary import Call
-from hopyard.serving.threads import GivenUp
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, PolicyFailed

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from hopyard._net.server import LogFormat, run_service
 from hopyard.errors import InvalidInput
-from hopyard.serving import LogFormat, run_service
-from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS
+from hopyard_scheduler.runtime.runtime import DEFAULT_POLICY_SECONDS
 from hopyard_scheduler.service import (
     DEFAULT_ABSENCE_SECONDS,
     DEFAULT_HEARTBEAT_SECONDS,

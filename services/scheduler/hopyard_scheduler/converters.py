@@ -7,11 +7,11 @@ import json
 from dataclasses import asdict
 from typing import Final
 
+from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
+from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import ENDLESS, RunEndReason
-from hopyard.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
-from hopyard.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
-from hopyard.trainer.checks import MAX_METRICS, MAX_NAME
+from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_engine.core import quota
 from hopyard_engine.core.curve import Point
@@ -35,7 +35,7 @@ from hopyard_engine.core.phases import runs_of
 from hopyard_engine.core.recompute import seconds_again
 from hopyard_engine.core.room import Use
 from hopyard_engine.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
-from hopyard_scheduler.program import Program
+from hopyard_scheduler.experiments.program import Program
 
 MAX_MESSAGE: Final = 16_384
 """Bounds, with those of reports, what a run may put into the journal; Hopyard's own runner keeps to it, other libraries may not."""

@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from hopyard.rpc import channel
-from hopyard.serving import Background, Server
+from hopyard._net.rpc import channel
+from hopyard._net.server import Background, Server
 from hopyard.v1 import (
     appstat_pb2_grpc,
     data_pb2_grpc,
@@ -22,33 +22,33 @@ from hopyard.v1 import (
     resource_manager_pb2_grpc,
 )
 from hopyard_engine.core.events import NodeExpired
-from hopyard_scheduler.carrying import Carrier
-from hopyard_scheduler.catalog import INTERVAL_SECONDS, Catalog
-from hopyard_scheduler.earlier import Earlier
-from hopyard_scheduler.frontdoor import FrontDoor
-from hopyard_scheduler.garbage import Garbage
-from hopyard_scheduler.importing import Importer
-from hopyard_scheduler.inspecting import Inspections
-from hopyard_scheduler.journal import Journal
-from hopyard_scheduler.live import DEFAULT_POLICY_SECONDS, Live
-from hopyard_scheduler.loading import PlanReader
-from hopyard_scheduler.looking import Looking
-from hopyard_scheduler.outside import Generators
-from hopyard_scheduler.predictions import Predictions
-from hopyard_scheduler.predictors import Predictors
-from hopyard_scheduler.recovery import recover
-from hopyard_scheduler.remote.policy import Limits
-from hopyard_scheduler.remote.remotes import Remotes
-from hopyard_scheduler.remote.seats import Desk
-from hopyard_scheduler.servicers.agents import ResourceManagerServicer
+from hopyard_scheduler.agents.node_queries import Inspections
+from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
+from hopyard_scheduler.experiments.archive_import import Importer
+from hopyard_scheduler.experiments.commands import FrontDoor
+from hopyard_scheduler.experiments.queries import Looking
+from hopyard_scheduler.generator_client import Generators
+from hopyard_scheduler.policy_process.policy import Limits
+from hopyard_scheduler.policy_process.registry import Remotes
+from hopyard_scheduler.policy_process.streams import Desk
+from hopyard_scheduler.predictions.dispatcher import Predictions
+from hopyard_scheduler.predictions.prior_curves import Earlier
+from hopyard_scheduler.predictions.probe import Predictors
+from hopyard_scheduler.runtime.effect_executor import Carrier
+from hopyard_scheduler.runtime.journal import Journal
+from hopyard_scheduler.runtime.recovery import recover
+from hopyard_scheduler.runtime.runtime import DEFAULT_POLICY_SECONDS, Live
+from hopyard_scheduler.search_plan.reader import PlanReader
 from hopyard_scheduler.servicers.data import DataServicer
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
 from hopyard_scheduler.servicers.jobs import JobManagerServicer
 from hopyard_scheduler.servicers.policies import PolicyServicer
-from hopyard_scheduler.sessions import Sessions
-from hopyard_scheduler.solvers import Solvers
-from hopyard_scheduler.store import SnapshotStore
-from hopyard_scheduler.storequota import StoreQuota
+from hopyard_scheduler.servicers.resource_manager import ResourceManagerServicer
+from hopyard_scheduler.solver_dispatcher import Solvers
+from hopyard_scheduler.storage.garbage_collection import Garbage
+from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
+from hopyard_scheduler.storage.store_quota import StoreQuota
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.predictor import Curve, Predictor, Question
-from hopyard.predictor.asking import predicted
-from hopyard.predictor.loading import new_predictor
+from hopyard.predictor.factory import new_predictor
+from hopyard.predictor.invoke import predicted
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.experiment import Experiment
 from hopyard_engine.core.model import Job

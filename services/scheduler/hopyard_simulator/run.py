@@ -6,8 +6,8 @@ import bisect
 import math
 from typing import TYPE_CHECKING
 
+from hopyard._runtime.runner.control import End, Restate, RunControl, RunPlan, Save, Train
 from hopyard.policy.vocabulary import Report, RunEndReason, RunMode
-from hopyard.runner.control import End, Restate, RunControl, RunPlan, Save, Train
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import (
     Amended,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SimulatedRun:
     """One process of one attempt of a job on one machine.
 
-    It does what `hopyard.runner` does with a program: `RunControl` says what comes next, messages have sequence numbers, and
+    It does what `hopyard._runtime.runner` does with a program: `RunControl` says what comes next, messages have sequence numbers, and
     what the scheduler commands reaches it one after the other.
     """
 

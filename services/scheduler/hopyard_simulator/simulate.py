@@ -17,7 +17,7 @@ from hopyard.plugins import parameter_names
 from hopyard.policy import Policy
 from hopyard.predictor import Predictor
 from hopyard.solver import Solver
-from hopyard.solver.asking import new_solver, solved
+from hopyard.solver.invoke import new_solver, solved
 from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_engine.core.effects import AskOutside

@@ -1,4 +1,4 @@
-"""The simulated shell around the real core and the real policy host: the counterpart of `hopyard_scheduler.live`."""
+"""The simulated shell around the real core and the real policy host: the counterpart of `hopyard_scheduler.runtime.runtime`."""
 
 from __future__ import annotations
 

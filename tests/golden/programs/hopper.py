@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 class Model:
@@ -41,4 +41,4 @@ def evaluate_fn(data: list[float], model: Model, config: Mapping[str, Any]) -> d
     return {"accuracy": 1.0 / (1.0 + abs(sum(data) - model.sum))}
 
 
-TRAINER = hopping.trainer(input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
+TRAINER = model_hopper.trainer(input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.application.conformance import CASES, Client, Result, check
+from hopyard._runtime.application.conformance import CASES, Client, Result, check
 from tests.timing import HANG_SECONDS, scaled
 
 pytestmark = pytest.mark.timeout(300)
@@ -99,7 +99,7 @@ def test_hopyards_own_script_mode_passes(tmp_path: Path) -> None:
 
 
 def test_hopyards_own_runner_passes() -> None:
-    assert_ok(run(Client((sys.executable, "-m", "hopyard.runner"), FOLDER, "trainer_task.py:Task")))
+    assert_ok(run(Client((sys.executable, "-m", "hopyard._runtime.runner"), FOLDER, "trainer_task.py:Task")))
 
 
 def found_in(mistake: str) -> dict[str, str]:

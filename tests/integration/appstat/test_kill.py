@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hopyard._net.rpc import channel, retry
+from hopyard._net.server import address_file, read_address
 from hopyard.errors import HopyardError, NotFound, Unavailable
-from hopyard.rpc import channel, retry
-from hopyard.serving import address_file, read_address
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, common_pb2
 from tests.timing import HANG_SECONDS

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.rpc import channel
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._net.server import read_address
 from hopyard.errors import Aborted, Conflict, DataLoss, InvalidInput, NotFound, StaleEpoch, Unavailable
-from hopyard.rpc import channel
-from hopyard.rpc.values import hyperparameters_to_proto
-from hopyard.serving import read_address
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, common_pb2
+from hopyard_appstat.database.writer import Writer
 from hopyard_appstat.service import AppStatService
-from hopyard_appstat.writer import Writer
 from tests.timing import HANG_SECONDS
 
 DATA = bytes(range(256)) * 10_000

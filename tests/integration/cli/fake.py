@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from hopyard import snapshotfile
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._net.server import Background, Server, run_service
+from hopyard._runtime import snapshot_file
 from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound
-from hopyard.rpc.values import hyperparameters_to_proto
-from hopyard.serving import Background, Server, run_service
 from hopyard.spec import SpecError, canonical_json, load_spec
 from hopyard.v1 import (
     appstat_pb2,
@@ -184,7 +184,7 @@ class FakeCluster(_Services):
             state.mkdir()
             (state / "weights.txt").write_text(f"job {job.id} at {job.position}")
             packed = Path(scratch) / "packed"
-            info = snapshotfile.pack(state, packed)
+            info = snapshot_file.pack(state, packed)
             self.blobs[info.sha256] = packed.read_bytes()
         return common_pb2.Snapshot(
             job=job.id,

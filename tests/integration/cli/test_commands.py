@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli import session
+from hopyard.cli import run_session
 from hopyard.cli.live import LiveModel
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient, embedded
-from hopyard.client.lock import DataLock, is_locked
+from hopyard.client.data_dir_lock import DataLock, is_locked
 from hopyard.client.processes import Service
 from hopyard.client.types import Change, Experiment, ExperimentState, JobReport
 from hopyard.errors import TimedOut
@@ -93,7 +93,7 @@ class _InterruptedModel(LiveModel):
 def _interrupted(_fake_services: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions are, and nothing more is reported until somebody goes on."""
     hold = ("--hold", str(_InterruptedModel.after))
-    monkeypatch.setattr(session, "LiveModel", _InterruptedModel)
+    monkeypatch.setattr(run_session, "LiveModel", _InterruptedModel)
     monkeypatch.setattr(embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", *hold))
 
 
@@ -116,7 +116,7 @@ def test_ctrl_c_on_a_joined_cluster_names_the_server(
     with _Serving(tmp_path / "data") as server:
         assert run(["run", str(experiment_file), "--server", server]) == 130
         assert f"hopyard resume e1 --server {server}" in capsys.readouterr().err
-        monkeypatch.setattr(session, "LiveModel", LiveModel)
+        monkeypatch.setattr(run_session, "LiveModel", LiveModel)
         assert run(["resume", "--server", server, "--json"]) == 0
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert result["experiment"]["state"] == "COMPLETED"
@@ -358,7 +358,7 @@ def test_one_job_is_acted_on_as_an_experiment(
 def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
     tmp_path: Path, experiment_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hopyard.cli.commands import act
+    from hopyard.cli.commands import experiment_actions
 
     only = "nothing is left to train but job 1, which is paused by a person: resume or stop it"
     with _Serving(tmp_path / "data"):
@@ -369,7 +369,7 @@ def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
         async def settled(client: Any, experiment: Any, seconds: float | None) -> Any:
             return replace(experiment, state=ExperimentState.RUNNING, reason=only, ended_at=None)
 
-        monkeypatch.setattr(act, "_settled", settled)
+        monkeypatch.setattr(experiment_actions, "_settled", settled)
         assert run(["wait", *where]) == 1
         expected = f"small (e1) is RUNNING: {only}: hopyard resume e1 --job JOB --data {tmp_path / 'data'}\n"
         assert capsys.readouterr() == ("", expected)
@@ -384,7 +384,7 @@ def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
         where = ["--data", str(data)]
         for _ in range(2):
             assert run(["run", str(experiment_file), *where]) == 130
-        monkeypatch.setattr(session, "LiveModel", LiveModel)
+        monkeypatch.setattr(run_session, "LiveModel", LiveModel)
         capsys.readouterr()
         assert run(["wait", *where]) == 1
         assert capsys.readouterr().err == f"small (e2) is PAUSED: hopyard resume e2 --data {data}\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.cli.doctor import packages
-from hopyard.cli.doctor.finding import ok
+from hopyard.cli.doctor.check_result import ok
 from hopyard.cli.main import run
 
 

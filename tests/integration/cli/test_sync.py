@@ -16,8 +16,8 @@ import pytest
 from hopyard import Client
 from hopyard.cli.cluster import Cluster, reserved_port
 from hopyard.client import embedded
+from hopyard.client.data_dir_lock import is_locked
 from hopyard.client.embedded import EmbeddedCluster
-from hopyard.client.lock import is_locked
 from hopyard.client.processes import Service, ServiceProcess, is_serving
 from hopyard.client.types import ExperimentState, JobReport
 from hopyard.errors import Conflict, TimedOut, Unavailable

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hopyard import Client
-from hopyard.cli import session, tracing
+from hopyard.cli import run_session, trace_export
 from hopyard.cli.main import run
 from hopyard.traces import Trace, read_traces
 from tests.integration.cli.test_commands import _fake_services, _interrupted
@@ -105,7 +105,7 @@ def test_a_run_that_quits_at_once_says_how_to_get_its_traces(
             if name == "note" and value:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(session, "LiveModel", Impatient)
+    monkeypatch.setattr(run_session, "LiveModel", Impatient)
     data, file = tmp_path / "data", tmp_path / "traces.jsonl"
     assert run(["run", str(experiment_file), "--export-trace", str(file), "--data", str(data)]) == 130
     err = capsys.readouterr().err
@@ -136,7 +136,7 @@ def test_a_disk_that_is_full_in_the_end_spoils_no_result(
     def full(path: Path, traces: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(tracing, "write_traces", full)
+    monkeypatch.setattr(trace_export, "write_traces", full)
     data, file = tmp_path / "data", tmp_path / "traces.jsonl"
     with Serving(data):
         assert run(["run", str(experiment_file), "--json", "--export-trace", str(file), "--data", str(data)]) == 1

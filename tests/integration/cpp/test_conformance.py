@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.application.conformance import CASES, Client, check
+from hopyard._runtime.application.conformance import CASES, Client, check
 from tests.cpp import Programs
 from tests.timing import HANG_SECONDS, scaled
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from hopyard._runtime.runner.control import Action, End, Restate, RunControl, RunPlan, Save, Train, Wait
 from hopyard.policy.vocabulary import DecisionKind
-from hopyard.runner.control import Action, End, Restate, RunControl, RunPlan, Save, Train, Wait
 from tests.cpp import Programs
 
 pytestmark = pytest.mark.timeout(600)

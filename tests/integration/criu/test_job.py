@@ -18,10 +18,10 @@ from typing import Any
 import grpc
 import pytest
 
-from hopyard.criu import DumpFailedError, DumpRefusedError, RestoreFailedError, gpu, proc
-from hopyard.criu.job import MOUNT, DumpableJob
-from hopyard.criu.rooms import Rooms
-from hopyard.criu.tool import look
+from hopyard._runtime.criu import DumpFailedError, DumpRefusedError, RestoreFailedError, gpu, procfs
+from hopyard._runtime.criu.binary import look
+from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.process_group import MOUNT, DumpableJob
 from tests.conftest import require_criu
 from tests.timing import HANG_SECONDS
 from tests.unit.criu.test_gpu import Recorder
@@ -50,7 +50,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     yield one
     for job in made:
         job.close()
-        assert not [pid for pid in proc.mounted(MOUNT, job.folder.name) if proc.running(pid)]
+        assert not [pid for pid in procfs.mounted(MOUNT, job.folder.name) if procfs.running(pid)]
 
 
 def begin(job: DumpableJob, code: str, *arguments: str) -> None:
@@ -138,7 +138,7 @@ def test_a_restore_that_lost_a_process_fails_and_leaves_none(make: Make, tmp_pat
     info = first.dump(tmp_path / "packed", {}, stopped=True, pending={})
     whole = make()
     assert whole.restore(tmp_path / "packed", info.sha256) == ({}, True)
-    assert [proc.name(pid).split()[-1] for pid in proc.tree(whole.pid())] == ["(python)", "(sleep)"]
+    assert [procfs.name(pid).split()[-1] for pid in procfs.tree(whole.pid())] == ["(python)", "(sleep)"]
     tool = tmp_path / "criu"
     tool.write_text(
         f"""#!/bin/sh
@@ -158,7 +158,7 @@ def test_a_restore_that_lost_a_process_fails_and_leaves_none(make: Make, tmp_pat
         RestoreFailedError, match=r"^the process could not be restored: process \d+ \(sleep\) is missing$"
     ):
         lossy.restore(tmp_path / "packed", info.sha256)
-    assert not [pid for pid in proc.mounted(MOUNT, lossy.folder.name) if proc.running(pid)]
+    assert not [pid for pid in procfs.mounted(MOUNT, lossy.folder.name) if procfs.running(pid)]
 
 
 def test_a_restore_for_which_memory_is_too_small_goes_through_the_disk(
@@ -240,7 +240,7 @@ def test_how_a_restored_program_ends_is_known(make: Make, tmp_path: Path) -> Non
     info = job.dump(tmp_path / "packed", {}, stopped=False, pending={})
     again = make()
     again.restore(tmp_path / "packed", info.sha256)
-    proc.kill([again.pid()], signal.SIGKILL)
+    procfs.kill([again.pid()], signal.SIGKILL)
     until = time.monotonic() + HANG_SECONDS
     while again.poll() is None:
         assert time.monotonic() < until

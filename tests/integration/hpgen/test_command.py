@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import channel
+from hopyard._net.server import read_address
 from hopyard.errors import NotFound
-from hopyard.rpc import channel
-from hopyard.serving import read_address
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
 from tests.timing import HANG_SECONDS
 

@@ -16,10 +16,10 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Generator, Result
 from hopyard.space import Configuration, Space, Uniform
 from hopyard.spec import load_spec
-from hopyard_hpgen.domain import make_generator
-from hopyard_hpgen.generators import remote
+from hopyard_hpgen.experiment_generator import make_generator
+from hopyard_hpgen.generators import external
+from hopyard_hpgen.generators.external import RemoteGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
-from hopyard_hpgen.generators.remote import RemoteGenerator
 from tests.integration.hpgen.learning import NearTheLast
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         wrong = RemoteGenerator(SPACE, 3, server=address, of=LEARNS, witdh=0.2)
         with pytest.raises(InvalidInput, match=f"generator at {address}: .*has no parameter witdh"):
             _ = wrong.size
-    monkeypatch.setattr(remote, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(external, "PATIENCE_SECONDS", 0.2)
     with pytest.raises(InvalidInput, match=f"generator at {address}: nobody answers there .*hopyard hpgen --port"):
         _ = RemoteGenerator(SPACE, 3, server=address).size
     with pytest.raises(InvalidInput, match="a service's address is HOST:PORT"):
@@ -110,7 +110,7 @@ def test_an_experiment_file_names_it(tmp_path: Path) -> None:
             command: [python, train.py]
             metric: {{name: score, mode: max}}
             space: {{x: {{uniform: [0.0, 1.0]}}}}
-            generator: {{name: 'hopyard_hpgen.generators.remote:RemoteGenerator', seed: 5, server: '{address}', of: random}}
+            generator: {{name: 'hopyard_hpgen.generators.external:RemoteGenerator', seed: 5, server: '{address}', of: random}}
             stop: {{jobs: 10}}
             """
         )

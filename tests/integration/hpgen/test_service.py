@@ -10,9 +10,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
 
+from hopyard._net.rpc import Channel, channel
+from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard.errors import Conflict, InvalidInput, NotFound, Unavailable
-from hopyard.rpc import Channel, channel
-from hopyard.rpc.values import hyperparameters_from_proto
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
 from hopyard_hpgen.service import HpgenService

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopyard import bundle
-from hopyard.rpc import Backoff
-from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard._net.rpc import Backoff
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime import bundle
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
 from tests.plugins.processes import is_running

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.serving import Server
+from hopyard._net.server import Server
 from hopyard.v1 import appstat_pb2_grpc, resource_manager_pb2_grpc
 from tests.conftest import require_criu
 from tests.integration.nodeagent.cluster import Cluster

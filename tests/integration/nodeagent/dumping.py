@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hopyard import bundle
-from hopyard.criu import proc
-from hopyard.criu.job import MOUNT
-from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime import bundle
+from hopyard._runtime.criu import procfs
+from hopyard._runtime.criu.process_group import MOUNT
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.images import MEMORY
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots.process_images import MEMORY
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS
 
@@ -94,7 +94,7 @@ def images_of(home: str) -> list[str]:
 def left(cluster: Cluster) -> list[str]:
     """Processes and images that are left of any job of these agents."""
     homes = [home_of(cluster, node) for node in cluster.agents]
-    processes = [proc.name(pid) for home in homes for pid in proc.mounted(MOUNT, home)]
+    processes = [procfs.name(pid) for home in homes for pid in procfs.mounted(MOUNT, home)]
     return processes + [image for home in homes for image in images_of(home)]
 
 

@@ -13,7 +13,7 @@ import grpc.aio
 from hopyard.errors import Conflict, Exhausted, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.timing import HANG_SECONDS
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from hopyard._net.server import Server
 from hopyard.errors import Unavailable
-from hopyard.serving import Server
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent import peers, servicer
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.runners import Runner
+from hopyard_nodeagent import servicer
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.runs.training_process import Runner
+from hopyard_nodeagent.snapshots import peers
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import HANG_SECONDS
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from hopyard import bundle
-from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime import bundle
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.test_process import start_agent
 from tests.plugins.processes import is_running

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from hopyard.criu import proc
+from hopyard._runtime.criu import procfs
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent import executor, runners
-from hopyard_nodeagent.guards import SilenceGuard
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.runners import Runner
+from hopyard_nodeagent.runs import executor, training_process
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.runs.training_process import Runner
+from hopyard_nodeagent.runs.watchdogs import SilenceGuard
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS
 
@@ -93,7 +93,7 @@ async def test_code_that_ends_its_own_process_fails_the_run(cluster: Cluster, fa
 async def test_code_that_ends_its_own_process_has_failed_however_long_what_it_left_takes_to_go(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end, kill, killed = proc.end, Runner.kill, threading.Event()
+    end, kill, killed = procfs.end, Runner.kill, threading.Event()
 
     def slowly(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
         assert killed.wait(HANG_SECONDS)  # Until the agent waits for the process no more.
@@ -104,9 +104,9 @@ async def test_code_that_ends_its_own_process_has_failed_however_long_what_it_le
         await kill(runner)
 
     await cluster.agent()
-    monkeypatch.setattr(proc, "end", slowly)
+    monkeypatch.setattr(procfs, "end", slowly)
     monkeypatch.setattr(Runner, "kill", killing)
-    monkeypatch.setattr(runners, "_EXIT_SECONDS", 0.1)
+    monkeypatch.setattr(training_process, "_EXIT_SECONDS", 0.1)
     cluster.start(KEY, hyperparameters={"fail": "exit now"}, allowed=9)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)

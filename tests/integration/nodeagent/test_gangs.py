@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from hopyard import bundle
-from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime import bundle
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.e2e import gang_trainer
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import scaled
@@ -219,7 +219,7 @@ async def test_a_gang_whose_nodes_are_not_known_is_lost_with_that_reason(gang: G
 async def test_code_that_does_not_notice_that_its_gang_is_broken_is_ended(gang: Gang) -> None:
     await gang.cluster.agent(slots=2)
     # Its process gives it up earlier than others do, so that the test need not wait.
-    gang.bundle = gang.trainer("\n\nfrom hopyard.runner import gang\n\ngang.ABANDON_SECONDS = 0.5\n")
+    gang.bundle = gang.trainer("\n\nfrom hopyard._runtime.runner import gang\n\ngang.ABANDON_SECONDS = 0.5\n")
     fault = {"misdeed": "sleep", "culprit": 0, "at": 3}
     gang.start(KEY, ["a/0", "a/1"], until=9, allowed=9, hyperparameters=fault)
     await gang.reports(KEY, 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 
 KEY = RunKey("e1", "j1", 1, 0)

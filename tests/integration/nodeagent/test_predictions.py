@@ -11,12 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
-from hopyard import bundle
+from hopyard._runtime import bundle
 from hopyard.predictor import Curve, Question
 from hopyard.predictor.wire import prediction_from_wire, question_to_json
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent import memory
-from hopyard_nodeagent.memory import of_session
+from hopyard_nodeagent.runs import memory
+from hopyard_nodeagent.runs.memory import of_session
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.dumping import comes

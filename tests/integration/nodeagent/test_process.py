@@ -10,8 +10,8 @@ from asyncio.subprocess import Process
 
 import pytest
 
-from hopyard.serving import read_address
-from hopyard_nodeagent.keys import RunKey
+from hopyard._net.server import read_address
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import scaled
 
@@ -119,7 +119,7 @@ async def test_a_runner_whose_agent_is_frozen_stops_itself(cluster: Cluster) -> 
 async def test_a_runner_is_not_started_by_hand(missing: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != missing}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hopyard.runner", env=environment, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "hopyard._runtime.runner", env=environment, stderr=asyncio.subprocess.PIPE
     )
     _, said = await process.communicate()
     assert process.returncode == 2

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hopyard.criu import proc
-from hopyard.criu.job import MOUNT
+from hopyard._runtime.criu import procfs
+from hopyard._runtime.criu.process_group import MOUNT
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.images import MEMORY
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots.process_images import MEMORY
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.dumping import (
     SCRIPT,
@@ -109,20 +109,20 @@ async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
         while "slow" not in os.listdir(tmp_path):  # noqa: ASYNC110 (CRIU tells nobody)
             await asyncio.sleep(0.02)
     home = home_of(cluster, "a")
-    held = proc.mounted(MOUNT, home)
+    held = procfs.mounted(MOUNT, home)
     assert held
     agent.kill()
     await agent.wait()
     for pid in held:
         await gone(pid)
-    assert not [pid for pid in proc.mounted(MOUNT, home) if proc.running(pid)]
+    assert not [pid for pid in procfs.mounted(MOUNT, home) if procfs.running(pid)]
     again = await start_agent(cluster, sessions=2)
     third = RunKey("e1", "j1", 3, 0)
     begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
     await cluster.scheduler.reported(third, 4)
     again.terminate()
     assert await again.wait() == 0
-    assert not proc.mounted(MOUNT, home)
+    assert not procfs.mounted(MOUNT, home)
     assert not images_of(home)
 
 
@@ -180,7 +180,7 @@ FILL = "dd if=/dev/zero of=$IMAGES/filler bs=64k 2>/dev/null"
 async def test_images_go_through_the_disk_when_memory_is_full(
     cluster: Cluster, tmp_path: Path, criu: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hopyard_nodeagent.images.MEMORY", small)
+    monkeypatch.setattr("hopyard_nodeagent.snapshots.process_images.MEMORY", small)
     tool = meddling(criu, tmp_path, "dump", 1, FILL)
     _, snapshot = await begun(cluster, criu=tool)
     assert snapshot.position == 2

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from hopyard import snapshotfile
+from hopyard._runtime import snapshot_file
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.test_commands import begin
 
@@ -37,7 +37,7 @@ async def test_it_is_suspended_and_goes_on_and_others_can_unpack_what_it_saved(
     assert (ended.reason, ended.position, ended.snapshot.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3, 3)
     assert [snapshot.position for snapshot in scheduler.snapshots(KEY)] == [1, 3]
     file = cluster.folder / "a" / "snapshots" / ended.snapshot.sha256
-    snapshotfile.unpack(file, tmp_path / "state", ended.snapshot.sha256)
+    snapshot_file.unpack(file, tmp_path / "state", ended.snapshot.sha256)
     assert math.isclose(float((tmp_path / "state" / "state.txt").read_text()), 0.3)
     start(cluster, AGAIN, allowed=9, until=5, completes=True, snapshot=ended.snapshot)
     assert (await scheduler.ended(AGAIN)).reason == common_pb2.RUN_END_REASON_UNTIL

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import channel
 from hopyard.errors import InvalidInput, NotFound, PermissionDenied
-from hopyard.rpc import channel
 from hopyard.v1 import application_pb2, application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 
 KEY = RunKey("e1", "j1", 1, 0)

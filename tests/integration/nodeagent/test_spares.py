@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 
@@ -17,7 +17,7 @@ FIRST, SECOND, OTHER = RunKey("e1", "j1", 1, 0), RunKey("e2", "j1", 1, 0), RunKe
 async def spares(count: int) -> set[int]:
     """The ids of this agent's training processes, once there are so many."""
     while True:
-        found = set(running("hopyard.runner"))
+        found = set(running("hopyard._runtime.runner"))
         if len(found) == count:
             return found
         await asyncio.sleep(0.02)

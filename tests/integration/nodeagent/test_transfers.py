@@ -12,16 +12,17 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from hopyard._net.rpc import Backoff, retry
+from hopyard._net.server import Server
+from hopyard._runtime.snapshot_folder import hash_folder
 from hopyard.errors import DataLoss, Exhausted, TimedOut, Unavailable
-from hopyard.rpc import Backoff, retry
-from hopyard.serving import Server
-from hopyard.snapshotfolder import hash_folder
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
-from hopyard_nodeagent import peers, servicer
-from hopyard_nodeagent.aside import Outlet
-from hopyard_nodeagent.snapshots import Snapshots
-from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import Fetched
+from hopyard_nodeagent import servicer
+from hopyard_nodeagent.snapshots import peers
+from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
+from hopyard_nodeagent.snapshots.disk import Snapshots
+from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.transfers import Fetched
 from tests.integration.nodeagent.fakes import FakeStore
 from tests.timing import HANG_SECONDS
 

@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 
 import pytest
 
+from hopyard._net.server import Server
 from hopyard.policy import Policy
-from hopyard.serving import Server
 from hopyard.v1 import policy_pb2_grpc
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.experiment import Experiment
-from hopyard_scheduler.remote.dialled import Dialled
-from hopyard_scheduler.remote.policy import Limits, RemotePolicy, Source
-from hopyard_scheduler.remote.seats import Desk
-from hopyard_scheduler.remote.started import Started
+from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy, Source
+from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.streams import Desk
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_simulator import Result, Workload, simulate, world
 from tests.conftest import require_system_package

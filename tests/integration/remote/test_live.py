@@ -15,9 +15,9 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_scheduler.remote import offline, remotes
-from hopyard_scheduler.remote.policy import Limits, RemotePolicy
-from hopyard_scheduler.remote.started import Started
+from hopyard_scheduler.policy_process import registry, replay_server
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
+from hopyard_scheduler.policy_process.spawned import Started
 from hopyard_tools.commands.events import tell
 from hopyard_tools.commands.replay import replay
 from tests.integration.remote.rig import serving
@@ -85,10 +85,10 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
             await ended(client, second.id)
         capfd.readouterr()
         # Nobody serves it any more, and a replay says what it needs.
-        monkeypatch.setattr(offline, "LIMITS", Limits(answer=HANG_SECONDS, absence=scaled(0.5)))
+        monkeypatch.setattr(replay_server, "LIMITS", Limits(answer=HANG_SECONDS, absence=scaled(0.5)))
         with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
             await replay(first.id, None, cluster.address, None, False)
-        monkeypatch.setattr(offline, "LIMITS", Limits(answer=HANG_SECONDS, absence=HANG_SECONDS))
+        monkeypatch.setattr(replay_server, "LIMITS", Limits(answer=HANG_SECONDS, absence=HANG_SECONDS))
         capfd.readouterr()
         replaying = asyncio.create_task(replay(first.id, None, cluster.address, None, False))
         said = ""
@@ -106,7 +106,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
 async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_killed(
     cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(registry, "REVIEW_ABSENCE_SECONDS", HANG_SECONDS)
     await cluster.start()
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", "mine:Mine"]
     (tmp_path / "e").mkdir()
@@ -163,7 +163,7 @@ async def test_a_dead_policy_pauses_its_own_experiment_and_says_what_to_do(
         capfd.readouterr()
         await tell(dies.id, None, False, cluster.address, None, False)
         assert "no process serves remote:far" in capfd.readouterr().out
-        monkeypatch.setattr(remotes, "REVIEW_ABSENCE_SECONDS", scaled(0.5))
+        monkeypatch.setattr(registry, "REVIEW_ABSENCE_SECONDS", scaled(0.5))
         with pytest.raises(
             InvalidInput, match=r"no process serves remote:far; start one, such as: hopyard policy serve"
         ):

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.remote.seats import Desk
-from hopyard_scheduler.remote.started import Started
+from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.streams import Desk
 from tests.timing import HANG_SECONDS
 
 CHILD = """

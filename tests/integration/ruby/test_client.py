@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.application.conformance import CASES, Client, check
+from hopyard._runtime.application.conformance import CASES, Client, check
 from hopyard.client.types import ExperimentState, JobState
 from tests.conftest import require_system_package
 from tests.e2e.harness import cluster

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
-from hopyard.rpc import channel
 from hopyard.v1 import (
     experiment_pb2_grpc,
     job_manager_pb2_grpc,

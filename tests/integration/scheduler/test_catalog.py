@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.client.datasets import DataPartition, ReplicaState
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput, NotFound
-from hopyard_scheduler import catalog
+from hopyard_scheduler.data import catalog
 from tests.integration.scheduler.catalog_cluster import Cluster, partition, standing
 from tests.timing import HANG_SECONDS, scaled
 

@@ -15,8 +15,8 @@ from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.values import Settings
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler import frontdoor
-from hopyard_scheduler.program import settings_of
+from hopyard_scheduler.experiments import commands
+from hopyard_scheduler.experiments.program import settings_of
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
 from tests.timing import HANG_SECONDS, scaled
@@ -84,7 +84,7 @@ def grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     def with_grace(spec: ExperimentSpec) -> Settings:
         return replace(settings_of(spec), grace=request.param)
 
-    monkeypatch.setattr(frontdoor, "settings_of", with_grace)
+    monkeypatch.setattr(commands, "settings_of", with_grace)
 
 
 def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: float) -> Path:

@@ -14,20 +14,21 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import channel
+from hopyard._net.rpc.values import report_from_proto
 from hopyard.client import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.types import ExperimentState, Garbage, JobState, StoreUse
 from hopyard.policy.vocabulary import Report
-from hopyard.rpc import channel
-from hopyard.rpc.values import report_from_proto
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
-from hopyard_nodeagent import shipping, snapshots
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler import converters, garbage
+from hopyard_nodeagent.snapshots import disk, uploads
+from hopyard_scheduler import converters
 from hopyard_scheduler.service import SchedulerService
+from hopyard_scheduler.storage import garbage_collection
 from tests.integration.scheduler.conftest import TRAINER, experiment, let_go
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS, scaled
@@ -152,17 +153,17 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     copy = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
     packing = old(tmp_path / "agent" / "snapshots" / ".x.partial", b"pac")
     expected = {
-        (garbage.UNKNOWN, "store"): (1, 22),
-        (garbage.BUNDLES, "store"): (1, 23),
-        (garbage.UNOWNED, "store"): (1, 11),
-        (garbage.PARTIALS, "store"): (1, 4),
-        (garbage.COPIES, "n"): (1, 8),
-        (garbage.PARTIALS, "n"): (1, 3),
+        (garbage_collection.UNKNOWN, "store"): (1, 22),
+        (garbage_collection.BUNDLES, "store"): (1, 23),
+        (garbage_collection.UNOWNED, "store"): (1, 11),
+        (garbage_collection.PARTIALS, "store"): (1, 4),
+        (garbage_collection.COPIES, "n"): (1, 8),
+        (garbage_collection.PARTIALS, "n"): (1, 3),
     }
 
     looked = counts(await client.collect_garbage(dry_run=True, older_than=0))
     # Beside it snapshots that the running experiment has just let go.
-    count, size = looked.pop((garbage.UNHELD, "store"))
+    count, size = looked.pop((garbage_collection.UNHELD, "store"))
     assert count >= 1
     assert size >= 15
     assert looked == expected
@@ -170,11 +171,13 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     assert {own, lost, code, foreign} <= set(pieces.stored())
     young = await client.collect_garbage(dry_run=False)  # What was put just now may be about to be used.
     assert {own, lost, code, foreign} <= set(pieces.stored())
-    assert (garbage.UNOWNED, "store") in counts(young)
+    assert (garbage_collection.UNOWNED, "store") in counts(young)
     assert not orphan.exists()
 
     swept = await client.collect_garbage(older_than=0)
-    assert set(counts(swept)) == {(kind, "store") for kind in (garbage.UNHELD, garbage.UNKNOWN, garbage.BUNDLES)}
+    assert set(counts(swept)) == {
+        (kind, "store") for kind in (garbage_collection.UNHELD, garbage_collection.UNKNOWN, garbage_collection.BUNDLES)
+    }
     assert {own, lost, code}.isdisjoint(pieces.stored())
     assert foreign in pieces.stored()
     await until(lambda: not copy.exists())
@@ -221,7 +224,7 @@ async def test_what_a_finished_experiment_has_stays_when_no_scheduler_remembers_
     assert held
     left = await put(pieces, b"left by a crash", created.id)
     got = await client.collect_garbage(older_than=0, idle=[*held, "cd" * 32])
-    assert counts(got) == {(garbage.UNHELD, "store"): (1, 15)}
+    assert counts(got) == {(garbage_collection.UNHELD, "store"): (1, 15)}
     assert got.unneeded == ("cd" * 32,)
     assert set(pieces.stored()) == {*held, created.bundle}
     assert left not in pieces.stored()
@@ -232,7 +235,7 @@ async def test_what_a_finished_experiment_has_stays_when_no_scheduler_remembers_
 async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_scheduler(
     pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipping, "REFUSALS", 1)
+    monkeypatch.setattr(uploads, "REFUSALS", 1)
     await pieces.start_agent()
     created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
     await client.wait(created.id, timeout=HANG_SECONDS)
@@ -253,7 +256,7 @@ async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_schedu
 async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
     pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(disk, "SETTLE_SECONDS", 0.0)
     await pieces.start_agent(quota=1)
     file = experiment(tmp_path / "e", jobs=1, length=60, free=5)
     created = await client.create(file)
@@ -409,9 +412,9 @@ async def test_a_killed_store_leaves_a_part_of_an_upload_which_gc_removes_from_t
     packing = old(data / "agent-node2" / "snapshots" / ".1234.packing", b"pac")
     theirs = old(data / "agent" / "snapshots" / "README", b"mine")
     expected = [
-        {"kind": garbage.PARTIALS, "place": "store", "count": 1, "size_bytes": size},
-        {"kind": garbage.COPIES, "place": "agent", "count": 1, "size_bytes": 8},
-        {"kind": garbage.PARTIALS, "place": "agent-node2", "count": 1, "size_bytes": 3},
+        {"kind": garbage_collection.PARTIALS, "place": "store", "count": 1, "size_bytes": size},
+        {"kind": garbage_collection.COPIES, "place": "agent", "count": 1, "size_bytes": 8},
+        {"kind": garbage_collection.PARTIALS, "place": "agent-node2", "count": 1, "size_bytes": 3},
     ]
 
     looked = await gc(data, "--dry-run")

@@ -15,7 +15,7 @@ from hopyard.generator import Generator, Metric, Result
 from hopyard.space import Configuration
 from hopyard.spec import load_spec
 from hopyard_appstat.service import AppStatService
-from hopyard_hpgen.domain import make_generator
+from hopyard_hpgen.experiment_generator import make_generator
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent

@@ -12,7 +12,7 @@ from hopyard.client.types import Experiment, ExperimentState
 from hopyard.policy import RunMode
 from hopyard.policy.vocabulary import StartJob
 from hopyard_engine.core.events import Answered, Event, PolicyAnswered, Reports, RunMessage
-from hopyard_policies.mop import exact
+from hopyard_policies.mop import milp_plans
 from hopyard_tools.commands.journal_source import opened
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
 from tests.timing import HANG_SECONDS
@@ -112,7 +112,7 @@ async def journal(cluster: Cluster, name: str) -> list[Event]:
 async def test_times_are_found_out_by_pilots_and_a_plan_is_made_with_them(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exact, "LEAST", 60.0)  # Whatever else the computer does, a plan is found.
+    monkeypatch.setattr(milp_plans, "LEAST", 60.0)  # Whatever else the computer does, a plan is found.
     ended = await trained(
         cluster, tmp_path / "e", "{name: mop, scheduler: milp, pilot: true}", pace=0.003, jobs=3, resources="{}"
     )

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import StaleEpoch
-from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler import outside
+from hopyard_scheduler import generator_client
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.ports import free_port
@@ -141,7 +141,7 @@ async def test_a_journal_that_cannot_be_applied_fails_its_experiment_and_no_star
 async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_which_it_got_them(
     pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "_AT_ONCE", 7)  # So that they come in several messages.
+    monkeypatch.setattr(generator_client, "_AT_ONCE", 7)  # So that they come in several messages.
     scheduler = await pieces.scheduler()
     port = int(pieces.hpgen.address.split(":")[1])
     machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(3))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobState
-from hopyard.rpc import channel
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_tools.commands.replay import replay

@@ -17,7 +17,7 @@ from hopyard.client.types import ExperimentState
 from hopyard_engine.core.events import Answered
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
-from hopyard_scheduler import solvers
+from hopyard_scheduler import solver_dispatcher
 from hopyard_tools.commands.journal_source import opened
 from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands
@@ -84,7 +84,7 @@ async def test_a_policy_gets_answers_which_people_see_and_a_replay_needs_no_solv
 async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     client: AsyncClient, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solvers, "GRACE", scaled(0.5))
+    monkeypatch.setattr(solver_dispatcher, "GRACE", scaled(0.5))
     what = ["raise", "refuse", "exit", "killed", "set", "large", "print"]
     created = await client.create(file(tmp_path / "e", "Bad", what, 100.0))
     sleeps = await client.create(file(tmp_path / "f", "Bad", ["sleep"], scaled(1.0)))

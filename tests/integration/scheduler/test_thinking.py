@@ -14,7 +14,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Event, NodeLost, PolicyFailed
-from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.replay.test_commands import Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment, let_go

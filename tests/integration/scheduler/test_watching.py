@@ -12,7 +12,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState
-from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.generators import GatedGrid
 

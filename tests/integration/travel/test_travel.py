@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from hopyard._runtime.snapshot_folder import remove
 from hopyard.client import AsyncClient
 from hopyard.client.archive import ArchiveReader, ArchiveWriter
 from hopyard.client.blobs import put_chunks
 from hopyard.client.types import Experiment, ExperimentState, JobReport, JobState
 from hopyard.errors import AlreadyExists, Conflict, DataLoss, InvalidInput, NotFound
-from hopyard.snapshotfolder import remove
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_scheduler.journal import Journal
+from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.travel.conftest import Cluster
 from tests.timing import HANG_SECONDS

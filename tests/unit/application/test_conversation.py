@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hopyard.application.conformance.conversation import Conversation
-from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime.application.conformance.transcript import Conversation
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 

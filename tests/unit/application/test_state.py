@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.application.state import load_folder, save_entry
+from hopyard._runtime.application.state import load_folder, save_entry
+from hopyard._runtime.snapshot_file import pack_entry
+from hopyard._runtime.snapshot_folder import hash_folder
 from hopyard.errors import DataLoss, InvalidInput, NotFound
-from hopyard.snapshotfile import pack_entry
-from hopyard.snapshotfolder import hash_folder
 
 pytestmark = pytest.mark.quick
 

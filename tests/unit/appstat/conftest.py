@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hopyard_appstat.database import database_url, open_database
+from hopyard_appstat.database.connections import database_url, open_database
+from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.store import Store
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound
-from hopyard_appstat.backends import LocalBackend, ObjectBackend
-from hopyard_appstat.blobs import Backend, BlobStore, open_backend
+from hopyard_appstat.blobs.backends import LocalBackend, ObjectBackend
+from hopyard_appstat.blobs.store import Backend, BlobStore, open_backend
 
 pytestmark = pytest.mark.quick
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hopyard_appstat.database import database_url, open_database
-from hopyard_appstat.domain import Append, JournalRecord
+from hopyard_appstat.database.connections import database_url, open_database
+from hopyard_appstat.database.transaction import Transaction
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.writes import Transaction
+from hopyard_appstat.records import Append, JournalRecord
 
 pytestmark = pytest.mark.quick
 

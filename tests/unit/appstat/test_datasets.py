@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import inspect, text
 
 from hopyard.errors import AlreadyExists, InvalidInput
-from hopyard_appstat.database import Database, database_url, open_database
-from hopyard_appstat.domain import DataPartition, DataSet
+from hopyard_appstat.database.connections import Database, database_url, open_database
+from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import NEWEST, migrate, upgrade
-from hopyard_appstat.paging import Paging
-from hopyard_appstat.store import Store
+from hopyard_appstat.pagination import Paging
+from hopyard_appstat.records import DataPartition, DataSet
 
 FASHION = DataSet(
     "fashion",

@@ -12,9 +12,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from hopyard.errors import Conflict, InvalidInput, Unavailable
-from hopyard_appstat.database import Database, Synchronous, database_url, open_database
+from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
+from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.migrate import _FOLDER, NEWEST, migrate, upgrade
-from hopyard_appstat.schema import metadata
 
 pytestmark = pytest.mark.quick
 
@@ -98,7 +98,7 @@ def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Datab
 def test_a_start_does_not_import_what_only_migrations_need(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; import hopyard_appstat.service\n"
-        "from hopyard_appstat.database import *; from hopyard_appstat.migrate import migrate\n"
+        "from hopyard_appstat.database.connections import *; from hopyard_appstat.migrate import migrate\n"
         f"d = open_database(database_url(None, Path({str(tmp_path)!r}))); migrate(d.writer); migrate(d.writer); d.close()\n"
         "sys.exit(', '.join({'alembic', 'mako', 'pygments', 'sqlalchemy.dialects.postgresql'} & set(sys.modules)) or 0)"
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hopyard_appstat.backends import LocalBackend
-from hopyard_appstat.blobs import BlobStore
-from hopyard_appstat.database import database_url, open_database
-from hopyard_appstat.domain import Swept
+from hopyard_appstat.blobs.backends import LocalBackend
+from hopyard_appstat.blobs.store import BlobStore
+from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_appstat.database.connections import database_url, open_database
+from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.owned import OwnedBlobs
-from hopyard_appstat.paging import Paging
-from hopyard_appstat.store import Store
+from hopyard_appstat.pagination import Paging
+from hopyard_appstat.records import Swept
 
 
 class Clock:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_appstat.paging import DEFAULT_SIZE, MAX_SIZE, Paging, cut
+from hopyard_appstat.pagination import DEFAULT_SIZE, MAX_SIZE, Paging, cut
 
 pytestmark = pytest.mark.quick
 

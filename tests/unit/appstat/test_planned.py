@@ -6,7 +6,9 @@ import pytest
 
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.policy.vocabulary import Report
-from hopyard_appstat.domain import (
+from hopyard_appstat.database.store import Store
+from hopyard_appstat.pagination import Paging
+from hopyard_appstat.records import (
     Append,
     JournalRecord,
     PlanNode,
@@ -16,8 +18,6 @@ from hopyard_appstat.domain import (
     Statistic,
     Stretch,
 )
-from hopyard_appstat.paging import Paging
-from hopyard_appstat.store import Store
 
 FIRST = PlanTrial("e1", "1", "root", (Stretch("a", "", 0, 40, '{"lr":1}'), Stretch("b", "a", 40, 100, '{"lr":2}')))
 SECOND = PlanTrial("e2", "7", "root", (Stretch("a", "", 0, 60, '{"lr":1}'), Stretch("c", "a", 60, 100, '{"lr":3}')))

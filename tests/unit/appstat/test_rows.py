@@ -12,8 +12,8 @@ from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2, common_pb2
 from hopyard_appstat.converters import projections_from_proto
-from hopyard_appstat.domain import Statistic
-from hopyard_appstat.rows import metrics_from_json, metrics_to_json, statistic_from_row, statistic_to_row
+from hopyard_appstat.database.rows import metrics_from_json, metrics_to_json, statistic_from_row, statistic_to_row
+from hopyard_appstat.records import Statistic
 
 pytestmark = pytest.mark.quick
 

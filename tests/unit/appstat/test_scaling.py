@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_appstat.domain import Scaling
-from hopyard_appstat.paging import Paging
-from hopyard_appstat.store import Store
+from hopyard_appstat.database.store import Store
+from hopyard_appstat.pagination import Paging
+from hopyard_appstat.records import Scaling
 from tests.unit.appstat.test_planned import Journal
 
 ONE = Scaling("training", "EPYC", 1, 8.0, "e1", "1", 2.5)

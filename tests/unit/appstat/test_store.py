@@ -10,10 +10,10 @@ from sqlalchemy.exc import OperationalError
 
 from hopyard.errors import Aborted, Conflict, Exhausted, InvalidInput, StaleEpoch, Unavailable
 from hopyard.policy.vocabulary import Report
-from hopyard_appstat.domain import Append, ExperimentRow, JobRow, JournalRecord, Statistic, StreamInfo
-from hopyard_appstat.paging import Paging
-from hopyard_appstat.store import Store
-from hopyard_appstat.writes import Transaction
+from hopyard_appstat.database.store import Store
+from hopyard_appstat.database.transaction import Transaction
+from hopyard_appstat.pagination import Paging
+from hopyard_appstat.records import Append, ExperimentRow, JobRow, JournalRecord, Statistic, StreamInfo
 
 
 def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[JournalRecord, ...]:

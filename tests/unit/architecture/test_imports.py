@@ -32,7 +32,7 @@ VIOLATIONS = [
     ("sdk-alone", "hopyard.policy.seeded", "from hopyard_policies import default"),
     ("sdk-alone", "hopyard.cli.seeded", "import hopyard_tools.commands.replay"),
     ("services-independent", "hopyard_scheduler.seeded", "import hopyard_appstat"),
-    ("services-independent", "hopyard_nodeagent.seeded", "import hopyard_scheduler.sessions"),
+    ("services-independent", "hopyard_nodeagent.seeded", "import hopyard_scheduler.agents.sessions"),
     ("services-independent", "hopyard_hpgen.seeded", "import hopyard_nodeagent"),
     ("services-independent", "hopyard_appstat.seeded", "import hopyard_hpgen"),
     ("engine-in-the-scheduler", "hopyard_nodeagent.seeded", "import hopyard_engine.core"),
@@ -108,7 +108,7 @@ def test_the_copy_keeps_every_contract_without_a_seed(copy: Path) -> None:
 
 SDK = ("hopyard", "hopyard.client", "hopyard.generator", "hopyard.policy", "hopyard.space", "hopyard.trainer")
 CLI = ("hopyard.cli", "hopyard.cli.main")
-TRAINING = ("hopyard_nodeagent.command", "hopyard.runner.process")
+TRAINING = ("hopyard_nodeagent.command", "hopyard._runtime.runner.process")
 HEAVY = ("torch", "sklearn", "sqlalchemy", "alembic", "obstore", "psutil")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.cli.cluster import Crashes
 from hopyard.cli.commands import garbage
-from hopyard.cli.session import default_slots
+from hopyard.cli.run_session import default_slots
 from hopyard.client.embedded import agent_service
 from hopyard.client.types import StoreUse
 from hopyard.spec.sizes import size_or_none

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hopyard.cli.doctor import cluster, disk, host, packages
-from hopyard.cli.doctor.finding import Finding, Health, missing, ok, problem
+from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, problem
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
-from hopyard.client.lock import DataLock
+from hopyard.client.data_dir_lock import DataLock
 from hopyard.client.types import Cluster, Machine, Node, NodeState
 from hopyard.errors import Unavailable
 
@@ -46,7 +46,7 @@ def test_memory_and_its_limit(tmp_path: Path) -> None:
 def test_what_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.gpus().health is Health.MISSING
-    monkeypatch.setattr("hopyard.criu.tool.PRIVATE", tmp_path / "gone")
+    monkeypatch.setattr("hopyard._runtime.criu.binary.PRIVATE", tmp_path / "gone")
     assert (host.criu().health, host.criu().detail) == (Health.MISSING, "not installed")
     assert host.criu().advice.endswith("run deploy/install-criu.sh, which puts a current one into a folder of its own")
     assert host.shared_memory(tmp_path / "gone").health is Health.MISSING
@@ -85,7 +85,7 @@ def test_criu_is_looked_at_closely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, check: str, health: Health, words: str
 ) -> None:
     monkeypatch.setenv("HOPYARD_CRIU", str(tmp_path / "criu"))
-    monkeypatch.setattr("hopyard.criu.tool._may_restore", lambda: True)
+    monkeypatch.setattr("hopyard._runtime.criu.binary._may_restore", lambda: True)
     script(tmp_path, "criu", f'if [ "$1" = check ]; then {check}; fi; echo "Version: {version}"')
     found = host.criu()
     assert found.health is health

@@ -9,8 +9,8 @@ import pytest
 from typer.core import TyperCommand, TyperGroup
 
 from hopyard.cli.app import build, load_command
-from hopyard.cli.entries import PANELS
 from hopyard.cli.main import run
+from hopyard.cli.plugin_commands import PANELS
 from hopyard.plugins import COMMANDS, plugin_names
 
 SERVICES = ("scheduler", "agent", "appstat", "hpgen")

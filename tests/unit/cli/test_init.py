@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from hopyard.cli.init import suggest
+from hopyard.cli.init.metric_patterns import NUMBER
+from hopyard.cli.init.script_analysis import read_script
 from hopyard.cli.main import run
-from hopyard.cli.starting import suggest
-from hopyard.cli.starting.printed import NUMBER
-from hopyard.cli.starting.reading import read_script
 from hopyard.spec import ExperimentSpec, load_spec
 from hopyard.spec.models import JobResources, MetricSpec, ResourcesSpec, SnapshotSpec, StopSpec
 

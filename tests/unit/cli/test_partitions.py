@@ -15,7 +15,7 @@ from hopyard.cli.errors import WrongUse
 from hopyard.cli.main import run
 from hopyard.cli.partitions import at_url, data_table, partition, partitions_table
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
-from hopyard.datasets.storage import Storage
+from hopyard.datasets.usage import Storage
 
 pytestmark = pytest.mark.quick
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli import planning
+from hopyard.cli import plan_preview
 from hopyard.cli.main import run
 from hopyard.plugins import load_plugin
 
@@ -95,7 +95,7 @@ def test_a_policys_own_generator_proposes(tmp_path: Path, monkeypatch: pytest.Mo
         asked.append(name)
         return load_plugin(group, "random" if name == "tpe" else name, base)
 
-    monkeypatch.setattr(planning, "load_plugin", loaded)
+    monkeypatch.setattr(plan_preview, "load_plugin", loaded)
     file = tmp_path / "search.yaml"
     text = (
         "name: x\ntrainer: t.py:T\nmetric: {name: m, mode: max}\nspace: {x: {uniform: [0, 1]}}\n"

@@ -130,7 +130,7 @@ def test_help_tells_of_commands_without_importing_them(
 
 @pytest.mark.parametrize("value", ["gone.module:command", "theirs:gone", "theirs"])
 def test_a_command_whose_words_cannot_be_read_says_whose_it_is(third_party: Path, value: str) -> None:
-    from hopyard.cli.entries import told
+    from hopyard.cli.plugin_commands import told
 
     assert told(EntryPoint("x", value, COMMANDS)) == "From another distribution."
 

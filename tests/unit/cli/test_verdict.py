@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli.verdict import NOTHING_LEFT, nobody_trained
+from hopyard.cli.outcome import NOTHING_LEFT, nobody_trained
 from hopyard.client.types import ExperimentState, JobState
 from tests.unit.cli.test_live import experiment, job, model
 

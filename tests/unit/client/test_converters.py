@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.client import converters
 from hopyard.client.types import (
     Experiment,
@@ -19,7 +20,6 @@ from hopyard.client.types import (
     Statistic,
 )
 from hopyard.errors import Internal, InvalidInput
-from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 
 pytestmark = pytest.mark.quick

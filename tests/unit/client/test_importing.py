@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.client import travelling
+from hopyard.client import export_import
 from hopyard.client.archive import ArchiveReader, ArchiveWriter
 from tests.timing import HANG_SECONDS
 
@@ -31,9 +31,9 @@ async def test_an_import_that_is_cancelled_as_its_file_is_opened_closes_it(
     path = tmp_path / "e1.hopyard"
     with ArchiveWriter(path) as archive:
         archive.finish({})
-    monkeypatch.setattr(travelling, "ArchiveReader", Noted)
+    monkeypatch.setattr(export_import, "ArchiveReader", Noted)
     client: Any = None  # It comes later.
-    reading = asyncio.create_task(travelling.read(client, client, path, None))
+    reading = asyncio.create_task(export_import.read(client, client, path, None))
     await asyncio.sleep(0)
     assert opened.wait(
         HANG_SECONDS

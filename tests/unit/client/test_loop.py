@@ -10,8 +10,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from hopyard.client.loop import LoopThread
-from hopyard.serving import Server
+from hopyard._net.server import Server
+from hopyard.client.portal import LoopThread
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
 from tests.timing import HANG_SECONDS

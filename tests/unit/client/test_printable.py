@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hopyard._runtime.printable_text import printable
 from hopyard.cli.output import say
 from hopyard.client import converters
-from hopyard.printable import printable
 from hopyard.v1 import common_pb2, experiment_pb2
 
 pytestmark = pytest.mark.quick

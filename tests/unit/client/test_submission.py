@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hopyard import bundle
+from hopyard._runtime import bundle
 from hopyard.client.submission import pack, prepare
 from hopyard.errors import InvalidInput
 from hopyard.spec import SpecError, load_spec

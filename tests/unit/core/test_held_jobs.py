@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hopyard.cli.verdict import ONLY_PAUSED
+from hopyard.cli.outcome import ONLY_PAUSED
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     AnswerJob,

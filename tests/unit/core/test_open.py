@@ -10,8 +10,8 @@ from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
 from hopyard_engine.core.member import Phase
 from hopyard_engine.explain.waiting import Waiting
-from hopyard_scheduler.recovery import Recovered
-from hopyard_scheduler.renaming import renamed
+from hopyard_scheduler.experiments.id_translation import renamed
+from hopyard_scheduler.runtime.recovery import Recovered
 from tests.unit.core.rig import Rig
 from tests.unit.core.test_requested import Serving
 

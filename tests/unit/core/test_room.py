@@ -17,7 +17,7 @@ from hopyard_engine.core.experiment import Experiment
 from hopyard_engine.core.room import Held, Rank, Room, holding
 from hopyard_engine.core.values import EarlierTrial
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
-from hopyard_scheduler.storerows import of_rows
+from hopyard_scheduler.storage.store_usage import of_rows
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_quota import branched, has, save, trained
 

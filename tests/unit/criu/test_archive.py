@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.criu.archive import pack, unpack
-from hopyard.snapshotfile import SnapshotCorruptError, SnapshotInfo, SnapshotRefusedError, hash_file
+from hopyard._runtime.criu.archive import pack, unpack
+from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotInfo, SnapshotRefusedError, hash_file
 
 pytestmark = pytest.mark.quick
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hopyard.criu import RestoreMismatchError
-from hopyard.criu.compatibility import check, instructions, needs
+from hopyard._runtime.criu import RestoreMismatchError
+from hopyard._runtime.criu.compatibility import check, instructions, needs
 
 pytestmark = pytest.mark.quick
 

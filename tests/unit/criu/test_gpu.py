@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hopyard.criu import DumpFailedError, DumpRefusedError, gpu
-from hopyard.criu.gpu import GpuLostError, GpuSuspension, driver
+from hopyard._runtime.criu import DumpFailedError, DumpRefusedError, gpu
+from hopyard._runtime.criu.gpu import GpuLostError, GpuSuspension, driver
 
 pytestmark = pytest.mark.quick
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.criu import DumpRefusedError, gpu, refusals
-from hopyard.criu.refusals import refuse
-from hopyard.criu.rooms import Rooms
-from hopyard.criu.tool import Criu
+from hopyard._runtime.criu import DumpRefusedError, gpu, preconditions
+from hopyard._runtime.criu.binary import Criu
+from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.preconditions import refuse
 
 pytestmark = pytest.mark.quick
 
@@ -21,7 +21,7 @@ OLD = Criu(Path("criu"), (4, 1, 1))
 
 def test_a_tree_with_io_uring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {1: ["/dev/null"], 2: ["/dev/null", "anon_inode:[io_uring]"]}
-    monkeypatch.setattr(refusals, "open_files", files.__getitem__)
+    monkeypatch.setattr(preconditions, "open_files", files.__getitem__)
     monkeypatch.setattr(gpu, "open_files", files.__getitem__)
     with pytest.raises(DumpRefusedError, match=r"process 2.* uses io_uring, as torchrun .*; give hopyard.report"):
         refuse([1, 2], NEW)
@@ -61,7 +61,7 @@ def test_open_connections_need_a_newer_criu() -> None:
 
 def test_the_processes_that_use_a_gpu_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {1: ["/dev/null"], 2: ["/dev/nvidiactl", "/dev/nvidia0"], 3: ["/dev/nvidia-uvm"]}
-    monkeypatch.setattr(refusals, "open_files", files.__getitem__)
+    monkeypatch.setattr(preconditions, "open_files", files.__getitem__)
     monkeypatch.setattr(gpu, "open_files", files.__getitem__)
     assert refuse([1, 2, 3], NEW) == [2, 3]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.criu.rooms import Rooms
+from hopyard._runtime.criu.image_storage import Rooms
 
 pytestmark = pytest.mark.quick
 

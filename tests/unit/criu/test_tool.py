@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.criu import CriuUnavailableError, tool
-from hopyard.criu.tool import explain, find, look, switched_off
+from hopyard._runtime.criu import CriuUnavailableError, binary
+from hopyard._runtime.criu.binary import explain, find, look, switched_off
 
 pytestmark = pytest.mark.quick
 
@@ -18,16 +18,16 @@ def test_the_one_that_is_named_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         program.parent.mkdir()
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    monkeypatch.setattr(tool, "PRIVATE", private)
+    monkeypatch.setattr(binary, "PRIVATE", private)
     path = {"PATH": str(on_path.parent)}
-    assert find("/named", path | {tool.VARIABLE: "/variable"}) == Path("/named")
-    assert find("", path | {tool.VARIABLE: "/variable"}) == Path("/variable")
+    assert find("/named", path | {binary.VARIABLE: "/variable"}) == Path("/named")
+    assert find("", path | {binary.VARIABLE: "/variable"}) == Path("/variable")
     assert find("", path) == on_path
     assert find("", {"PATH": ""}) == private
-    assert find("off", path) is find("", path | {tool.VARIABLE: "off"}) is None
+    assert find("off", path) is find("", path | {binary.VARIABLE: "off"}) is None
     assert switched_off("off", {})
-    assert switched_off("", {tool.VARIABLE: "off"})
-    assert not switched_off("/named", {tool.VARIABLE: "off"})
+    assert switched_off("", {binary.VARIABLE: "off"})
+    assert not switched_off("/named", {binary.VARIABLE: "off"})
 
 
 @pytest.mark.merge

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hopyard.predictor import Curve, Question
 from hopyard_curves.pooled import PooledPredictor
-from hopyard_curves.pooled.configurations import forecasts
+from hopyard_curves.pooled.configuration_prior import forecasts
 
 pytestmark = pytest.mark.quick
 

@@ -10,7 +10,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.predictor.conformance import PredictorConformance
-from hopyard.predictor.strange import CURVES, HISTORIES
+from hopyard.predictor.edge_cases import CURVES, HISTORIES
 from tests.unit.curves import broken
 
 pytestmark = pytest.mark.nightly

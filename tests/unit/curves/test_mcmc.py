@@ -21,10 +21,10 @@ from hopyard.predictor import (
     PredictorParameterError,
     Question,
 )
-from hopyard_curves.mcmc import start
+from hopyard_curves.mcmc import initial_walkers
+from hopyard_curves.mcmc.posterior_predictive import Samples, chances, last, moments
 from hopyard_curves.mcmc.predictor import McmcPredictor
-from hopyard_curves.mcmc.reading import Samples, chances, last, moments
-from hopyard_curves.scaling import Scale
+from hopyard_curves.metric_normalization import Scale
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -157,7 +157,7 @@ def test_what_the_metric_cannot_be_is_not_predicted() -> None:
 
 
 def test_a_curve_that_no_family_fits_is_widely_expected_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "started", lambda *_: None)
+    monkeypatch.setattr(initial_walkers, "started", lambda *_: None)
     question = rising(10, target=0.7, low=0.0, high=1.0)
     found = quick().predict(question)
     whole(found, question)

@@ -11,9 +11,9 @@ import pytest
 
 from hopyard_curves.mcmc.compiled import Floats, abscissae, add, compiled, curves, log_densities
 from hopyard_curves.mcmc.families import FAMILIES
+from hopyard_curves.mcmc.initial_walkers import fit, started
 from hopyard_curves.mcmc.posterior import SIZES, posterior, recency
 from hopyard_curves.mcmc.samplers import around, stretch
-from hopyard_curves.mcmc.start import fit, started
 from tests.unit.curves import plain
 
 # The first test that needs a compiled function may have to compile it.

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hopyard_curves.mcmc.compiled import Floats, Posterior, abscissae, curves, log_densities
-from hopyard_curves.mcmc.reading import Samples, chances, moments
+from hopyard_curves.mcmc.initial_walkers import started
+from hopyard_curves.mcmc.posterior_predictive import Samples, chances, moments
 from hopyard_curves.mcmc.samplers import NEARBY, SAMPLERS, around
-from hopyard_curves.mcmc.start import started
-from hopyard_curves.scaling import Scale
+from hopyard_curves.metric_normalization import Scale
 
 pytestmark = pytest.mark.timeout(300)
 

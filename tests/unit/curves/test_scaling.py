@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hopyard.predictor import Curve, NotPredictableError, Question
+from hopyard_curves.metric_normalization import REACH, Scale
 from hopyard_curves.reports import MOST, abscissae, finite, future
-from hopyard_curves.scaling import REACH, Scale
 
 pytestmark = pytest.mark.quick
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hopyard.predictor import Predictor, Question
 from hopyard.predictor.testing import crps, rank
 from hopyard_curves.grid import GridPredictor
-from hopyard_curves.grid.steps import without_steps
+from hopyard_curves.grid.step_detection import without_steps
 from hopyard_curves.pooled import PooledPredictor
 from tests.unit.curves.test_pooled import curve
 

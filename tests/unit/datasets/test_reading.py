@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hopyard.datasets.manifest import read_manifest
-from hopyard.datasets.reading import content, stamp
+from hopyard.datasets.reader import content, stamp
 from hopyard.errors import InvalidInput
 
 pytestmark = pytest.mark.quick

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.datasets.manifest import FILE, manifest_at, read_manifest
-from hopyard.datasets.reading import examples_in
+from hopyard.datasets.reader import examples_in
 from hopyard.datasets.split import Plan, rows_of, sizes, split
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound, Unsupported
 

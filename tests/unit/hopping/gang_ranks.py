@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hopyard import hopping
+from hopyard import model_hopper
 from hopyard.trainer import TrainerContext, TrainerDriver
 from tests.unit.hopping import programs
 from tests.unit.hopping.programs import Arrays
@@ -46,14 +46,14 @@ def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: Any, y: Any) ->
 
 
 def train_fn(data: Arrays, model: nn.Module, optimizer: Any, config: Mapping[str, Any]) -> dict[str, float]:
-    for x, y in hopping.batches(data, SIZE, shuffle=False):
+    for x, y in model_hopper.batches(data, SIZE, shuffle=False):
         learn(model, optimizer, x, y)
     with torch.no_grad():  # Of the model that all ranks have now, on this one's partition.
         right = model(torch.as_tensor(data[0])).argmax(1) == torch.as_tensor(data[1])
     return {"accuracy": right.double().mean().item()}
 
 
-PROGRAM = hopping.trainer(input_fn=programs.input_fn, model_fn=model_fn, train_fn=train_fn)
+PROGRAM = model_hopper.trainer(input_fn=programs.input_fn, model_fn=model_fn, train_fn=train_fn)
 
 
 def main(folder: Path, rank: int, port: str) -> None:
@@ -70,7 +70,7 @@ def main(folder: Path, rank: int, port: str) -> None:
 
 def close(driver: TrainerDriver) -> None:
     """Ends the run; its parallel model must be gone before the process group is, or that may wait for ever for its own thread."""
-    assert isinstance(driver.trainer, hopping.HoppingTrainer)
+    assert isinstance(driver.trainer, model_hopper.HoppingTrainer)
     parallel, leave = weakref.ref(driver.trainer._parallel), dist.destroy_process_group
     held: list[object] = []
 

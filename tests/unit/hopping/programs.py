@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hopyard import hopping
+from hopyard import model_hopper
 from hopyard.trainer import Report, TrainerContext, TrainerDriver
 from tests.unit.sdk_trainer.trainers import Clock
 
@@ -57,11 +57,11 @@ def mean_evaluate(data: Arrays, model: Mean, config: Mapping[str, Any]) -> dict[
     return {"error": float(np.abs(data[0] - model.value).mean())}
 
 
-MEAN = hopping.trainer(input_fn=input_fn, model_fn=mean_model, train_fn=mean_train, evaluate_fn=mean_evaluate)
+MEAN = model_hopper.trainer(input_fn=input_fn, model_fn=mean_model, train_fn=mean_train, evaluate_fn=mean_evaluate)
 
 
 def visit(
-    program: type[hopping.HoppingTrainer],
+    program: type[model_hopper.HoppingTrainer],
     config: Mapping[str, Any],
     part: Path | None,
     scratch: Path,
@@ -82,7 +82,7 @@ def visit(
 
 
 def tour(
-    program: type[hopping.HoppingTrainer], config: Mapping[str, Any], parts: list[Path], folder: Path
+    program: type[model_hopper.HoppingTrainer], config: Mapping[str, Any], parts: list[Path], folder: Path
 ) -> list[Report]:
     """A unit on each partition in turn, each in a trainer of its own, as hops are."""
     snapshot, reports = None, []

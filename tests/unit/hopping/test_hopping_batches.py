@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard import hopping
-from hopyard.hopping.batches import ends, parts, sharing
-from hopyard.hopping.gang import Gang
+from hopyard import model_hopper
+from hopyard.model_hopper.batches import ends, parts, sharing
+from hopyard.model_hopper.gang import Gang
 from hopyard.trainer import TrainerContext, TrainerDriver, UserCodeError
 from tests.unit.hopping.programs import MEAN, partition
 from tests.unit.sdk_trainer.trainers import Clock
@@ -84,7 +84,7 @@ def test_ranks_have_as_many_batches_and_each_example_counts_once(counts: list[in
         gang = Alone(rank, counts)
         with sharing(gang):
             mine = []
-            for batch in hopping.batches(np.arange(count), size, shuffle=shuffle):
+            for batch in model_hopper.batches(np.arange(count), size, shuffle=shuffle):
                 gang.backwards += 1
                 mine.append(batch.tolist())
         taken.append(list(zip(gang.shares, mine, strict=True)))
@@ -102,14 +102,14 @@ def test_ranks_have_as_many_batches_and_each_example_counts_once(counts: list[in
 @given(st.integers(1, 60), st.integers(1, 40))
 def test_alone_each_example_comes_once_in_batches_of_the_size(count: int, size: int) -> None:
     data = {"x": np.arange(count), "y": np.arange(count) * 2}
-    found = list(hopping.batches(data, size))
+    found = list(model_hopper.batches(data, size))
     assert sorted(np.concatenate([batch["x"] for batch in found])) == list(range(count))
     assert all((batch["y"] == 2 * batch["x"]).all() for batch in found)
     assert [len(batch["x"]) for batch in found[:-1]] == [size] * (len(found) - 1)
     np.random.seed(5)
-    first = [batch.tolist() for batch in hopping.batches(np.arange(count), size)]
+    first = [batch.tolist() for batch in model_hopper.batches(np.arange(count), size)]
     np.random.seed(5)
-    assert [batch.tolist() for batch in hopping.batches(np.arange(count), size)] == first
+    assert [batch.tolist() for batch in model_hopper.batches(np.arange(count), size)] == first
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_alone_each_example_comes_once_in_batches_of_the_size(count: int, size: 
 )
 def test_what_makes_no_batches_is_told(data: Any, size: int, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        next(hopping.batches(data, size))
+        next(model_hopper.batches(data, size))
 
 
 def unit(gang: Alone, how: str) -> Iterator[None]:
     """A train_fn, step by step."""
     if how == "own batches":
         gang.called()
-    for number, _ in enumerate(hopping.batches(np.arange(20), 4) if how != "nothing" else ()):
+    for number, _ in enumerate(model_hopper.batches(np.arange(20), 4) if how != "nothing" else ()):
         if how == "stops" and number == 2:
             return
         gang.called()

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from hopyard.torch.statefile import read_state
+from hopyard.torch.state_io import read_state
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 from tests.unit.hopping.gang_ranks import CONFIG, PROGRAM, SIZE, learn, model_fn

@@ -18,8 +18,8 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 
-from hopyard import hopping
-from hopyard.hopping.sklearn import ScikitLearn
+from hopyard import model_hopper
+from hopyard.model_hopper.sklearn import ScikitLearn
 from hopyard.trainer import UserCodeError
 from tests.unit.hopping import programs
 from tests.unit.hopping.programs import Arrays, partition, tour, visit
@@ -41,7 +41,9 @@ def evaluate_fn(data: Arrays, model: Any, config: Mapping[str, Any]) -> dict[str
     return {"accuracy": model.score(*data)}
 
 
-PROGRAM = hopping.trainer(input_fn=programs.input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
+PROGRAM = model_hopper.trainer(
+    input_fn=programs.input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn
+)
 
 
 @pytest.fixture

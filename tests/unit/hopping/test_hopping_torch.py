@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from hopyard import hopping
+from hopyard import model_hopper
 from hopyard.trainer import TrainerContext, TrainerDriver, UserCodeError
 from tests.unit.hopping import programs
 from tests.unit.hopping.programs import Arrays, partition, tour, visit
@@ -49,7 +49,9 @@ def evaluate_fn(data: Arrays, model: nn.Module, config: Mapping[str, Any]) -> di
     return {"accuracy": (model(x).argmax(1) == y).double().mean().item()}
 
 
-PROGRAM = hopping.trainer(input_fn=programs.input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
+PROGRAM = model_hopper.trainer(
+    input_fn=programs.input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn
+)
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_a_changed_learning_rate_is_in_force_in_the_next_unit(parts: list[Path],
 
 
 def test_an_optimizer_without_a_state_is_refused(parts: list[Path], tmp_path: Path) -> None:
-    program = hopping.trainer(
+    program = model_hopper.trainer(
         input_fn=programs.input_fn,
         model_fn=lambda config: (nn.Linear(4, 2), "sgd"),
         train_fn=lambda *given: {},
@@ -107,7 +109,7 @@ def test_an_optimizer_without_a_state_is_refused(parts: list[Path], tmp_path: Pa
 
 def test_a_snapshot_of_other_optimizers_is_refused(parts: list[Path], tmp_path: Path) -> None:
     visit(PROGRAM, CONFIG, parts[0], tmp_path, save=tmp_path / "saved")
-    other = hopping.trainer(
+    other = model_hopper.trainer(
         input_fn=programs.input_fn, model_fn=lambda config: model_fn(config)[0], train_fn=lambda *given: {}
     )
     with pytest.raises(UserCodeError, match=r"the snapshot has \['optimizer', 'scheduler'\]"):

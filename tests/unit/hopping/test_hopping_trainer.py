@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopyard import hopping
+from hopyard import model_hopper
 from hopyard.errors import Unsupported
-from hopyard.hopping import examples
 from hopyard.local import fit
+from hopyard.model_hopper import examples
 from hopyard.trainer import UserCodeError
 from tests.unit.hopping import programs
 from tests.unit.hopping.programs import MEAN, Arrays, Mean, partition, tour, visit
@@ -22,7 +22,7 @@ from tests.unit.hopping.programs import MEAN, Arrays, Mean, partition, tour, vis
 pytestmark = pytest.mark.quick
 
 CONFIG = {"rate": 0.5}
-trainer_module: Any = sys.modules[hopping.HoppingTrainer.__module__]
+trainer_module: Any = sys.modules[model_hopper.HoppingTrainer.__module__]
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_run_without_any_data_says_so() -> None:
 
 
 def test_a_subclass_says_the_same_as_functions(parts: list[Path], tmp_path: Path) -> None:
-    class Written(hopping.HoppingTrainer):
+    class Written(model_hopper.HoppingTrainer):
         def input_fn(self, path: Path) -> Arrays:
             return programs.input_fn(path)
 
@@ -126,8 +126,8 @@ def test_examples_that_do_not_show_are_asked_for(data: Any, parts: list[Path], t
         visit(program, CONFIG, parts[0], tmp_path, snapshot=tmp_path / "saved", mode="evaluate")
 
 
-def evaluating(data: Any, evaluate_fn: Any) -> type[hopping.HoppingTrainer]:
-    return hopping.trainer(
+def evaluating(data: Any, evaluate_fn: Any) -> type[model_hopper.HoppingTrainer]:
+    return model_hopper.trainer(
         input_fn=lambda path: data,
         model_fn=programs.mean_model,
         train_fn=lambda data, model, optimizer, config: {},
@@ -136,14 +136,16 @@ def evaluating(data: Any, evaluate_fn: Any) -> type[hopping.HoppingTrainer]:
 
 
 def test_a_model_that_nobody_can_save_is_refused(parts: list[Path], tmp_path: Path) -> None:
-    program = hopping.trainer(input_fn=programs.input_fn, model_fn=lambda config: object(), train_fn=lambda *given: {})
+    program = model_hopper.trainer(
+        input_fn=programs.input_fn, model_fn=lambda config: object(), train_fn=lambda *given: {}
+    )
     with pytest.raises(UserCodeError, match=r"model_fn returned a object; allowed: a torch.nn.Module") as caught:
         visit(program, CONFIG, parts[0], tmp_path)
     assert isinstance(caught.value.__cause__, Unsupported)
 
 
 def test_a_handler_of_ones_own_saves_any_model(parts: list[Path], tmp_path: Path) -> None:
-    class Text(hopping.Handler):
+    class Text(model_hopper.Handler):
         def save(self, model: Any, optimizer: Any, directory: Path) -> None:
             (directory / "text").write_text(",".join(model))
 
@@ -154,7 +156,7 @@ def test_a_handler_of_ones_own_saves_any_model(parts: list[Path], tmp_path: Path
         model.append("unit")
         return {"units": len(model)}
 
-    program = hopping.trainer(
+    program = model_hopper.trainer(
         input_fn=programs.input_fn, model_fn=lambda config: list[str](), train_fn=train_fn, handler=Text()
     )
     assert [report.metrics["units"] for report in tour(program, CONFIG, parts, tmp_path)] == [1, 2, 3]
@@ -163,13 +165,13 @@ def test_a_handler_of_ones_own_saves_any_model(parts: list[Path], tmp_path: Path
 def test_a_function_of_another_name_is_refused() -> None:
     given = {"input_fn": partition, "model_fn": dict, "train_fn": dict, "eval_fn": dict}
     with pytest.raises(TypeError, match=r"^hopping\.trainer has no parameter eval_fn; .*; did you mean evaluate_fn\?$"):
-        hopping.trainer(**given)  # type: ignore[arg-type]
+        model_hopper.trainer(**given)  # type: ignore[arg-type]
 
 
 def test_what_is_no_function_is_refused() -> None:
     wrong: Any = "train"
     with pytest.raises(TypeError, match="train_fn is 'train'"):
-        hopping.trainer(input_fn=programs.input_fn, model_fn=programs.mean_model, train_fn=wrong)
+        model_hopper.trainer(input_fn=programs.input_fn, model_fn=programs.mean_model, train_fn=wrong)
 
 
 # ------------------------------------------------------------------------------------------- the order of examples, and time
@@ -184,7 +186,7 @@ def seen(reshuffle: bool, folder: Path, part: Path, seed: int = 3) -> list[list[
         assert [bool(row.sum() > 0) for row in data[0]] == [bool(label) for label in data[1]]
         return {}
 
-    program = hopping.trainer(
+    program = model_hopper.trainer(
         input_fn=programs.input_fn, model_fn=programs.mean_model, train_fn=train_fn, reshuffle=reshuffle
     )
     first = folder / f"first-{reshuffle}-{seed}-{len(list(folder.iterdir()))}"
@@ -205,7 +207,7 @@ def test_examples_come_in_another_order_each_time_and_the_same_wherever_they_are
 
 
 def test_what_cannot_be_taken_apart_cannot_be_reshuffled(parts: list[Path], tmp_path: Path) -> None:
-    program = hopping.trainer(
+    program = model_hopper.trainer(
         input_fn=lambda path: "ten words", model_fn=programs.mean_model, train_fn=lambda *_: {}, reshuffle=True
     )
     with pytest.raises(UserCodeError, match=r"the examples of a str cannot be taken apart; allowed: arrays, tensors"):
@@ -242,7 +244,9 @@ def test_a_profile_tells_the_time_of_a_whole_unit(each: float, parts: list[Path]
         def perf_counter(self) -> float:
             return self.passed
 
-    program = hopping.trainer(input_fn=lambda path: np.zeros(6400), model_fn=programs.mean_model, train_fn=train_fn)
+    program = model_hopper.trainer(
+        input_fn=lambda path: np.zeros(6400), model_fn=programs.mean_model, train_fn=train_fn
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_module, "time", Watch())
         report = visit(program, CONFIG, parts[0], tmp_path, mode="profile")

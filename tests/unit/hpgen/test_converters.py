@@ -8,8 +8,8 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.v1 import common_pb2, hpgen_pb2
+from hopyard_hpgen.call_log import CreateCall, ReportCall, ReportFinalCall
 from hopyard_hpgen.converters import calls_from_proto, calls_to_proto, create_response, result_from_proto
-from hopyard_hpgen.records import CreateCall, ReportCall, ReportFinalCall
 from tests.unit.space.strategies import VALUES
 
 pytestmark = pytest.mark.quick

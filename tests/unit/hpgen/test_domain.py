@@ -14,8 +14,8 @@ from hopyard.generator import Generator, Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec, parse_spec
-from hopyard_hpgen.domain import ExperimentGenerator, GeneratorFailed
-from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
+from hopyard_hpgen.call_log import Call, CreateCall, ReportCall, ReportFinalCall
+from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed
 
 pytestmark = pytest.mark.quick
 

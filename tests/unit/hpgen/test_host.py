@@ -10,9 +10,9 @@ import pytest
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
 from hopyard.generator import Result
 from hopyard_hpgen import host as host_module
-from hopyard_hpgen.domain import GeneratorFailed
+from hopyard_hpgen.call_log import Call, CreateCall, ReportCall, ReportFinalCall
+from hopyard_hpgen.experiment_generator import GeneratorFailed
 from hopyard_hpgen.host import GeneratorHost
-from hopyard_hpgen.records import Call, CreateCall, ReportCall, ReportFinalCall
 from tests.timing import HANG_SECONDS, scaled
 from tests.unit.hpgen.slow import Hangs, Slow
 from tests.unit.hpgen.test_domain import spec

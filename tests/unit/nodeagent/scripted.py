@@ -9,11 +9,11 @@ from pathlib import Path
 
 from hopyard.errors import DataLoss, NotFound
 from hopyard.v1 import application_pb2, resource_manager_pb2
-from hopyard_nodeagent.executor import Executor
-from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.runners import Sink
-from hopyard_nodeagent.store import Store
-from hopyard_nodeagent.transfers import packed_chunks
+from hopyard_nodeagent.runs.executor import Executor
+from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.training_process import Sink
+from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.transfers import packed_chunks
 
 
 class ScriptedStore(Store):

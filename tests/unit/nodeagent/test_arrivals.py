@@ -8,10 +8,10 @@ import pytest
 
 from hopyard.errors import NotFound, Unavailable
 from hopyard.v1 import application_pb2, resource_manager_pb2
-from hopyard_nodeagent.arrivals import SnapshotMissing, announced, beside
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.transfers import Fetched
+from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots.fetch import SnapshotMissing, announced, beside
+from hopyard_nodeagent.snapshots.transfers import Fetched
 
 pytestmark = pytest.mark.quick
 

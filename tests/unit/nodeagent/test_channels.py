@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.channels import EpochGuard, Incoming, Numbered, Outgoing
-from hopyard_nodeagent.run import merge_reports
+from hopyard_nodeagent.runs.channel import EpochGuard, Incoming, Numbered, Outgoing
+from hopyard_nodeagent.runs.run import merge_reports
 
 pytestmark = pytest.mark.quick
 

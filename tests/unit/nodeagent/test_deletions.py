@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.rpc import Backoff
+from hopyard._net.server import Background
 from hopyard.errors import Exhausted, Unavailable
-from hopyard.rpc import Backoff
-from hopyard.serving import Background
 from hopyard.v1 import application_pb2, common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.needs import Needs
-from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.runners import Runner, Sink
-from hopyard_nodeagent.runs import Runs
-from hopyard_nodeagent.shipping import Shipper
-from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.runs.registry import Runs
+from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.runs.training_process import Runner, Sink
+from hopyard_nodeagent.snapshots.disk import Snapshots
+from hopyard_nodeagent.snapshots.references import Needs
+from hopyard_nodeagent.snapshots.uploads import Shipper
 from tests.unit.nodeagent.scripted import ScriptedExecutor, ScriptedStore
 
 pytestmark = pytest.mark.quick

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard import snapshotfolder
+from hopyard._runtime import snapshot_folder
+from hopyard._runtime.snapshot_folder import Member, hash_folder, members
 from hopyard.errors import DataLoss, InvalidInput
-from hopyard.snapshotfolder import Member, hash_folder, members
-from hopyard_nodeagent import logs, transfers
-from hopyard_nodeagent.folders import Folders
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.transfers import (
+from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots import transfers
+from hopyard_nodeagent.snapshots.transfers import (
     check_hash,
     packed_chunks,
     receive_file,
@@ -60,7 +61,7 @@ def test_ids_never_lead_out_of_their_folder(
 
 
 async def stream(path: Path, offset: int) -> bytes:
-    return b"".join([data async for _, data in logs.stream(path, offset, lambda: False)])
+    return b"".join([data async for _, data in log_reader.stream(path, offset, lambda: False)])
 
 
 async def test_logs_are_read_from_any_offset(tmp_path: Path) -> None:
@@ -81,15 +82,15 @@ async def test_the_last_look_comes_after_the_end_is_known(tmp_path: Path) -> Non
         path.write_bytes(b"last words")  # written just before the run ended
         return False
 
-    assert [data async for _, data in logs.stream(path, 0, follow)] == [b"last words"]
+    assert [data async for _, data in log_reader.stream(path, 0, follow)] == [b"last words"]
 
 
 def test_last_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    assert logs.last_lines(path) == ""
+    assert log_reader.last_lines(path) == ""
     path.write_text("".join(f"line {number}\n" for number in range(100)))
-    assert logs.last_lines(path).splitlines()[0] == "line 88"
-    assert logs.last_lines(path, since=path.stat().st_size - 8) == "line 99"
+    assert log_reader.last_lines(path).splitlines()[0] == "line 88"
+    assert log_reader.last_lines(path, since=path.stat().st_size - 8) == "line 99"
 
 
 def names(folder: Path) -> list[str]:
@@ -156,7 +157,7 @@ async def test_what_arrives_a_second_time_is_removed_beside_the_event_loop(
 
     def remove(path: Path) -> None:
         removed.append(threading.current_thread() is threading.main_thread())
-        snapshotfolder.remove(path)
+        snapshot_folder.remove(path)
 
     monkeypatch.setattr(transfers, "remove", remove)
     (tmp_path / "saved").mkdir()

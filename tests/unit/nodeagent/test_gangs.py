@@ -8,11 +8,12 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from hopyard._net.server import Server
 from hopyard.errors import TimedOut
-from hopyard.serving import Server
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource_manager_pb2
-from hopyard_nodeagent import gangs, servicer
-from hopyard_nodeagent.keys import RunKey
+from hopyard_nodeagent import servicer
+from hopyard_nodeagent.runs import rendezvous
+from hopyard_nodeagent.runs.run_key import RunKey
 from tests.timing import HANG_SECONDS
 
 SECOND = RunKey("e1", "j1", 1, 1)
@@ -40,7 +41,7 @@ async def asked(leader: Leader, seconds: float) -> str:
     address = await server.start()
     try:
         start = resource_manager_pb2.StartRun(world=2, rank_addresses=[address, "127.0.0.1:9"])
-        gang = await gangs.gang_of(SECOND, start, seconds)
+        gang = await rendezvous.gang_of(SECOND, start, seconds)
         assert gang is not None
         return gang.place.secret
     finally:
@@ -48,7 +49,7 @@ async def asked(leader: Leader, seconds: float) -> str:
 
 
 async def test_an_agent_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gangs, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(rendezvous, "_ANSWER_SECONDS", 0.1)
     leader = Leader(still=2)  # type: ignore[abstract]
     assert await asked(leader, HANG_SECONDS) == "0"
     assert leader.calls >= 3  # A slow answer is asked for once more.
@@ -57,6 +58,6 @@ async def test_an_agent_that_does_not_answer_is_asked_again(monkeypatch: pytest.
 async def test_one_that_never_answers_is_waited_for_no_longer_than_for_the_gang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gangs, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(rendezvous, "_ANSWER_SECONDS", 0.1)
     with pytest.raises(TimedOut, match=r"rank 0 of its gang, on the agent at .*, was not ready in 0\.5 s: "):
         await asked(Leader(still=1000), 0.5)  # type: ignore[abstract]

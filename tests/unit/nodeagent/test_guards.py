@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hopyard_nodeagent.guards import LimitExceeded, SilenceGuard, guarded
-from hopyard_nodeagent.memory import MemoryGuard, used_bytes
+from hopyard_nodeagent.runs.memory import MemoryGuard, used_bytes
+from hopyard_nodeagent.runs.watchdogs import LimitExceeded, SilenceGuard, guarded
 
 pytestmark = pytest.mark.quick
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.criu import CriuUnavailableError
-from hopyard.criu.tool import Criu
+from hopyard._runtime.criu import CriuUnavailableError
+from hopyard._runtime.criu.binary import Criu
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent import images
-from hopyard_nodeagent.images import ProcessImages
-from hopyard_nodeagent.programs import ProgramRefused
+from hopyard_nodeagent.runs.launch_spec import ProgramRefused
+from hopyard_nodeagent.snapshots import process_images
+from hopyard_nodeagent.snapshots.process_images import ProcessImages
 
 pytestmark = pytest.mark.quick
 
@@ -22,7 +22,7 @@ HOME = "home-of-no-agent"
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Each look for a CRIU, which is there unless it is called "none"."""
-    monkeypatch.setattr(images, "MEMORY", tmp_path)
+    monkeypatch.setattr(process_images, "MEMORY", tmp_path)
     found: list[str] = []
 
     def checked(named: str) -> Criu:
@@ -31,7 +31,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
             raise CriuUnavailableError("no CRIU is installed here")
         return Criu(Path(named), (4, 2, 1))
 
-    monkeypatch.setattr(images, "_checked", checked)
+    monkeypatch.setattr(process_images, "_checked", checked)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hopyard_nodeagent.inmemory import InMemory
+from hopyard_nodeagent.snapshots.memory_images import InMemory
 
 pytestmark = pytest.mark.quick
 

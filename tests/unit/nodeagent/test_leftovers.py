@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hopyard.criu import proc
-from hopyard_nodeagent.leftovers import Leftovers
+from hopyard._runtime.criu import procfs
+from hopyard_nodeagent.runs.orphan_processes import Leftovers
 from tests.timing import HANG_SECONDS
 
 
@@ -43,7 +43,7 @@ def test_it_is_over_when_what_was_left_is_gone(tmp_path: Path, monkeypatch: pyte
     dies = iter([dying.start])
     monkeypatch.setattr(os, "kill", lambda pid, number: next(dies, lambda: None)())
     Leftovers(tmp_path).end_all()
-    ran = proc.running(left.pid)
+    ran = procfs.running(left.pid)
     left.communicate()
     assert not ran
 

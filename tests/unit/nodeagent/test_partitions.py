@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopyard.datasets import reading
-from hopyard.datasets.inspection import LOOK_AGAIN, Found, Wanted, answer, answered, asked, question
-from hopyard.datasets.reading import Content, content
+from hopyard._net.server import Background
+from hopyard.datasets import reader
+from hopyard.datasets.node_query import LOOK_AGAIN, Found, Wanted, answer, answered, asked, question
+from hopyard.datasets.reader import Content, content
 from hopyard.errors import Aborted, DataLoss, Exhausted, InvalidInput, NotFound
-from hopyard.serving import Background
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent import inspector as inspector_module
-from hopyard_nodeagent.inspector import Inspector
-from hopyard_nodeagent.partitions import Partitions
-from hopyard_nodeagent.remote import Remote
+from hopyard_nodeagent.data import digest_cache as inspector_module
+from hopyard_nodeagent.data.digest_cache import Inspector
+from hopyard_nodeagent.data.partitions import Partitions
+from hopyard_nodeagent.data.url_partitions import Remote
 
 pytestmark = pytest.mark.quick
 
@@ -273,4 +273,4 @@ def test_questions_and_answers_survive_the_wire() -> None:
     for text in ("", "{}x", "[1]", '[{"place": 1}]', "null"):
         with pytest.raises(ValueError, match="needed is a list of objects"):
             asked(text)
-    assert reading.examples_in(Path("none.npz")) is None
+    assert reader.examples_in(Path("none.npz")) is None

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._runtime.snapshot_file import SnapshotInfo, hash_file
+from hopyard._runtime.snapshot_folder import FolderWriter, hash_folder, members
 from hopyard.errors import NotFound, Unavailable
-from hopyard.snapshotfile import SnapshotInfo, hash_file
-from hopyard.snapshotfolder import FolderWriter, hash_folder, members
 from hopyard.v1 import node_agent_pb2 as wire
-from hopyard_nodeagent.aside import Outlet, Unreachable, take
-from hopyard_nodeagent.peers import responses
+from hopyard_nodeagent.snapshots.bulk_transfer import Outlet, Unreachable, take
+from hopyard_nodeagent.snapshots.peers import responses
 from tests.timing import HANG_SECONDS
 
 UNPACKED = wire.FetchSnapshotRequest(unpacked=True)
@@ -216,7 +216,7 @@ async def test_connections_that_wait_for_a_thread_are_closed_when_the_outlet_sto
 async def test_the_outlet_accepts_again_after_it_could_not(
     outlet: Outlet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hopyard_nodeagent.aside._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("hopyard_nodeagent.snapshots.bulk_transfer._AGAIN_SECONDS", 0.01)
     accept, failures = socket.socket.accept, [OSError("too many open files"), BlockingIOError()]
 
     def failing(listener: socket.socket) -> object:

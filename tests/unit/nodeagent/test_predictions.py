@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.server import Background
 from hopyard.errors import NotFound
-from hopyard.serving import Background
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.predictions import MOST_WAITING, Predictions
-from hopyard_nodeagent.predictors import PredictorFailed, PredictorKey, Spent
+from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey, Spent
+from hopyard_nodeagent.predictions.queue import MOST_WAITING, Predictions
 
 pytestmark = pytest.mark.quick
 

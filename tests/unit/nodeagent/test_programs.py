@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1.application_pb2 import ProcessHost
 from hopyard_nodeagent.command import machines
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.programs import Preparation, ProgramRefused, agent_variables, environment_of, prepared
+from hopyard_nodeagent.runs.launch_spec import Preparation, ProgramRefused, agent_variables, environment_of, prepared
+from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.settings import MachineSettings
 from tests.plugins.processes import MARK
 
@@ -116,7 +116,7 @@ def test_a_log_program_runs_below_the_agents_own_runner_whatever_its_environment
         return prepare(tmp_path, log=program, **fields)
 
     found = log(environment={"LD_PRELOAD": "x.so"}, interpreter=sys.executable)
-    assert found.program.arguments == (sys.executable, "-P", "-m", "hopyard.runner")
+    assert found.program.arguments == (sys.executable, "-P", "-m", "hopyard._runtime.runner")
     assert found.program.parent
     assert found.command == ("./train", "0.1")
     assert found.variables["LD_PRELOAD"] == "x.so"

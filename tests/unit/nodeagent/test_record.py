@@ -10,7 +10,7 @@ import pytest
 
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.record import CommandRecord
+from hopyard_nodeagent.runs.command_log import CommandRecord
 
 pytestmark = pytest.mark.quick
 

@@ -11,9 +11,9 @@ import pytest
 
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.run import Run
-from hopyard_nodeagent.runners import Runner
+from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.runs.training_process import Runner
 
 pytestmark = pytest.mark.quick
 

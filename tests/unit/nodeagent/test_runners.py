@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hopyard.v1 import application_pb2 as wire
-from hopyard_nodeagent import runners
-from hopyard_nodeagent.programs import Program
-from hopyard_nodeagent.runners import Runner, RunnerDied
+from hopyard_nodeagent.runs import training_process
+from hopyard_nodeagent.runs.launch_spec import Program
+from hopyard_nodeagent.runs.training_process import Runner, RunnerDied
 
 
 class Ended:
@@ -59,7 +59,7 @@ def runner_of(process: Any) -> Runner:
 async def test_a_process_that_ended_by_itself_keeps_its_exit_code_however_late_that_is_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runners, "_EXIT_SECONDS", 0.0)
+    monkeypatch.setattr(training_process, "_EXIT_SECONDS", 0.0)
     runner = runner_of(Ended(3, monkeypatch))
     making = asyncio.create_task(runner.execute(wire.ApplicationStart(), lambda request: None))
     await hanging_up(runner)
@@ -69,7 +69,7 @@ async def test_a_process_that_ended_by_itself_keeps_its_exit_code_however_late_t
 
 
 async def test_a_process_that_lives_without_its_attachment_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners, "_EXIT_SECONDS", 0.0)
+    monkeypatch.setattr(training_process, "_EXIT_SECONDS", 0.0)
     runner = runner_of(Ended(-signal.SIGKILL, monkeypatch))
     making = asyncio.create_task(runner.execute(wire.ApplicationStart(), lambda request: None))
     await hanging_up(runner)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from hopyard import snapshotfolder
+from hopyard._net.rpc import Backoff
+from hopyard._net.server import Background
+from hopyard._runtime import snapshot_folder
+from hopyard._runtime.snapshot_folder import hash_folder
 from hopyard.errors import DataLoss, Exhausted, HopyardError, NotFound, TimedOut, Unavailable
-from hopyard.rpc import Backoff
-from hopyard.serving import Background
-from hopyard.snapshotfolder import hash_folder
-from hopyard_nodeagent import snapshots
-from hopyard_nodeagent.keys import RunKey
-from hopyard_nodeagent.shipping import REFUSALS, Shipment, Shipper
-from hopyard_nodeagent.snapshots import Snapshots
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots import disk
+from hopyard_nodeagent.snapshots.disk import Snapshots
+from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Shipper
 from tests.timing import HANG_SECONDS, scaled
 from tests.unit.nodeagent.scripted import ScriptedStore
 
@@ -52,7 +52,7 @@ class Node:
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     # What is used in a test is used just now, however long that takes.
-    monkeypatch.setattr(snapshots, "SETTLE_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(disk, "SETTLE_SECONDS", HANG_SECONDS)
     return Node(tmp_path)
 
 
@@ -298,9 +298,9 @@ async def test_folders_are_looked_into_once_and_beside_the_event_loop(
 
     def size_of(path: Path) -> int:
         looked.append((path.name, threading.current_thread() is threading.main_thread()))
-        return snapshotfolder.size_of(path)
+        return snapshot_folder.size_of(path)
 
-    monkeypatch.setattr(snapshots, "size_of", size_of)
+    monkeypatch.setattr(disk, "size_of", size_of)
     first = folders.add(b"0123456789", 900)
     assert await node.snapshots.make_room(5) == ([], 5)
     second = folders.add(b"01234", 900)

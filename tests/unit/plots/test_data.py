@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopyard.datasets.storage import Storage
+from hopyard.datasets.usage import Storage
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots import KINDS, Curve, End, Held, Run, Search, Source, Visit, default_kind, document, gather
 from hopyard.plots.data.targets import quantile

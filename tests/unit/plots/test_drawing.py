@@ -17,10 +17,10 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hopyard.bundle import pack
+from hopyard._runtime.bundle import pack
 from hopyard.errors import InvalidInput, Unsupported
 from hopyard.plots import KINDS, Run, Search, Source, Visit, figure, gather, need_writable, read, save
-from hopyard.plots.drawing import look
+from hopyard.plots.figures import theme
 from tests.unit.plots import hopping
 from tests.unit.plots.given import result
 
@@ -262,20 +262,20 @@ def test_a_thousand_curves_are_pixels_in_an_svg(searches: dict[str, list[Search]
 
 def test_names_of_lines_are_kept_apart() -> None:
     wanted = [0.5, 0.51, 0.52, 0.0, 0.99, 1.2]
-    places = look.spread(wanted, 0.05)
+    places = theme.spread(wanted, 0.05)
     ordered = sorted(places)
     assert all(b - a >= 0.05 - 1e-9 for a, b in itertools.pairwise(ordered))
     assert [places.index(one) for one in ordered] == [wanted.index(one) for one in sorted(wanted)]
     assert ordered[0] == 0.0
     assert ordered[-1] == 1.0
-    assert look.spread([], 0.05) == []
+    assert theme.spread([], 0.05) == []
 
 
 @pytest.mark.parametrize(
     ("seconds", "told"), [(30, "30 s"), (179, "179 s"), (600, "10 min"), (7.2e4, "20 h"), (5e5, "5.79 days")]
 )
 def test_times_are_in_units_that_are_read_well(seconds: float, told: str) -> None:
-    assert look.span(seconds) == told
+    assert theme.span(seconds) == told
 
 
 def test_other_files_than_pictures_are_refused(tmp_path: Path, searches: dict[str, list[Search]]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hopyard.client.types import ExperimentState, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
 from hopyard.plots import End, Run, Source, experiments
-from hopyard.plots.search import Told
+from hopyard.plots.model import Told
 from hopyard.plugins import TIMELINES
 from tests.unit.results.given import NAN, experiment, job, statistic
 

@@ -20,7 +20,7 @@ from hopyard_policies.median import MedianPolicy
 from hopyard_policies.pbt import PbtPolicy
 from hopyard_policies.pop import PopPolicy
 from hopyard_policies.pop_plus import PopPlusPolicy
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.unit.policies.searching import Searching
 
 pytestmark = pytest.mark.quick

@@ -13,7 +13,7 @@ from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Answered, PolicyAnswered
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.bandit import BanditPolicy
-from hopyard_policies.creating import AT_ONCE
+from hopyard_policies.base.job_creation import AT_ONCE
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, BohbPolicy, HyperbandPolicy, ShaPolicy

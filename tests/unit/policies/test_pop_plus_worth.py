@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hopyard_policies.pop_plus import Experience, Prospect, prospect_of
-from hopyard_policies.pop_plus.experience import REMEMBERED
+from hopyard_policies.pop_plus.calibration import REMEMBERED
 
 pytestmark = pytest.mark.quick
 

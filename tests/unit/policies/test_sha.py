@@ -12,7 +12,7 @@ from hopyard.policy import JobState, Policy
 from hopyard.policy.testing import Step, TrainingFailed, VirtualCluster
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_policies.halving import BohbPolicy, HyperbandPolicy, ShaPolicy
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.unit.core.rig import snapshot
 from tests.unit.policies.searching import Searching
 from tests.unit.policies.test_asha import VALUES, cluster_of, rows, rungs_of, standing

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from hopyard._runtime.runner import framing
 from hopyard.predictor import Curve, Prediction, Predictor, Question
 from hopyard.predictor.process import begin
 from hopyard.predictor.wire import question_to_json
-from hopyard.runner import frames
 from hopyard.v1 import resource_manager_pb2 as wire
 
 pytestmark = pytest.mark.quick
@@ -34,7 +34,7 @@ def answered(text: str) -> dict[str, Any]:
     wanted = {"name": f"{__name__}:Raising", "parameters": {"text": text}, "path": []}
     asked = iter([json.dumps(wanted).encode(), QUESTION])
     said: list[dict[str, Any]] = []
-    frames.serve(begin, lambda: next(asked, None), said.append)
+    framing.serve(begin, lambda: next(asked, None), said.append)
     assert said[0] == {"reads": "nothing"}
     return said[1]
 

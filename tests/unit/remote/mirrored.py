@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hopyard._runtime.policy_process.instance import Instance
+from hopyard._runtime.policy_process.view import RemoteView
 from hopyard.policy import Cluster, JobState, Policy
-from hopyard.remote.instance import Instance
-from hopyard.remote.view import RemoteView
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
 from hopyard_engine.core.experiment import Experiment
 from hopyard_engine.policy_host import CoreView, PolicyHost
 from hopyard_engine.replay import same
-from hopyard_scheduler.remote.changes import Changes
-from hopyard_scheduler.remote.policy import answered
+from hopyard_scheduler.policy_process.policy import answered
+from hopyard_scheduler.policy_process.state_delta import Changes
 
 
 class Mirrored:

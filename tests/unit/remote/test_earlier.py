@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from hopyard._runtime.policy_process.state import State
+from hopyard._runtime.policy_process.view import RemoteView
 from hopyard.policy.vocabulary import Report, RunEndReason, StartJob
-from hopyard.remote.state import State
-from hopyard.remote.view import RemoteView
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Ended
 from hopyard_engine.core.values import EarlierTrial, Measured
 from hopyard_engine.policy_host import CoreView
-from hopyard_scheduler.remote.changes import Changes
+from hopyard_scheduler.policy_process.state_delta import Changes
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.remote.mirrored import seen
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from hopyard._runtime.policy_process.instance import Instance
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import ShareChange
-from hopyard.remote.instance import Instance
 from hopyard.spec import load_spec
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core import Core
@@ -28,10 +28,10 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.values import MachineSpec, Settings
 from hopyard_policies.default import DefaultPolicy
-from hopyard_scheduler.remote.dialled import Dialled
-from hopyard_scheduler.remote.policy import Limits, RemotePolicy
-from hopyard_scheduler.remote.remotes import Remotes
-from hopyard_scheduler.remote.seats import Desk, Greeting, Seat
+from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
+from hopyard_scheduler.policy_process.registry import Remotes
+from hopyard_scheduler.policy_process.streams import Desk, Greeting, Seat
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from hopyard._runtime.policy_process.server import PolicyServer
 from hopyard.errors import Unavailable
-from hopyard.remote.serving import PolicyServer
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
 from hopyard.policy.vocabulary import Answer, ApplicationStat, CreateJob, ExperimentChange, Report, RunEndReason
-from hopyard.serving.threads import GivenUp
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Record, UpCall
 from hopyard_engine.core.events import (

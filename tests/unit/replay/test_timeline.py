@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.plots import Run
-from hopyard.plots.search import Told
+from hopyard.plots.model import Told
 from hopyard.policy.vocabulary import LabelJob, RunEndReason, RunMode, StartJob, SuspendJob, TerminateJob
 from hopyard_engine.core.events import NodeJoined
 from hopyard_tools.commands.timeline import Timeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.plots.search import Held, Visit
+from hopyard.plots.model import Held, Visit
 from hopyard.policy.vocabulary import RunEndReason, RunMode, StartJob
 from hopyard_engine.core.events import Started
 from hopyard_tools.commands.partition_visits import Visits

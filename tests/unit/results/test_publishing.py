@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from hopyard.client.aio import AsyncClient
+from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState, Statistic
 from hopyard.errors import Unavailable, Unsupported
 from hopyard.results.mlflow import MlflowSink, tracking_uri
-from hopyard.results.publishing import Published, publish, values
+from hopyard.results.publisher import Published, publish, values
 from hopyard.results.tensorboard import TensorBoardSink
 from tests.unit.results.given import INF, NAN, Client, experiment, job, statistic
 

@@ -12,7 +12,7 @@ from hopyard.policy.vocabulary import RunMode
 from hopyard.spec import load_spec, parse_spec
 from hopyard_engine.core.events import DataChanged
 from hopyard_engine.core.values import PlacedData, PlacedPartition
-from hopyard_scheduler.program import Program
+from hopyard_scheduler.experiments.program import Program
 from hopyard_tools.commands.retrain import slots_for
 from hopyard_tools.reexecution.chains import Chain, chains_of
 from hopyard_tools.reexecution.extract import Noted, Recorded, RecordedRun

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from hopyard._net.server import Background
 from hopyard.errors import Conflict, Internal
-from hopyard.serving import Background
 
 pytestmark = pytest.mark.quick
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.rpc import enums
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import DecisionKind, JobState, RunEndReason, RunMode
-from hopyard.rpc import enums
 from hopyard.v1 import common_pb2
 
 pytestmark = pytest.mark.quick

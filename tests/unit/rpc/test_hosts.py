@@ -2,8 +2,8 @@
 
 import pytest
 
+from hopyard._net.rpc.local_addresses import check_host
 from hopyard.errors import InvalidInput
-from hopyard.rpc.hosts import check_host
 
 pytestmark = pytest.mark.quick
 

@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from hopyard import errors
-from hopyard.rpc import channel
-from hopyard.rpc.near import nearby
-from hopyard.serving import Server
+from hopyard._net.rpc import channel
+from hopyard._net.rpc.in_process import nearby
+from hopyard._net.server import Server
 from tests.timing import HANG_SECONDS
 
 SERVICE = "test.Near"

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from hopyard._net.rpc import Backoff, retry
 from hopyard.errors import NotFound, Unavailable
-from hopyard.rpc import Backoff, retry
 
 pytestmark = pytest.mark.quick
 

@@ -15,7 +15,7 @@ from tests.timing import HANG_SECONDS
 PROGRAM = """
 import asyncio, sys
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.serving import LogFormat, Server, run_service
+from hopyard._net.server import LogFormat, Server, run_service
 
 async def main(stop):
     how = sys.argv[1]

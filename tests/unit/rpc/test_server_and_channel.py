@@ -14,8 +14,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from hopyard import errors
-from hopyard.rpc import channel
-from hopyard.serving import Server, address_file, read_address
+from hopyard._net.rpc import channel
+from hopyard._net.server import Server, address_file, read_address
 
 SERVICE = "test.Kit"
 
@@ -126,11 +126,11 @@ async def test_a_domain_error_arrives_as_itself(stub: Any, kind: str) -> None:
 async def test_a_bug_is_internal_and_logged_with_its_traceback(
     stub: Any, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR, "hopyard.serving"), pytest.raises(errors.Internal) as raised:
+    with caplog.at_level(logging.ERROR, "hopyard._net.server"), pytest.raises(errors.Internal) as raised:
         await ask(stub, kind, b"bug")
     assert "unexpected KeyError; the service's log has the traceback" in str(raised.value)
     assert "secret" not in str(raised.value)
-    (record,) = [record for record in caplog.records if record.name == "hopyard.serving.interceptor"]
+    (record,) = [record for record in caplog.records if record.name == "hopyard._net.server.interceptor"]
     assert record.exc_info is not None
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard._net.rpc import values
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import Report
-from hopyard.rpc import values
 from hopyard.v1 import common_pb2
 
 pytestmark = pytest.mark.quick

@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.bundle import Bundle, BundleCorrupt, BundleError, BundleTooLarge, code_hash, pack, unpack
+from hopyard._runtime.bundle import Bundle, BundleCorrupt, BundleError, BundleTooLarge, code_hash, pack, unpack
 
 pytestmark = pytest.mark.quick
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hopyard._runtime.runner.control import End, RunControl, RunPlan, Save, Train, Wait
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
-from hopyard.runner.control import End, RunControl, RunPlan, Save, Train, Wait
 
 pytestmark = pytest.mark.quick
 

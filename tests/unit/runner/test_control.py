@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import DecisionKind, RunEndReason
-from hopyard.runner.control import (
+from hopyard._runtime.runner.control import (
     Action,
     Amended,
     End,
@@ -17,6 +16,7 @@ from hopyard.runner.control import (
     Train,
     Wait,
 )
+from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 
 pytestmark = pytest.mark.quick
 

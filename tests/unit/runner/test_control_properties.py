@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hopyard._runtime.runner.control import Action, End, Restate, RunControl, RunPlan, Save, Train, Wait
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
-from hopyard.runner.control import Action, End, Restate, RunControl, RunPlan, Save, Train, Wait
 
 POSITIONS = st.integers(min_value=0, max_value=12)
 # Where a run stands, give or take: most of what a scheduler says is about there.

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from hopyard._runtime.runner import gang_leader
+from hopyard._runtime.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, Link, environment, judged
+from hopyard._runtime.runner.gang_follower import Follower, Leave, Step
+from hopyard._runtime.runner.gang_leader import Leader
 from hopyard.policy.vocabulary import RunEndReason
-from hopyard.runner import leading
-from hopyard.runner.following import Follower, Leave, Step
-from hopyard.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, Link, environment, judged
-from hopyard.runner.leading import Leader
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2
 from hopyard.v1.resource_manager_pb2 import RunEnded, StartRun
@@ -115,13 +115,13 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
 
 
 def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leading, "HELLO_SECONDS", SECONDS)
+    monkeypatch.setattr(gang_leader, "HELLO_SECONDS", SECONDS)
     place = trio.leader.place
 
     with ExitStack() as stack:
         first, *_, last = [
             stack.enter_context(socket.create_connection((place.host, place.lead_port), timeout=0.5))
-            for _ in range(leading.STRANGERS + 4)
+            for _ in range(gang_leader.STRANGERS + 4)
         ]
         last.sendall(b"{}\n")
         with pytest.raises(TimeoutError):

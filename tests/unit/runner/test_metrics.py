@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hopyard.runner.metrics import LONGEST_LINE, CommandError, Lines, MetricReader
+from hopyard._runtime.runner.metrics import LONGEST_LINE, CommandError, Lines, MetricReader
 
 pytestmark = pytest.mark.quick
 

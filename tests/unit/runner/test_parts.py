@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.runner.failures import ended_by
-from hopyard.runner.outbox import Outbox
-from hopyard.runner.program import ProgramError, ProgramLoader
-from hopyard.runner.training import TrainingRun
-from hopyard.runner.watch import LeaseWatch
-from hopyard.snapshotfile import SnapshotCorruptError, SnapshotRefusedError
+from hopyard._runtime.runner.failures import ended_by
+from hopyard._runtime.runner.outbox import Outbox
+from hopyard._runtime.runner.program import ProgramError, ProgramLoader
+from hopyard._runtime.runner.training_run import TrainingRun
+from hopyard._runtime.runner.watchdog import LeaseWatch
+from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotRefusedError
 from hopyard.trainer import Phase, Trainer, UserCodeError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2

@@ -6,7 +6,7 @@ import pytest
 
 from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
 from hopyard_engine.core.values import RunKey
-from hopyard_scheduler.acknowledging import acknowledged
+from hopyard_scheduler.runtime.ack_coalescing import acknowledged
 
 pytestmark = pytest.mark.quick
 

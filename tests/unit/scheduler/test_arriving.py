@@ -29,9 +29,9 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.values import RunKey
 from hopyard_engine.journal.codec import decode, encode, kind_of
-from hopyard_scheduler import arriving
-from hopyard_scheduler.arriving import ArrivingStream, Lines, check_id
-from hopyard_scheduler.renaming import renamed
+from hopyard_scheduler.experiments import stream_import
+from hopyard_scheduler.experiments.id_translation import renamed
+from hopyard_scheduler.experiments.stream_import import ArrivingStream, Lines, check_id
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -219,7 +219,7 @@ def test_text_that_is_cut_or_altered_is_refused(monkeypatch: pytest.MonkeyPatch)
         fed(zstandard.compress(b"one\ntwo"), 64)
     with pytest.raises(InvalidInput, match="not compressed"):
         fed(b"one\n", 64)
-    monkeypatch.setattr(arriving, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(stream_import, "MAX_LINE_BYTES", 100)
     with pytest.raises(InvalidInput, match="a line of more than 100 bytes"):
         fed(zstandard.compress(b"x" * 1000), 64)
 

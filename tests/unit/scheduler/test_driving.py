@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.server.killable_threads import Threads, Work
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import RequestMade
-from hopyard.serving.threads import Threads, Work
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
@@ -27,8 +27,8 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.values import MachineSpec
 from hopyard_engine.journal.codec import decode
 from hopyard_engine.policy_host import Host, LatePolicy, PolicyHost
-from hopyard_scheduler import driving
-from hopyard_scheduler.driving import MAX_BATCH_EVENTS, Batch, Item
+from hopyard_scheduler.runtime import batch
+from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
@@ -100,7 +100,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
                 return True
         return False
 
-    monkeypatch.setattr(driving, "MAX_BATCH_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
     monkeypatch.setattr(Work, "wait", until_it_thinks)
     made = Shell("x", "y")
     yield made

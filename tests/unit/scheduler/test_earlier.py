@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from google.protobuf.json_format import MessageToJson
 
+from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import HopyardError, Unavailable
-from hopyard.rpc.values import hyperparameters_to_proto
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
-from hopyard_scheduler import earlier
-from hopyard_scheduler.earlier import Earlier
+from hopyard_scheduler.predictions import prior_curves
+from hopyard_scheduler.predictions.prior_curves import Earlier
 
 pytestmark = pytest.mark.quick
 
@@ -135,12 +135,12 @@ async def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     stored.add("older", [{1: 0.1}] * 3)
     stored.add("old", [{1: 0.1}, {1: 0.2, 2: 0.2}, {1: 0.3}])
     stored.add("new", [dict.fromkeys(range(1, 8), 0.5)])
-    monkeypatch.setattr(earlier, "CURVES", 2)
-    monkeypatch.setattr(earlier, "POINTS", 3)
+    monkeypatch.setattr(prior_curves, "CURVES", 2)
+    monkeypatch.setattr(prior_curves, "POINTS", 3)
     assert [one["positions"] for one in await curves(stored)] == [[1, 4, 7], [1, 2]]
     assert set(stored.asked) == {"new", "old"}
-    monkeypatch.setattr(earlier, "CURVES", 100)
-    monkeypatch.setattr(earlier, "REPORTS", 9)
+    monkeypatch.setattr(prior_curves, "CURVES", 100)
+    monkeypatch.setattr(prior_curves, "REPORTS", 9)
     stored.asked.clear()
     assert len(await curves(stored)) == 4  # All of `new` and `old`: pages are read as they are.
     assert stored.asked == ["new", "new", "old"]

@@ -10,7 +10,7 @@ import pytest
 from hopyard.v1 import common_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import ExperimentCreated
-from hopyard_scheduler.garbage import Needs
+from hopyard_scheduler.storage.garbage_collection import Needs
 from tests.unit.core.rig import settings
 
 pytestmark = pytest.mark.quick

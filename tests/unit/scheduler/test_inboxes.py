@@ -2,7 +2,7 @@
 
 import pytest
 
-from hopyard_scheduler.inboxes import Inboxes
+from hopyard_scheduler.runtime.event_inbox import Inboxes
 
 pytestmark = pytest.mark.quick
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from hopyard._net.rpc import retry
 from hopyard.errors import Exhausted
-from hopyard.rpc import retry
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler import journal
-from hopyard_scheduler.journal import Entry, Journal
+from hopyard_scheduler.runtime import journal
+from hopyard_scheduler.runtime.journal import Entry, Journal
 
 pytestmark = pytest.mark.quick
 

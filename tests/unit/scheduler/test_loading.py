@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.rpc.values import fill_report, hyperparameters_to_proto
 from hopyard.errors import Unavailable
 from hopyard.policy.vocabulary import Report
-from hopyard.rpc.values import fill_report, hyperparameters_to_proto
 from hopyard.sequences import plan_path
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core.model import earlier_of
 from hopyard_engine.core.values import EarlierTrial, SnapshotInfo
-from hopyard_scheduler.loading import SECONDS, PlanReader
+from hopyard_scheduler.search_plan.reader import SECONDS, PlanReader
 
 pytestmark = pytest.mark.quick
 

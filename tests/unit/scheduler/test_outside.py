@@ -7,12 +7,12 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from hopyard._net.server import Background
 from hopyard.policy.vocabulary import CreateJob
-from hopyard.serving import Background
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import Event
-from hopyard_scheduler.outside import Generators
+from hopyard_scheduler.generator_client import Generators
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

@@ -7,8 +7,8 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as pb
-from hopyard_scheduler.pages import page
-from hopyard_scheduler.sessions import MAX_BUNDLE_BYTES, MAX_WAITING, Session, Sessions
+from hopyard_scheduler.agents.sessions import MAX_BUNDLE_BYTES, MAX_WAITING, Session, Sessions
+from hopyard_scheduler.pagination import page
 
 pytestmark = pytest.mark.quick
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AnswerJob, ForkJob, RunEndReason
-from hopyard_scheduler.planned import PlanRows
+from hopyard_scheduler.search_plan.projection import PlanRows
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.server import Background
 from hopyard.policy.vocabulary import JobState, Predict
 from hopyard.predictor import Prediction
-from hopyard.predictor.loading import new_predictor
+from hopyard.predictor.factory import new_predictor
 from hopyard.predictor.wire import prediction_to_wire, question_from_json
-from hopyard.serving import Background
 from hopyard.spec import PredictorSpec
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine import curve_history
 from hopyard_engine.core.events import Answered, Event
 from hopyard_engine.core.predicting import MAX_POINTS, thinned
 from hopyard_engine.curve_history import Histories
-from hopyard_scheduler import predictions
-from hopyard_scheduler.earlier import Earlier
-from hopyard_scheduler.predictions import Predictions
-from hopyard_scheduler.predictors import Predictors
-from hopyard_scheduler.sessions import Session, Sessions
+from hopyard_scheduler.agents.sessions import Session, Sessions
+from hopyard_scheduler.predictions import dispatcher
+from hopyard_scheduler.predictions.dispatcher import Predictions
+from hopyard_scheduler.predictions.prior_curves import Earlier
+from hopyard_scheduler.predictions.probe import Predictors
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import Rig
 
@@ -255,7 +255,7 @@ async def test_a_withdrawn_question_is_withdrawn_from_its_node(rig: Rig, backgro
 async def test_a_node_has_a_few_questions_at_a_time(
     rig: Rig, background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictions, "WINDOW", 1)
+    monkeypatch.setattr(dispatcher, "WINDOW", 1)
     shell = Shell(rig, background)
     own = await welcomed(shell.join("n1"))
     shell.ask("1", "2")

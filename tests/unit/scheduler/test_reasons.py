@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core.events import Operated
-from hopyard_scheduler.reasons import AGAIN_SECONDS, MAX_NEWS, Told
+from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, MAX_NEWS, Told
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.server import Background
 from hopyard.errors import InvalidInput
-from hopyard.serving import Background
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
-from hopyard_scheduler.solvers import AT_ONCE, MOST_OPEN, Solvers
+from hopyard_scheduler.solver_dispatcher import AT_ONCE, MOST_OPEN, Solvers
 
 pytestmark = pytest.mark.quick
 

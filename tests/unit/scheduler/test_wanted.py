@@ -6,7 +6,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.space import Space
-from hopyard_scheduler.wanted import MOST, Wanted, check
+from hopyard_scheduler.experiments.job_requests import MOST, Wanted, check
 
 pytestmark = pytest.mark.quick
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from hopyard.rpc.values import hyperparameters_to_proto
+from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2, resource_manager_pb2
 from tests.timing import HANG_SECONDS

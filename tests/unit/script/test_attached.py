@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hopyard.runner.watch import EXIT_AGENT_GONE, EXIT_HUNG
+from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, EXIT_HUNG
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.unit.script.agent import FakeAgent, over

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._runtime.runner.mailbox import Mailbox
+from hopyard._runtime.runner.progress_sources import Reported
 from hopyard.policy.vocabulary import RunEndReason
-from hopyard.runner.mailbox import Mailbox
-from hopyard.runner.sources import Reported
 from hopyard.script.mailbox import MailboxSession
 from tests.timing import HANG_SECONDS
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.hashed import BLOCK, Hashed, in_turns
+from hopyard._runtime.hashing import BLOCK, Hashed, in_turns
 
 pytestmark = pytest.mark.quick
 

@@ -101,7 +101,7 @@ def test_verify_resume_finds_what_a_snapshot_forgets() -> None:
 def test_importing_the_training_side_loads_no_third_party_code() -> None:
     program = (
         "import sys; before = set(sys.modules);"
-        "import hopyard, hopyard.trainer, hopyard.local, hopyard.snapshotfile;"
+        "import hopyard, hopyard.trainer, hopyard.local, hopyard._runtime.snapshot_file;"
         "tops = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(tops - set(sys.stdlib_module_names) - {'hopyard'}))"
     )

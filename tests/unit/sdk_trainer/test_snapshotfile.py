@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.snapshotfile import (
+from hopyard._runtime.snapshot_file import (
     SnapshotCorruptError,
     SnapshotInfo,
     SnapshotLimits,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.snapshotfile import (
+from hopyard._runtime.snapshot_file import (
     SnapshotCorruptError,
     SnapshotLimits,
     SnapshotRefusedError,
@@ -18,7 +18,7 @@ from hopyard.snapshotfile import (
     pack,
     unpack,
 )
-from hopyard.snapshotfolder import (
+from hopyard._runtime.snapshot_folder import (
     FolderWriter,
     Member,
     hash_folder,

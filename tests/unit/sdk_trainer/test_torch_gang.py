@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hopyard.runner.failures import ended_by
+from hopyard._runtime.runner.failures import ended_by
 from hopyard.torch.gang import TorchGang
-from hopyard.torch.statefile import read_state
+from hopyard.torch.state_io import read_state
 from hopyard.trainer import GangError, TrainerContext, TrainerDriver
-from hopyard.trainer.header import STATE_FOLDER
+from hopyard.trainer.snapshot_header import STATE_FOLDER
 from hopyard.v1 import common_pb2
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS

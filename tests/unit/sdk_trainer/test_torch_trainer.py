@@ -13,7 +13,7 @@ import torch
 
 from hopyard.torch import TorchTrainer, capture_random_states, restore_random_states, seed_everything
 from hopyard.torch import trainer as trainer_module
-from hopyard.torch.statefile import plain, read_state, write_state
+from hopyard.torch.state_io import plain, read_state, write_state
 from hopyard.trainer import SnapshotStateError, TrainerDriver, UserCodeError
 from tests.unit.sdk_trainer.torch_trainers import Base, Epochs, Mixed, Steps
 from tests.unit.sdk_trainer.trainers import Clock, context

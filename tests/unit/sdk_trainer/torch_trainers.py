@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR, StepLR
 from torch.utils.data import Dataset
 
-from hopyard.snapshotfile import pack
+from hopyard._runtime.snapshot_file import pack
 from hopyard.torch import Data, TorchTrainer
 from hopyard.trainer import TrainerContext, TrainerDriver
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.sequences import plan_path, values_at
-from hopyard.sequences.nodes import LONGEST
+from hopyard.sequences.plan_nodes import LONGEST
 
 pytestmark = pytest.mark.quick
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.sequences import (
     Constant,
     Exponential,
@@ -20,7 +20,7 @@ from hopyard.sequences import (
     sequences_of,
     values_at,
 )
-from hopyard.space import JsonValue, ParameterError, Sequences, Space, SpaceError, sequenced
+from hopyard.space import JsonValue, ParameterError, Sequences, Space, SpaceError, sequence_parameter
 from hopyard_hpgen.generators.grid import GridGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.generators.sobol import SobolGenerator
@@ -159,7 +159,7 @@ def test_counting_makes_no_sequence_for_each_combination(monkeypatch: pytest.Mon
         made.append(written)
         return read(written)
 
-    monkeypatch.setattr(sequenced, "read", counted)
+    monkeypatch.setattr(sequence_parameter, "read", counted)
     values: list[JsonValue] = [number / 100 for number in range(1, 51)]
     then: JsonValue = {"exponential": {"gamma": {"choice": values}}}
     parameter = Sequences(({"warmup": {"duration": {"int": [1, 4]}, "target": {"choice": values}, "then": then}},))

@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.client.types import Job, JobState
 from hopyard.errors import Conflict, InvalidInput, Unavailable
-from hopyard.study.batching import Batcher, Wish
+from hopyard.study.batches import Batcher, Wish
 
 pytestmark = pytest.mark.quick
 

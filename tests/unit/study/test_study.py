@@ -16,7 +16,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState, Metric, Report, Statistic
 from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.study import AsyncStudy, Evaluation, EvaluationFailed, Study
-from hopyard.study.terms import request_of, terms_of
+from hopyard.study.spec_builder import request_of, terms_of
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick

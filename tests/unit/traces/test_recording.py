@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.client.types import Job, Statistic
 from hopyard.traces import Trace
-from hopyard.traces.recording import Recorder
+from hopyard.traces.recorder import Recorder
 from tests.unit.results.given import INF, experiment, job, statistic
 
 pytestmark = pytest.mark.quick

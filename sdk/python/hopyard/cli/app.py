@@ -11,26 +11,26 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hopyard.cli import entries
+from hopyard.cli import plugin_commands
 from hopyard.cli.commands import (
-    act,
     conformance,
     data,
     doctor,
+    experiment_actions,
+    export_import,
     files,
     garbage,
-    look,
+    init,
     plan,
     plot,
     plugins,
     policy,
+    queries,
     results,
+    run,
     services,
-    start,
-    terms,
+    settings,
     trace,
-    training,
-    travel,
 )
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
@@ -80,17 +80,17 @@ def build(arguments: list[str]) -> Callable[..., Any]:
     )
     app.callback()(_options)
     for module in (
-        start,
-        training,
-        look,
+        init,
+        run,
+        queries,
         plan,
         plot,
         results,
         trace,
         files,
-        act,
-        terms,
-        travel,
+        experiment_actions,
+        settings,
+        export_import,
         data,
         garbage,
         plugins,
@@ -101,14 +101,19 @@ def build(arguments: list[str]) -> Callable[..., Any]:
     ):
         module.register(app)
     for name, text in _SERVICE_HELP.items():
-        _add_service(app, name, text, entries.PANELS[name])
+        _add_service(app, name, text, plugin_commands.PANELS[name])
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     if wanted is None or wanted not in known:
         for entry in entry_points(group=COMMANDS):
             if entry.name not in known:
                 known.add(entry.name)
-                _add_service(app, entry.name, entries.told(entry), entries.PANELS.get(entry.name, entries.OTHERS))
+                _add_service(
+                    app,
+                    entry.name,
+                    plugin_commands.told(entry),
+                    plugin_commands.PANELS.get(entry.name, plugin_commands.OTHERS),
+                )
     command = typer.main.get_command(app)
     if _COMPLETING in os.environ and isinstance(command, TyperGroup):
         _know_options(command)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from hopyard.cli.entries import distribution, told
+from hopyard.cli.plugin_commands import distribution, told
 from hopyard.plugins import KINDS, PluginError, load_plugin
 
 _GIVEN: Final = ("self", "space", "seed")

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from hopyard import formatting
+from hopyard._net.rpc import Backoff
 from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
+from hopyard.client.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.embedded import agent_service
-from hopyard.client.lock import DataLock, acquire_when_free
 from hopyard.client.processes import LOCK_SECONDS, Service, ServiceProcess
 from hopyard.errors import HopyardError, Unavailable
-from hopyard.rpc import Backoff
 
 CRASH_LIMIT: Final = 5
 """A service that died this often within `CRASH_SECONDS` is not restarted again: the cluster stops."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
 
 SECONDS: Final = 0.5
 """How long asking a cluster may take."""
@@ -106,7 +106,7 @@ def _address(params: dict[str, Any]) -> str | None:
 async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
     import asyncio
 
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
 
     async with asyncio.timeout(SECONDS):
         async with AsyncClient(address, timeout=SECONDS, patience=0.0) as client:

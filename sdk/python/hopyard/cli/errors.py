@@ -6,8 +6,8 @@ import os
 import sys
 from typing import Final
 
+from hopyard._runtime.printable_text import printable
 from hopyard.errors import HopyardError, Internal, InvalidInput, Unavailable, os_error_text
-from hopyard.printable import printable
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from hopyard import placeholders
+from hopyard._runtime import command_template
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.spec import ExperimentSpec
 from hopyard.spec.models import REMOTE
@@ -14,7 +14,7 @@ from hopyard.spec.models import REMOTE
 def unused_note(spec: ExperimentSpec) -> str:
     """A line on hyperparameters that are searched though the command does not name them; empty: there are none."""
     command = spec.command or (spec.log.command if spec.log else ())
-    names = placeholders.unused(command, spec.space)
+    names = command_template.unused(command, spec.space)
     if not names:
         return ""
     return (

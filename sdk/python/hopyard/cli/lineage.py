@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard import formatting
-from hopyard.client.ancestry import ancestor
+from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Job
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard import formatting
-from hopyard.cli import verdict
-from hopyard.cli.live import pools, style
+from hopyard.cli import outcome
+from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point
@@ -104,7 +104,7 @@ def jobs_table(
     for job in found:
         model.apply(job, 0.0)
     placed = any(job.machines for job in found)
-    labelled = pools.labelled(found) and any(pools.mark(job) for job in found)
+    labelled = job_pools.labelled(found) and any(job_pools.mark(job) for job in found)
     forked = any(job.parent for job in found)
     columns = ["job", "state", *(["p"] if labelled else []), "position", f"best {experiment.metric.name}", "at", "last"]
     columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
@@ -118,7 +118,7 @@ def jobs_table(
             [
                 Text(job.id, style=style.BEST if mine else ""),
                 Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
-                *([pools.mark(job)] if labelled else []),
+                *([job_pools.mark(job)] if labelled else []),
                 f"{job.reached}/{longest}" if (longest := model.length(job)) else str(job.reached),
                 Text(formatting.number(job.best_value), style=style.BEST if mine else ""),
                 str(job.best_position) if job.best_value is not None else formatting.NOTHING,
@@ -128,13 +128,13 @@ def jobs_table(
                 Text(formatting.hyperparameters(job.hyperparameters)),
             ]
         )
-    whys = [verdict.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
+    whys = [outcome.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
     table, beside = _with_reasons(columns, rows, whys, width)
     parts: list[RenderableType] = [table]
     rest = len(ordered) - (most or len(ordered))
     if rest > 0:
         parts.append(Text(f"and {formatting.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
-    reasons = verdict.reasons(experiment, found) if with_reasons and not (beside and rest <= 0) else []
+    reasons = outcome.reasons(experiment, found) if with_reasons and not (beside and rest <= 0) else []
     parts += [_reason(*one) for one in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
         parts.append(
@@ -204,7 +204,7 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
         f"{reason}  {formatting.count(len(jobs), 'job')} in {formatting.duration(experiment.running_seconds)}",
     )
     # When every job failed alike, the closing line says how.
-    alike = all(job.state is JobState.FAILED for job in jobs) and len(verdict.reasons(experiment, jobs)) == 1
+    alike = all(job.state is JobState.FAILED for job in jobs) and len(outcome.reasons(experiment, jobs)) == 1
     parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS, with_reasons=not alike, width=width)]
     best = next((job for job in jobs if job.id == experiment.best_job), None)
     if best is not None:

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
-    from hopyard.client.sync import Client
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.sync_client import Client
 
 __all__ = ["AsyncClient", "Client"]
 
-_HOME: Final = {"AsyncClient": "hopyard.client.aio", "Client": "hopyard.client.sync"}
+_HOME: Final = {"AsyncClient": "hopyard.client.async_client", "Client": "hopyard.client.sync_client"}
 
 
 def __getattr__(name: str) -> object:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from hopyard._net.rpc import Channel, channel, fork_guard, retry
 from hopyard.errors import Unavailable
-from hopyard.rpc import Channel, channel, forking, retry
 from hopyard.v1 import experiment_pb2
 from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub
 from hopyard.v1.data_pb2_grpc import DataServiceStub
@@ -106,7 +106,7 @@ class Connection:
             await one.close()
 
     def _channel(self, address: str) -> Channel:
-        forking.begin()
+        fork_guard.begin()
         if address not in self._channels:
             self._channels[address] = channel(address, timeout=self._timeout)
         return self._channels[address]

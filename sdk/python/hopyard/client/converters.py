@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
+from hopyard._net.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
+from hopyard._net.rpc.values import hyperparameters_from_proto, metrics_from_proto
+from hopyard._runtime.printable_text import printable
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
     Change,
@@ -31,9 +34,6 @@ from hopyard.client.types import (
     StoreUse,
 )
 from hopyard.errors import Internal
-from hopyard.printable import printable
-from hopyard.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
-from hopyard.rpc.values import hyperparameters_from_proto, metrics_from_proto
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2, experiment_pb2, resource_manager_pb2
 
 EXPERIMENT_STATES: Final = EnumMap(

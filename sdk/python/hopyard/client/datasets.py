@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from hopyard.datasets.storage import Storage, storage
+from hopyard.datasets.usage import Storage, storage
 
 
 class ReplicaState(enum.Enum):

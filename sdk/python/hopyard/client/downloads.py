@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from hopyard import snapshotfile
+from hopyard._runtime import snapshot_file
+from hopyard._runtime.criu import PROVIDER
 from hopyard.client.blobs import fetch_from_node, fetch_stored
 from hopyard.client.connection import Connection
 from hopyard.client.types import Download, Job, JobState, Node, Snapshot
-from hopyard.criu import PROVIDER
 from hopyard.errors import AlreadyExists, DataLoss, NotFound, Unavailable, Unsupported
 
 Which = Literal["best", "newest"]
@@ -72,8 +72,8 @@ async def download(
         packed = Path(scratch) / "packed"
         await fetch(connection, snapshot, nodes, packed)
         try:
-            await asyncio.to_thread(snapshotfile.unpack, packed, target, snapshot.sha256)
-        except snapshotfile.SnapshotFileError as error:
+            await asyncio.to_thread(snapshot_file.unpack, packed, target, snapshot.sha256)
+        except snapshot_file.SnapshotFileError as error:
             raise DataLoss(f"snapshot {snapshot.sha256} of job {job.id}: {error}") from error
     return Download(target, job.id, snapshot.position, snapshot.sha256)
 

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Final, Literal
 
-from hopyard.client.lock import DataLock, acquire_when_free
+from hopyard.client.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.processes import LOCK_SECONDS, STOP_SECONDS, Service, ServiceProcess
 from hopyard.errors import InvalidInput, Unavailable
 
@@ -19,7 +19,7 @@ NODE: Final = "local"
 def scheduler_service(data: Path, synchronous: str = "normal") -> Service:
     """The process that serves scheduler, AppStat and hpgen together; `synchronous` as in `EmbeddedCluster`."""
     arguments = ("--data", str(data), "--synchronous", synchronous)
-    return Service("scheduler", "hopyard.serving.embedded", arguments, data, "scheduler")
+    return Service("scheduler", "hopyard._net.server.embedded", arguments, data, "scheduler")
 
 
 def agent_service(

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
+from hopyard._net.rpc import Backoff
 from hopyard.client.connection import Connection
 from hopyard.client.types import Job, LogChunk, Node, NodeState
 from hopyard.errors import NotFound, Unavailable
-from hopyard.rpc import Backoff
 from hopyard.v1 import node_agent_pb2
 
 _POLL_SECONDS: Final = 0.5

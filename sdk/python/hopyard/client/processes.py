@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hopyard._net.rpc import channel
 from hopyard.client.address import read_address
 from hopyard.errors import HopyardError, TimedOut, Unavailable
-from hopyard.rpc import channel
 
 START_SECONDS: Final = 60.0
 """How long a service may take until it serves; a cold disk and two cores are slow."""
@@ -90,7 +90,7 @@ class ServiceProcess:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "hopyard.client.child", str(os.getpid()), service.module),
+                *("-m", "hopyard.client.die_with_parent", str(os.getpid()), service.module),
                 *service.arguments,
                 *extra,
                 stdin=asyncio.subprocess.DEVNULL,

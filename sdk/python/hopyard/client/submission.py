@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard import bundle
-from hopyard.bundle import Bundle, BundleError
+from hopyard._runtime import bundle
+from hopyard._runtime.bundle import Bundle, BundleError
 from hopyard.errors import InvalidInput
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, parse_spec
 

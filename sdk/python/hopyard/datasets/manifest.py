@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from hopyard._runtime.optional_import import need
 from hopyard.datasets.names import order, parse_partition
 from hopyard.errors import InvalidInput, NotFound, Unavailable
-from hopyard.extras import need
 
 FILE: Final = "partitions.json"
 

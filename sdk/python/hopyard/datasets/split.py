@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hopyard._runtime.optional_import import need
 from hopyard.datasets.manifest import Made, write_manifest
 from hopyard.datasets.names import EVAL, MAX_PARTITIONS, TRAIN, partition_name
-from hopyard.datasets.reading import content, first_lengths
+from hopyard.datasets.reader import content, first_lengths
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
-from hopyard.extras import need
 
 SUFFIXES: Final = (".npz", ".parquet")
 

@@ -5,8 +5,8 @@ save(gather(searches, "boxes"), Path("boxes.svg"))
 """
 
 from hopyard.plots.files import read
-from hopyard.plots.kinds import KINDS, default_kind, document, figure, gather, need_writable, save
-from hopyard.plots.search import Curve, End, Held, Run, Search, Source, Visit
+from hopyard.plots.model import Curve, End, Held, Run, Search, Source, Visit
+from hopyard.plots.registry import KINDS, default_kind, document, figure, gather, need_writable, save
 
 __all__ = [
     "KINDS",

@@ -13,11 +13,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hopyard.client import converters
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
-from hopyard.plots.search import Curve, End, Search, Source, Told, Visit
+from hopyard.plots.model import Curve, End, Search, Source, Told, Visit
 from hopyard.plugins import TIMELINES, load_plugin, plugin_names
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
 
 Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[Told]]
 """What the entry-point group `hopyard.timelines` holds: what an experiment's journal tells. True: what its policy thought, too."""

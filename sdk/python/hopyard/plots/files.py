@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from hopyard._runtime.printable_text import printable
+from hopyard.plots.model import Curve, End, Search, Source
 from hopyard.plots.results import read_results
-from hopyard.plots.search import Curve, End, Search, Source
-from hopyard.printable import printable
 from hopyard.traces import Trace, read_traces
 
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")

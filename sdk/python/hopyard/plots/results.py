@@ -12,10 +12,10 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from hopyard._runtime.printable_text import printable
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots.search import Curve, End, Run, Search, Source
+from hopyard.plots.model import Curve, End, Run, Search, Source
 from hopyard.policy.vocabulary import JobState, RunEndReason
-from hopyard.printable import printable
 
 _ENDS: Final = {
     JobState.COMPLETED.value: End.COMPLETED,

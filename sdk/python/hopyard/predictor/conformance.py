@@ -6,7 +6,7 @@ Subclass it in a test module, and pytest does the rest:
         def make(self) -> Predictor:
             return Mine(width=3)
 
-It needs pytest. What it asks is in `hopyard.predictor.testing` and `hopyard.predictor.strange`.
+It needs pytest. What it asks is in `hopyard.predictor.testing` and `hopyard.predictor.edge_cases`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hopyard.predictor.base import (
     Question,
 )
 from hopyard.predictor.checks import problems
-from hopyard.predictor.strange import CURVES, HISTORIES, variants
+from hopyard.predictor.edge_cases import CURVES, HISTORIES, variants
 from hopyard.predictor.testing import EPOCHS, FAMILIES, Family, crps, curve, mirrored, rank, scaled
 from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
 

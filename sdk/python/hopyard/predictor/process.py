@@ -1,7 +1,7 @@
 """A process that answers questions to one predictor: `python -m hopyard.predictor.process PARENT [--priority NICE]`.
 
-`hopyard.runner.frames` tells how it lives. The first frame says which predictor (`name`, `parameters`, and `path`: folders to look
-for it first); it is answered by what it `reads` or an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by
+`hopyard._runtime.runner.framing` defines its life. The first frame names the predictor (`name`, `parameters`, and `path`: folders to
+search first); it is answered by what it `reads` or an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by
 its `result` or an `error`.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopyard.predictor.asking import predicted
-from hopyard.predictor.loading import new_predictor
+from hopyard._runtime.runner import framing
+from hopyard.predictor.factory import new_predictor
+from hopyard.predictor.invoke import predicted
 from hopyard.predictor.wire import question_from_json
-from hopyard.runner import frames
 
 
-def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], frames.Answer]:
+def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], framing.Answer]:
     """The predictor that is wanted."""
     predictor = new_predictor(wanted["name"], wanted["parameters"])
     return {"reads": predictor.reads}, lambda question: {"result": predicted(predictor, question_from_json(question))}
 
 
 if __name__ == "__main__":
-    frames.main(begin)
+    framing.main(begin)

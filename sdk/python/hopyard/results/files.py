@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from hopyard.extras import need
+from hopyard._runtime.optional_import import need
 from hopyard.results.rows import Kind, Results
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")

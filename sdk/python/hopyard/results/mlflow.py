@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from hopyard._runtime.optional_import import need
 from hopyard.client.types import Experiment, Job, JobState, Statistic
 from hopyard.errors import HopyardError, Unavailable
-from hopyard.extras import need
-from hopyard.results.publishing import values
+from hopyard.results.publisher import values
 from hopyard.results.rows import flatten
 
 EXPERIMENT_TAG: Final = "hopyard.experiment"

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hopyard._runtime.optional_import import need
 from hopyard.client.types import Experiment, Job, Statistic
-from hopyard.extras import need
-from hopyard.results.publishing import values
+from hopyard.results.publisher import values
 from hopyard.results.rows import flatten
 
 SUFFIX: Final = ".hopyard"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import hopyard
-from hopyard.script import words
-from hopyard.trainer.checks import is_whole, plain_metrics
+from hopyard.script import mailbox_files
+from hopyard.trainer.validation import is_whole, plain_metrics
 
 if TYPE_CHECKING:
     from hopyard.script.mailbox import MailboxSession
@@ -142,10 +142,10 @@ def _attached(*, resume: bool) -> Session | MailboxSession | None:
     if _session is not None:
         _session.need_own_process()
         return _session
-    if words.VARIABLE in os.environ:
+    if mailbox_files.VARIABLE in os.environ:
         from hopyard.script.mailbox import MailboxSession
 
-        _session = MailboxSession(Path(os.environ[words.VARIABLE]), began=hopyard._IMPORTED_AT)
+        _session = MailboxSession(Path(os.environ[mailbox_files.VARIABLE]), began=hopyard._IMPORTED_AT)
         return _session
     if "HOPYARD_TOKEN" in os.environ or "HOPYARD_SPEAKER" in os.environ:
         # Children that a script forks (data loaders) do not use gRPC, which would warn of them otherwise.

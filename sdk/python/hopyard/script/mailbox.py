@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard.script.words import REPORTS, SAID, SPEAKER
+from hopyard.script.mailbox_files import REPORTS, SAID, SPEAKER
 
 _LOOK_SECONDS: Final = 0.003
 

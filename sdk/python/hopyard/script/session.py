@@ -14,14 +14,14 @@ from typing import NoReturn
 
 import grpc
 
-from hopyard.runner import messages
-from hopyard.runner.attachment import SPEAKER, Attachment
-from hopyard.runner.boundary import Boundary
-from hopyard.runner.control import End, Restate, Save, Train
-from hopyard.runner.failures import ended_by
-from hopyard.runner.watch import EXIT_HUNG, Leaving, die_with
-from hopyard.snapshotfile import SnapshotFileError, pack_entry
-from hopyard.snapshotfolder import loadable
+from hopyard._runtime.runner import converters
+from hopyard._runtime.runner.agent_connection import SPEAKER, Attachment
+from hopyard._runtime.runner.boundary import Boundary
+from hopyard._runtime.runner.control import End, Restate, Save, Train
+from hopyard._runtime.runner.failures import ended_by
+from hopyard._runtime.runner.watchdog import EXIT_HUNG, Leaving, die_with
+from hopyard._runtime.snapshot_file import SnapshotFileError, pack_entry
+from hopyard._runtime.snapshot_folder import loadable
 from hopyard.trainer import Report
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
@@ -147,7 +147,7 @@ class Session:
         return self._checkpoint
 
     def _take(self, start: wire.ApplicationStart) -> None:
-        plan = messages.plan(start)
+        plan = converters.plan(start)
         boundary = Boundary(start, self._attachment.outbox, plan if self._resume else replace(plan, position=0))
         self._attachment.run = ScriptRun(boundary)
         self._arrived.put((start, boundary))
@@ -161,7 +161,7 @@ class Session:
                     self._began = boundary.iteration_began = time.monotonic()
                     return
                 case Restate():
-                    boundary.report(messages.restatement(self.position, finished=False), savable=False)
+                    boundary.report(converters.restatement(self.position, finished=False), savable=False)
                 case Save():
                     assert checkpoint is not None
                     self._save(checkpoint)

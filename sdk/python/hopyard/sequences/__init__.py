@@ -10,7 +10,6 @@ In an experiment file, `{sequence: {warmup: {duration: 5, target: 0.1, then: {ex
 from hopyard.sequences.base import Piece, Sequence, common_prefix
 from hopyard.sequences.combined import Chain, Paced, Warmup
 from hopyard.sequences.configuration import Schedule, sequences_of, values_at
-from hopyard.sequences.exact import SequenceError
 from hopyard.sequences.gridsearch import GridSearchSpace
 from hopyard.sequences.kinds import (
     Constant,
@@ -24,9 +23,10 @@ from hopyard.sequences.kinds import (
     Polynomial,
     Step,
 )
-from hopyard.sequences.nodes import Stretch, plan_path
-from hopyard.sequences.prefixes import Branch, PrefixTree, Request
-from hopyard.sequences.reading import SEQUENCES, as_sequence, is_written, read, read_kind
+from hopyard.sequences.parse import SEQUENCES, as_sequence, is_written, read, read_kind
+from hopyard.sequences.plan_nodes import Stretch, plan_path
+from hopyard.sequences.prefix_tree import Branch, PrefixTree, Request
+from hopyard.sequences.rational import SequenceError
 
 __all__ = [
     "SEQUENCES",

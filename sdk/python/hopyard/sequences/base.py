@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
-from hopyard.sequences.exact import JsonValue, SequenceError, token
 from hopyard.sequences.functions import Function
+from hopyard.sequences.rational import JsonValue, SequenceError, token
 
 
 class Piece(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from hopyard.sequences.base import Sequence, clipped
-from hopyard.sequences.exact import JsonValue, SequenceError, fraction, show
 from hopyard.sequences.functions import Function, Held, Line
 from hopyard.sequences.kind import Kind, error, is_count
 from hopyard.sequences.kinds import Constant
+from hopyard.sequences.rational import JsonValue, SequenceError, fraction, show
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hopyard.sequences.base import Cursor, Sequence
-from hopyard.sequences.exact import SequenceError
-from hopyard.sequences.reading import is_written, read
+from hopyard.sequences.parse import is_written, read
+from hopyard.sequences.rational import SequenceError
 
 
 class Schedule:

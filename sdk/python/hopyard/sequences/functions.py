@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from hopyard.sequences.exact import DIGITS, Exact, JsonValue, cosine, rounded, to_decimal, token
+from hopyard.sequences.rational import DIGITS, Exact, JsonValue, cosine, rounded, to_decimal, token
 
 _SMALL: Final = 64
 """Powers up to this one are computed as fractions; higher ones to 60 digits."""

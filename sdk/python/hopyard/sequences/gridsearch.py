@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from hopyard.sequences.base import Sequence
-from hopyard.sequences.exact import JsonValue, SequenceError, show
-from hopyard.sequences.reading import as_sequence
+from hopyard.sequences.parse import as_sequence
+from hopyard.sequences.rational import JsonValue, SequenceError, show
 
 Filter = Callable[[Mapping[str, Sequence]], bool]
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Final, cast
 
 from hopyard.sequences.base import Sequence
-from hopyard.sequences.exact import JsonValue, SequenceError, fraction, is_number, show
+from hopyard.sequences.rational import JsonValue, SequenceError, fraction, is_number, show
 
 NEEDED: Final[Any] = None
 """The default of a field that has none, but stands behind one that has."""

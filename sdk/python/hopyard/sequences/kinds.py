@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, cast
 
-from hopyard.sequences.exact import JsonValue, fraction, is_number, show
 from hopyard.sequences.functions import Fixed, Function, Line, level, power, root, wave
 from hopyard.sequences.kind import NEEDED, Kind, error, is_count
+from hopyard.sequences.rational import JsonValue, fraction, is_number, show
 
 
 @dataclass(frozen=True, eq=False)

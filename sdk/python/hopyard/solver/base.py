@@ -30,7 +30,7 @@ class Solver(ABC):
                 can do better and better stops in time and returns the best it has.
 
         Returns:
-            Plain data that JSON can write, at most `hopyard.solver.asking.MOST_BYTES` of it. `hopyard events` shows the text `said`
+            Plain data that JSON can write, at most `hopyard.solver.invoke.MOST_BYTES` of it. `hopyard events` shows the text `said`
             of an object that has one.
 
         Raises:

@@ -1,7 +1,7 @@
 """A process that answers a policy's questions of one kind: `python -m hopyard.solver.process PARENT [--priority NICE]`.
 
-`hopyard.runner.frames` tells how it lives. The first frame says which solver (`kind`, and `path`: folders to look for it first); it is
-answered by an object that is empty, or has an `error`. Each further one is a question (`payload`, `seconds`), answered by its
+`hopyard._runtime.runner.framing` defines its life. The first frame names the solver (`kind`, and `path`: folders to search first).
+It is answered by an object that is empty, or has an `error`. Each further one is a question (`payload`, `seconds`), answered by its
 `result` or an `error`.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hopyard.runner import frames
-from hopyard.solver.asking import new_solver, solved
+from hopyard._runtime.runner import framing
+from hopyard.solver.invoke import new_solver, solved
 
 
-def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], frames.Answer]:
+def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], framing.Answer]:
     """The solver that is wanted."""
     kind = wanted["kind"]
     solver = new_solver(kind)
@@ -27,4 +27,4 @@ def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], frames.Answer]:
 
 
 if __name__ == "__main__":
-    frames.main(begin)
+    framing.main(begin)

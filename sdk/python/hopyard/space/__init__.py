@@ -26,9 +26,9 @@ from hopyard.space.errors import ConstraintsError, ParameterError, Problem, Spac
 from hopyard.space.integers import IntUniform, LogInt
 from hopyard.space.kinds import KINDS, did_you_mean, parameter_from_data
 from hopyard.space.parameter import Parameter
-from hopyard.space.sequenced import Sequences
+from hopyard.space.rng_streams import below, stream
+from hopyard.space.sequence_parameter import Sequences
 from hopyard.space.space import DRAWS, Space
-from hopyard.space.streams import below, stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, is_number, json_problem, show
 
 __all__ = [

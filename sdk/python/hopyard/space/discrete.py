@@ -10,8 +10,8 @@ from typing import ClassVar, Self, cast
 
 from hopyard.space.errors import ParameterError
 from hopyard.space.parameter import Parameter
-from hopyard.space.sequenced import read_fixed
-from hopyard.space.streams import below
+from hopyard.space.rng_streams import below
+from hopyard.space.sequence_parameter import read_fixed
 from hopyard.space.values import JsonValue, canonical_json, json_problem, show
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Self, cast
 
 from hopyard.space.errors import ParameterError
 from hopyard.space.parameter import Parameter, check_count, read_bounds
-from hopyard.space.streams import below
+from hopyard.space.rng_streams import below
 from hopyard.space.values import JsonValue, is_number, show
 
 _LARGEST = 2**53

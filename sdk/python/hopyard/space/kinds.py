@@ -14,7 +14,7 @@ from hopyard.space.discrete import Choice, Constant
 from hopyard.space.errors import ParameterError
 from hopyard.space.integers import IntUniform, LogInt
 from hopyard.space.parameter import Parameter
-from hopyard.space.sequenced import Sequences
+from hopyard.space.sequence_parameter import Sequences
 from hopyard.space.values import JsonValue, show
 
 _ALL: tuple[type[Parameter], ...] = (Uniform, LogUniform, IntUniform, LogInt, Choice, Constant, Sequences)

@@ -11,11 +11,11 @@ from typing import Final, Self, cast
 
 from hopyard.space.conditions import Condition, Entry
 from hopyard.space.constraints import Constraint
-from hopyard.space.counting import Numbering
+from hopyard.space.enumeration import Numbering
 from hopyard.space.errors import ConstraintsError, ParameterError, Problem, SpaceError
+from hopyard.space.nesting import Leaf, Node, check, in_order, plant, read_entries
 from hopyard.space.parameter import Parameter
-from hopyard.space.streams import stream
-from hopyard.space.tree import Leaf, Node, check, in_order, plant, read_entries
+from hopyard.space.rng_streams import stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, show
 
 DRAWS: Final = 1000

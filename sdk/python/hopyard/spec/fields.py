@@ -21,7 +21,7 @@ _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to 
 
 
 def problems_error(problems: list[Problem]) -> PydanticCustomError:
-    """An error that stands for several: `hopyard.spec.messages` unfolds it into one line for each."""
+    """An error that stands for several: `hopyard.spec.error_text` unfolds it into one line for each."""
     text = "; ".join(problem.message for problem in problems)
     return PydanticCustomError("problems", "{text}", {"text": text, "problems": problems})
 

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from hopyard.errors import InvalidInput
 from hopyard.space import Problem, field_name, show
-from hopyard.spec.document import read_document
+from hopyard.spec.error_text import Path, problems_of
 from hopyard.spec.errors import SpecError, SpecProblem
-from hopyard.spec.growth import growing
-from hopyard.spec.messages import Path, problems_of
 from hopyard.spec.models import ExperimentSpec, program_problems
+from hopyard.spec.overflow_check import growing
+from hopyard.spec.yaml_document import read_document
 
 _SEARCH: Final = {
     "name": "search",

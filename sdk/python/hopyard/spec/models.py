@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hopyard import placeholders
+from hopyard._runtime import command_template
 from hopyard.space import Problem, Space, SpaceError, json_problem
 from hopyard.spec.fields import (
     Bytes,
@@ -406,7 +406,7 @@ class ExperimentSpec(_Section):
         if not ends and self.space.size is None:
             found.append(Problem(("stop",), "needs jobs or max_time: the space is endless, so the search would be too"))
         for path, command in (("command",), self.command), (("log", "command"), self.log and self.log.command):
-            unknown = placeholders.problems(command or (), self.space)
+            unknown = command_template.problems(command or (), self.space)
             found += [Problem((*path, index), message) for index, message in unknown]
         if self.log and self.metric.name not in self.log.metrics:
             found.append(Problem(("log", "metrics"), f"needs a pattern for the experiment's metric {self.metric.name}"))

@@ -7,8 +7,8 @@
 `Study` is the same for code without an event loop. What several evaluations have in common is trained once (Hippo, section 5.2).
 """
 
-from hopyard.study.aio import AsyncStudy
-from hopyard.study.answers import Evaluation, EvaluationFailed
-from hopyard.study.sync import Study
+from hopyard.study.async_study import AsyncStudy
+from hopyard.study.results import Evaluation, EvaluationFailed
+from hopyard.study.sync_study import Study
 
 __all__ = ["AsyncStudy", "Evaluation", "EvaluationFailed", "Study"]

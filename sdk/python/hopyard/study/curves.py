@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from hopyard.client.ancestry import ancestor
+from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.errors import NotFound, Unavailable
 

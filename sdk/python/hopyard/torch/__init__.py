@@ -8,7 +8,7 @@ except ImportError as error:
     ) from error
 
 from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of
-from hopyard.torch.queue import BatchQueue
+from hopyard.torch.prefetch import BatchQueue
 from hopyard.torch.rng import capture_random_states, restore_random_states, seed_everything
 from hopyard.torch.trainer import TorchTrainer
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils.data import Dataset, default_collate
 
-from hopyard.trainer.checks import is_whole
+from hopyard.trainer.validation import is_whole
 
 Data: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | Dataset[Any]"
 """Examples: a tensor or a tuple of tensors of the same first length, or a map-style data set with `__len__`."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from hopyard.torch.apply_hyperparameters import change_optimizer, change_scheduler
 from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of
-from hopyard.torch.inforce import change_optimizer, change_scheduler
-from hopyard.torch.process import prepare_process
-from hopyard.torch.queue import BatchQueue
+from hopyard.torch.determinism import prepare_process
+from hopyard.torch.prefetch import BatchQueue
 from hopyard.torch.rng import capture_random_states, restore_random_states, seed_everything
-from hopyard.torch.statefile import read_state, write_state
+from hopyard.torch.state_io import read_state, write_state
 from hopyard.trainer import SnapshotStateError, Trainer
 
 if TYPE_CHECKING:

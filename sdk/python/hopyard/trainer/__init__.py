@@ -16,7 +16,7 @@ from hopyard.trainer.errors import (
     TrainerError,
     UserCodeError,
 )
-from hopyard.trainer.header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
+from hopyard.trainer.snapshot_header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
 
 __all__ = [
     "HEADER_NAME",

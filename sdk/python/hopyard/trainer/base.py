@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from hopyard.sequences import Schedule
 from hopyard.trainer.cache import cached
-from hopyard.trainer.checks import changed_names, frozen_hyperparameters, is_whole
+from hopyard.trainer.validation import changed_names, frozen_hyperparameters, is_whole
 
 T = TypeVar("T")
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from hopyard.sequences import Schedule, SequenceError
 from hopyard.trainer.base import Trainer, TrainerContext
-from hopyard.trainer.checks import (
+from hopyard.trainer.errors import DriverUsageError, GangError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer.snapshot_header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
+from hopyard.trainer.validation import (
     changed_names,
     checked_examples,
     checked_metrics,
@@ -20,8 +22,6 @@ from hopyard.trainer.checks import (
     is_whole,
     joined_metrics,
 )
-from hopyard.trainer.errors import DriverUsageError, GangError, Phase, SnapshotStateError, UserCodeError
-from hopyard.trainer.header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from hopyard_appstat.schema import metadata
+from hopyard_appstat.database.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

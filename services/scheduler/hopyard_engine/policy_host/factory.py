@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, ExperimentView, Policy, hears_statistics, serves_requests
-from hopyard.policy.fitting import misfit
-from hopyard.policy.making import new_policy, policy_class
+from hopyard.policy.compatibility import misfit
+from hopyard.policy.factory import new_policy, policy_class
 from hopyard.space import Space
 from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.data import units

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
-from hopyard.policy.asking import ask, describe, too_large
+from hopyard.policy.invoke import ask, describe, too_large
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob
-from hopyard.rpc.values import hyperparameters_to_proto
-from hopyard.serving.threads import GivenUp
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
 from hopyard_engine.core.experiment import Experiment

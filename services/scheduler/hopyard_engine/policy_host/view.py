@@ -15,7 +15,7 @@ from hopyard.policy import (
     JobView,
     MachineView,
 )
-from hopyard.policy.collecting import CollectingView
+from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall

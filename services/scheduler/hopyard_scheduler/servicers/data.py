@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hopyard.v1 import data_pb2 as pb
 from hopyard.v1 import data_pb2_grpc
-from hopyard_scheduler.catalog import Catalog
-from hopyard_scheduler.pages import page
+from hopyard_scheduler.data.catalog import Catalog
+from hopyard_scheduler.pagination import page
 
 if TYPE_CHECKING:
     import grpc.aio

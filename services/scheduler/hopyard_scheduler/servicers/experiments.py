@@ -6,17 +6,17 @@ import math
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
+from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard.errors import InvalidInput
-from hopyard.rpc.values import hyperparameters_from_proto
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import PHASES, use_to_proto
-from hopyard_scheduler.frontdoor import FrontDoor
-from hopyard_scheduler.garbage import DEFAULT_SECONDS, Garbage
-from hopyard_scheduler.importing import Importer
-from hopyard_scheduler.pages import page
-from hopyard_scheduler.terms import Terms
-from hopyard_scheduler.wanted import Wanted
+from hopyard_scheduler.experiments.archive_import import Importer
+from hopyard_scheduler.experiments.commands import FrontDoor
+from hopyard_scheduler.experiments.job_requests import Wanted
+from hopyard_scheduler.experiments.update_request import Terms
+from hopyard_scheduler.pagination import page
+from hopyard_scheduler.storage.garbage_collection import DEFAULT_SECONDS, Garbage
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hopyard._net.rpc.enums import JOB_STATES
 from hopyard.errors import Conflict, NotFound
 from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, TerminateJob
-from hopyard.rpc.enums import JOB_STATES
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
 from hopyard_engine.core.events import JobHeld, JobOperated
 from hopyard_engine.core.experiment import Experiment
-from hopyard_scheduler.frontdoor import FrontDoor
-from hopyard_scheduler.live import Live, experiment_of
-from hopyard_scheduler.pages import page
+from hopyard_scheduler.experiments.commands import FrontDoor
+from hopyard_scheduler.pagination import page
+from hopyard_scheduler.runtime.runtime import Live, experiment_of
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hopyard.errors import Exhausted, InvalidInput, NotFound
 from hopyard.v1 import policy_pb2 as pb
 from hopyard.v1 import policy_pb2_grpc
-from hopyard_scheduler.live import Live
-from hopyard_scheduler.remote.seats import Desk, Greeting, Seat
+from hopyard_scheduler.policy_process.streams import Desk, Greeting, Seat
+from hopyard_scheduler.runtime.runtime import Live
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hopyard._net.rpc import channel, retry
 from hopyard.cli.connect import connected, find
-from hopyard.client.aio import AsyncClient
+from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment
-from hopyard.rpc import channel, retry
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_engine.core.events import Event
 from hopyard_engine.journal.codec import decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hopyard.plots.search import Held, Visit
+from hopyard.plots.model import Held, Visit
 from hopyard.policy.vocabulary import RunMode
 from hopyard_engine.core.events import Event, RunMessage
 from hopyard_engine.core.experiment import Experiment
@@ -17,7 +17,7 @@ class Visits:
 
     Attributes:
         told: By experiment of the stream.
-        moved: As `hopyard.plots.search.Told.moved`, of the whole stream.
+        moved: As `hopyard.plots.model.Told.moved`, of the whole stream.
         held: The stream's data by partition.
     """
 

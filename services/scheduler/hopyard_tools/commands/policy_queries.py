@@ -84,7 +84,7 @@ async def moment(
         NotFound: There is no such experiment, or no cluster.
     """
     from hopyard.cli.output import say
-    from hopyard_scheduler.program import program_of
+    from hopyard_scheduler.experiments.program import program_of
     from hopyard_tools.commands.journal_source import opened
     from hopyard_tools.commands.replay import drive
 

@@ -139,7 +139,7 @@ async def drive(source: Source, until: Until | None, *, quiet: bool, dialled: bo
     from hopyard_engine.core import Core
     from hopyard_engine.policy_host.factory import host_of
     from hopyard_engine.replay import Replay
-    from hopyard_scheduler.program import program_of
+    from hopyard_scheduler.experiments.program import program_of
 
     hosts: list[Host] = []
     driven = Replay(Core(), lambda x: hosts[0] if hosts else host_of(program_of(x.founder.payload).spec))
@@ -167,8 +167,8 @@ async def _from_afar(source: Source, driven: Replay, stack: AsyncExitStack, dial
     """The experiment's policy, if that runs in a process of its own."""
     from hopyard.cli.output import say
     from hopyard.errors import InvalidInput
-    from hopyard_scheduler.program import program_of
-    from hopyard_scheduler.remote import offline
+    from hopyard_scheduler.experiments.program import program_of
+    from hopyard_scheduler.policy_process import replay_server
 
     assert driven.experiment is not None
     name, program = driven.experiment.id, program_of(driven.experiment.founder.payload)
@@ -183,7 +183,7 @@ async def _from_afar(source: Source, driven: Replay, stack: AsyncExitStack, dial
         async for _, event in source.read():
             yield event
 
-    return await stack.enter_async_context(offline.dialled(name, program, journal, source.stub, say))
+    return await stack.enter_async_context(replay_server.dialled(name, program, journal, source.stub, say))
 
 
 def verdict(name: str, driven: Replay) -> str:

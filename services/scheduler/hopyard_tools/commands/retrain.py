@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hopyard.errors import DataLoss, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2
-from hopyard_scheduler.program import program_of
+from hopyard_scheduler.experiments.program import program_of
 from hopyard_tools.commands.journal_source import Source, opened
 from hopyard_tools.reexecution.chains import Chain, chains_of
 from hopyard_tools.reexecution.diff import Compared, compared, first
@@ -21,7 +21,7 @@ from hopyard_tools.reexecution.scratch_cluster import partitions_here, train_aga
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard_scheduler.program import Program
+    from hopyard_scheduler.experiments.program import Program
 
 
 async def execute(
@@ -133,7 +133,7 @@ def slots_for(program: Program, chains: Sequence[Chain], asked: int | None) -> i
     Raises:
         InvalidInput: Fewer than a run needs; or it needs GPUs.
     """
-    from hopyard.cli.session import default_slots
+    from hopyard.cli.run_session import default_slots
 
     resources = program.spec.resources.per_job
     if resources.gpus:
@@ -147,7 +147,7 @@ def slots_for(program: Program, chains: Sequence[Chain], asked: int | None) -> i
 
 
 def _cpus(program: Program, slots: int) -> int:
-    from hopyard.cli.session import slot_cpus
+    from hopyard.cli.run_session import slot_cpus
 
     return slot_cpus(slots, program.spec.resources.per_job.cpus)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import replace
 
-from hopyard.client.aio import AsyncClient
+from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment
 from hopyard.errors import InvalidInput
-from hopyard.plots.search import Run, Told
+from hopyard.plots.model import Run, Told
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import JobChanged
 from hopyard_engine.core.events import ClusterEvent, Event
@@ -19,7 +19,7 @@ from hopyard_engine.core.model import Run as Placement
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
-from hopyard_scheduler.program import program_of
+from hopyard_scheduler.experiments.program import program_of
 from hopyard_tools.commands.journal_source import reading
 from hopyard_tools.commands.partition_visits import Visits
 

@@ -130,7 +130,7 @@ def tree_at(found: Moment) -> Tree | None:
         InvalidInput: The policy cannot be made here, or failed.
     """
     from hopyard.plots.data.stages import Tree, tree_of
-    from hopyard_scheduler.program import program_of
+    from hopyard_scheduler.experiments.program import program_of
 
     standing = found.standing
     if standing is None:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard.bundle import unpack
+from hopyard._runtime.bundle import unpack
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
 from hopyard.client.embedded import NODE, EmbeddedCluster
@@ -17,7 +17,7 @@ from hopyard.client.submission import Submission
 from hopyard.client.types import Experiment, ExperimentState, JobReport
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.spec import canonical_json, parse_spec
-from hopyard_scheduler.program import Program
+from hopyard_scheduler.experiments.program import Program
 from hopyard_tools.commands.journal_source import reading
 from hopyard_tools.reexecution.chains import Chain
 from hopyard_tools.reexecution.extract import Recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy import JobState, JobView, RunEnd, RunEndReason
-from hopyard_policies.mop.books import Running, Visits
+from hopyard_policies.mop.visit_history import Running, Visits
 
 pytestmark = pytest.mark.quick
 

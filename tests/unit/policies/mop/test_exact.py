@@ -15,8 +15,8 @@ from hopyard.policy.testing.world import Unanswered
 from hopyard.policy.vocabulary import AnswerReady, Ask, Hyperparameters, Predict, RunEnd, StartJob
 from hopyard_policies.mop import MopPolicy
 from hopyard_policies.mop.bounds import lower_bound
-from hopyard_policies.mop.exact import from_plain, to_plain
 from hopyard_policies.mop.milp import MilpSolver, NoPlanError, solve
+from hopyard_policies.mop.milp_plans import from_plain, to_plain
 from hopyard_policies.mop.problem import Problem
 from tests.unit.policies.mop.rig import check_epochs, planned, ring
 from tests.unit.policies.mop.test_planning import problems

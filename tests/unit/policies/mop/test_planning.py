@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard_policies.mop.bounds import lower_bound, replica_bound
-from hopyard_policies.mop.carrying import carry_out, carry_out_online
 from hopyard_policies.mop.dispatch import Following, Randomized
 from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.hosting import host
 from hopyard_policies.mop.milp import solve
-from hopyard_policies.mop.online import Online
 from hopyard_policies.mop.planning import SCHEDULERS, dispatcher, longest
 from hopyard_policies.mop.problem import InvalidScheduleError, Placed, Problem, Schedule, Unit, check
+from hopyard_policies.mop.replanning import Online
+from hopyard_policies.mop.replica_assignment import host
+from hopyard_policies.mop.schedule_simulation import carry_out, carry_out_online
 
 pytestmark = pytest.mark.quick
 

@@ -19,7 +19,7 @@ from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_policies.median import MedianPolicy
 from hopyard_policies.mop import MopPolicy
-from hopyard_policies.mop.search import AHEAD
+from hopyard_policies.mop.tuner_slots import AHEAD
 from tests.unit.policies.mop.rig import check_epochs, placed, ring
 
 SPACE = Space.from_dict({"x": {"int": [1, 40]}})

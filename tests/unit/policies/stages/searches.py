@@ -12,7 +12,7 @@ from typing import Any
 
 from hopyard.policy import Policy
 from hopyard.sequences import as_sequence
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import Costs, CurveWorkload, Faults, Lesson, Result, simulate
 
 Configuration = Mapping[str, Any]

@@ -11,7 +11,7 @@ from hopyard.policy import Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.policy.testing import VirtualCluster, counting
 from hopyard.space import Space
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 
 
 @pytest.mark.nightly

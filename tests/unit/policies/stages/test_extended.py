@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.policy import JobState
 from hopyard_engine.core.events import Updated
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import World, simulate
 from hopyard_simulator.world import NAME
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard_policies.stages import forest
-from hopyard_policies.stages.forest import Branch, Forest, Inputs, in_order
-from hopyard_policies.stages.plan import SearchPlan, Trial
-from hopyard_policies.stages.sameness import BySequences
-from hopyard_policies.stages.times import Times
-from hopyard_policies.stages.tree import Running, StageTree
+from hopyard_policies.stage_tree import incremental_tree
+from hopyard_policies.stage_tree.cost_model import Times
+from hopyard_policies.stage_tree.incremental_tree import Branch, Forest, Inputs, in_order
+from hopyard_policies.stage_tree.plan import SearchPlan, Trial
+from hopyard_policies.stage_tree.prefix_equality import BySequences
+from hopyard_policies.stage_tree.tree import Running, StageTree
 from hopyard_simulator import Costs, CurveWorkload, Joining, Result, simulate
 
 from .searches import Configuration, random_space, steps, value
@@ -81,7 +81,7 @@ def test_a_search_goes_as_if_nothing_were_kept(seed: int) -> None:
 
     kept = search(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hopyard_policies.stages.books.Forest", Forgetful)
+        patch.setattr("hopyard_policies.stage_tree.state.Forest", Forgetful)
         assert search(seed) == kept
 
 
@@ -102,8 +102,8 @@ def test_a_decision_makes_anew_what_has_changed_and_not_all(monkeypatch: pytest.
             grown += len(found)
             return found
 
-    monkeypatch.setattr(forest, "Branch", Counted)
-    monkeypatch.setattr("hopyard_policies.stages.books.Forest", Counting)
+    monkeypatch.setattr(incremental_tree, "Branch", Counted)
+    monkeypatch.setattr("hopyard_policies.stage_tree.state.Forest", Counting)
     space: list[Configuration] = [{"lr": steps([part], [rate, 0.5])} for rate in range(1, 21) for part in (3, 5)]
     result = simulate(CurveWorkload(value, space, LENGTH), "stage_tree", slots=4)
     assert result.iterations == 20 * (LENGTH + LENGTH - 3)

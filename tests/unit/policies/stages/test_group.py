@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy import ApplicationStat, Cluster, Verdict
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
 
 from .searches import Configuration, prefix, random_space, steps, value

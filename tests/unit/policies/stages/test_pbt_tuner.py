@@ -15,7 +15,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
 from hopyard.space import Space
 from hopyard_policies.pbt import PbtPolicy
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import Costs, CurveWorkload, Faults, Result, simulate
 from hopyard_simulator.world import SimulationError
 

@@ -11,7 +11,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, JobState
 from hopyard.policy.testing import Step, UpCallView, VirtualCluster
 from hopyard.policy.vocabulary import Hyperparameters
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import simulate
 
 from .searches import Coarse, steps, value

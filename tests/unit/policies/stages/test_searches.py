@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard.policy.testing import UpCallView, VirtualCluster
 from hopyard_policies.halving.sha import ShaPolicy
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import Costs, Faults
 
 from .searches import Search, prefix, random_space, search, steps, value

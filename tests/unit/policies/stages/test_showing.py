@@ -9,7 +9,7 @@ import pytest
 from typing_extensions import override
 
 from hopyard.policy import Cluster, Decision, IterationFinish, JobCreated, StageState, StageView
-from hopyard_policies.stages.policy import StageTreePolicy
+from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import Costs, Faults
 
 from .searches import random_space, search, steps

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard_policies.stages.plan import SearchPlan, Trial
-from hopyard_policies.stages.sameness import BySequences, NothingShared
-from hopyard_policies.stages.tree import Request, Running, Stage, StageTree
+from hopyard_policies.stage_tree.plan import SearchPlan, Trial
+from hopyard_policies.stage_tree.prefix_equality import BySequences, NothingShared
+from hopyard_policies.stage_tree.tree import Request, Running, Stage, StageTree
 
 from .searches import prefix, random_space, steps
 

@@ -9,7 +9,7 @@ import typer
 from hopyard.cli.options import LOOKS, Json
 
 if TYPE_CHECKING:
-    from hopyard.application.conformance import Result
+    from hopyard._runtime.application.conformance import Result
 
 _HELP = """Try whether what you wrote keeps its side of a contract.
 
@@ -53,7 +53,7 @@ def application(
         str,
         typer.Option(
             metavar="FILE.py:CLASS",
-            help="For programs that load trainers, such as python -m hopyard.runner: the one to name.",
+            help="For programs that load trainers, such as python -m hopyard._runtime.runner: the one to name.",
             show_default=False,
         ),
     ] = "",
@@ -76,7 +76,7 @@ def application(
     import os
     from pathlib import Path
 
-    from hopyard.application.conformance import CASES, Client, check
+    from hopyard._runtime.application.conformance import CASES, Client, check
     from hopyard.cli.errors import EXIT_FAILED, WrongUse
     from hopyard.cli.output import emit, emit_json
 
@@ -105,8 +105,8 @@ def application(
 
 
 def _told(name: str) -> dict[str, str]:
-    from hopyard.application.conformance import CASES
-    from hopyard.application.conformance.suite import PAGE
+    from hopyard._runtime.application.conformance import CASES
+    from hopyard._runtime.application.conformance.suite import PAGE
 
     return {"name": name, "title": CASES[name].title, "place": f"{PAGE}#{CASES[name].section}"}
 

@@ -10,7 +10,7 @@ import typer
 from hopyard.cli.options import LOOKS, Data, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
     from hopyard.client.datasets import DataPartition, DataSet
 
 _HELP = """Split data into partitions, and register where they lie.

@@ -13,7 +13,7 @@ from hopyard.cli.options import Data, Json, Server
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from hopyard.cli.doctor.finding import Finding
+    from hopyard.cli.doctor.check_result import Finding
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +92,7 @@ def _shown(finding: Finding) -> Text:
     """A finding on a line, and what to do below it."""
     from rich.text import Text
 
-    from hopyard.cli.doctor.finding import Health
+    from hopyard.cli.doctor.check_result import Health
 
     looks = {Health.OK: ("✓", "green"), Health.MISSING: ("·", "yellow"), Health.PROBLEM: ("!", "bold red")}
     mark, style = looks[finding.health]

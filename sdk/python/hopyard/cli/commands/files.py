@@ -12,7 +12,7 @@ from hopyard.cli.completion import complete_job
 from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Download
 
 _PANEL = "Look"

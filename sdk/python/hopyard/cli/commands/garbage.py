@@ -14,7 +14,7 @@ import typer
 from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Garbage, GarbageKind, KeptForOthers, StoreUse
 
 _COPIES: Final = "snapshots that no experiment holds"
@@ -130,8 +130,8 @@ def _is_hash(name: str) -> bool:
 
 
 def _deleted(files: Sequence[tuple[str, Path]], dry_run: bool) -> list[GarbageKind]:
+    from hopyard._runtime.snapshot_folder import remove, size_of
     from hopyard.client.types import GarbageKind
-    from hopyard.snapshotfolder import remove, size_of
 
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for place, path in files:

@@ -11,7 +11,7 @@ from hopyard.cli.completion import complete_experiment
 from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
     from hopyard.plots import Search
 
 Kind = Literal[

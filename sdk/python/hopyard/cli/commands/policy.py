@@ -55,13 +55,13 @@ def serve(
     import signal
     import sys
 
+    from hopyard._net.server.logs import set_up_logging
+    from hopyard._net.server.main_loop import SWITCH_SECONDS
+    from hopyard._runtime.policy_process.server import PolicyServer
     from hopyard.cli.connect import choose
     from hopyard.cli.output import say
     from hopyard.client.address import find_server
-    from hopyard.policy.making import new_policy, policy_class
-    from hopyard.remote.serving import PolicyServer
-    from hopyard.serving.logs import set_up_logging
-    from hopyard.serving.running import SWITCH_SECONDS
+    from hopyard.policy.factory import new_policy, policy_class
 
     address, folder = choose(server, data)
     policy_class(policy)

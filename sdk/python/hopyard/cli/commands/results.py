@@ -12,9 +12,9 @@ import typer
 from hopyard.cli.options import Data, Experiment, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.client.aio import AsyncClient
+    from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Experiment as ExperimentValue
-    from hopyard.results.publishing import Published, Sink
+    from hopyard.results.publisher import Published, Sink
     from hopyard.results.rows import Results
 
 Format = Literal["table", "csv", "json", "parquet", "tensorboard", "mlflow"]
@@ -80,7 +80,7 @@ def results(
         return await client.results(await find(client, experiment), reports=reports)
 
     async def curves(client: AsyncClient) -> Published:
-        from hopyard.results.publishing import publish
+        from hopyard.results.publisher import publish
 
         chosen = await find(client, experiment)
         assert to is not None

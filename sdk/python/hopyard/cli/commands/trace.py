@@ -11,8 +11,8 @@ import typer
 from hopyard.cli.options import Data, Experiment, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.cli.tracing import Recording
-    from hopyard.client.aio import AsyncClient
+    from hopyard.cli.trace_export import Recording
+    from hopyard.client.async_client import AsyncClient
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def trace(
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.cli.tracing import record
+    from hopyard.cli.trace_export import record
     from hopyard.errors import NotFound
     from hopyard.traces import document, need_writable, to_line
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from hopyard import formatting
-from hopyard.cli.doctor.finding import Finding, ok, problem
-from hopyard.client.aio import AsyncClient
+from hopyard.cli.doctor.check_result import Finding, ok, problem
+from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobReport
 from hopyard.errors import HopyardError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard import formatting
-from hopyard.cli.doctor.finding import Finding, missing, ok, problem
+from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_FILES: Final = 1024
@@ -124,8 +124,8 @@ def loopback() -> Finding:
 
 def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
     """What snapshots whole processes: the program, the kernel and rights that it needs, and room in memory for images."""
-    from hopyard.criu import CriuUnavailableError
-    from hopyard.criu.tool import INSTALL, LEAST_SOCKETS, VARIABLE, find, look, switched_off
+    from hopyard._runtime.criu import CriuUnavailableError
+    from hopyard._runtime.criu.binary import INSTALL, LEAST_SOCKETS, VARIABLE, find, look, switched_off
 
     tool = find()
     if tool is None:

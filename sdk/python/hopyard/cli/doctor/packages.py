@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from typing import Final
 
-from hopyard.cli.doctor.finding import Finding, missing, ok, problem
+from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 NEEDED: Final = ("cli", "scheduler", "agent", "appstat", "hpgen")
 """Extras without which `hopyard run` has no cluster of its own."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hopyard import formatting
-from hopyard.cli.verdict import BACK_AT_START, metric_trouble, note_metrics
+from hopyard.cli.outcome import BACK_AT_START, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 from hopyard.formatting import first_line
 

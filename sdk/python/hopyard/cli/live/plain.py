@@ -5,7 +5,7 @@ from __future__ import annotations
 from hopyard import formatting
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.style import word
-from hopyard.cli.verdict import ASKED
+from hopyard.cli.outcome import ASKED
 from hopyard.client.types import Experiment, JobState
 
 

@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hopyard import formatting
-from hopyard.cli.live import pools, style
+from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
-from hopyard.cli.verdict import ASKED
+from hopyard.cli.outcome import ASKED
 from hopyard.client.types import Job, JobState
 
 _MIN_ROWS = 1
@@ -32,7 +32,7 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
         Something rich can print; never taller than `height` (but for at least one job) nor wider than `width`.
     """
     header = [_title(model, width, now), _progress(model, width, now, ascii_only), *_best(model, width)]
-    if pools.labelled(model.jobs.values()):
+    if job_pools.labelled(model.jobs.values()):
         header.append(_pools(model, width, ascii_only))
     if height >= _ROOM_FOR_REASONS:
         header += _waits(model, width, ascii_only)
@@ -70,7 +70,7 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
     table.add_column("job", no_wrap=True, min_width=5)
     if not narrow:
         table.add_column("hyperparameters", no_wrap=True, overflow="ellipsis", ratio=1)
-    labelled = medium and pools.labelled(model.jobs.values())
+    labelled = medium and job_pools.labelled(model.jobs.values())
     if labelled:
         table.add_column("p", no_wrap=True, min_width=6)
     table.add_column("position", justify="right", no_wrap=True)
@@ -94,7 +94,7 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
             )
             row.append(Text(formatting.first_line(shown)))
         if labelled:
-            row.append(pools.mark(job, ascii_only=ascii_only))
+            row.append(job_pools.mark(job, ascii_only=ascii_only))
         row.append(_position(model, job, wide, ascii_only))
         if medium:
             row.append(Text(formatting.number(job.last_value)))
@@ -173,8 +173,8 @@ def _best(model: LiveModel, width: int) -> list[Text]:
 def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
     """How many jobs the policy takes for what."""
     parts: list[tuple[str, str]] = [("policy", "")]
-    for pool, amount in pools.counts(model.jobs.values()).items():
-        symbol, plain, look = pools.LOOKS[pool]
+    for pool, amount in job_pools.counts(model.jobs.values()).items():
+        symbol, plain, look = job_pools.LOOKS[pool]
         parts.append((f"  {plain if ascii_only else symbol} {amount} {pool.value}", look))
     return _line(width, *parts)
 

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from hopyard.errors import NotFound
-from hopyard.plots.data.grouping import need, one
-from hopyard.plots.search import Curve, Floats, Search, Source
+from hopyard.plots.data.groups import need, one
+from hopyard.plots.model import Curve, Floats, Search, Source
 
 
 class Over(enum.Enum):

@@ -9,8 +9,8 @@ import numpy as np
 
 from hopyard.errors import NotFound
 from hopyard.plots.data.curves import Over
-from hopyard.plots.data.grouping import grouped, labels, need
-from hopyard.plots.search import Curve, End, Floats, Run, Search, Source
+from hopyard.plots.data.groups import grouped, labels, need
+from hopyard.plots.model import Curve, End, Floats, Run, Search, Source
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hopyard.plots.data.grouping import natural
+from hopyard.plots.data.groups import natural
 from hopyard.plots.data.timeline import gantt
-from hopyard.plots.search import Run, Search
+from hopyard.plots.model import Run, Search
 from hopyard.policy.vocabulary import RunMode
 
 

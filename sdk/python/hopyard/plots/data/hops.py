@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hopyard.datasets.storage import Storage, storage
+from hopyard.datasets.usage import Storage, storage
 from hopyard.errors import NotFound
-from hopyard.plots.data.grouping import natural, need, one
-from hopyard.plots.search import Held, Search, Visit
+from hopyard.plots.data.groups import natural, need, one
+from hopyard.plots.model import Held, Search, Visit
 
 
 @dataclass(frozen=True, slots=True)

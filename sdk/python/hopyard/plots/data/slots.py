@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hopyard.errors import NotFound
-from hopyard.plots.data.grouping import need, one
-from hopyard.plots.search import Search
+from hopyard.plots.data.groups import need, one
+from hopyard.plots.model import Search
 
 _ROUNDING = 1e-9
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hopyard.errors import InvalidInput
-from hopyard.plots.data.grouping import grouped, labels, need, panels
-from hopyard.plots.search import Search
+from hopyard.plots.data.groups import grouped, labels, need, panels
+from hopyard.plots.model import Search
 
 QUARTILES = (0.25, 0.5, 0.75)
 

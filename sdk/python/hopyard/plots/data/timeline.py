@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hopyard.errors import NotFound
-from hopyard.plots.data.grouping import labels, natural, need, one
-from hopyard.plots.search import End, Run, Search
+from hopyard.plots.data.groups import labels, natural, need, one
+from hopyard.plots.model import End, Run, Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hopyard.policy.testing.running import Running
+from hopyard.policy.testing.run import Running
 from hopyard.policy.testing.world import Curve, Generator, Job, Run, Unanswered, World
 from hopyard.policy.views import ExperimentView
 from hopyard.policy.vocabulary import (

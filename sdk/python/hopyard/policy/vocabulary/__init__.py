@@ -7,23 +7,7 @@ host, the simulator and a policy's own tests all speak of the same things withou
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary.calls import (
-    AllocateJobs,
-    AnswerReady,
-    ApplicationStat,
-    Call,
-    ExperimentChange,
-    GeneratorExhausted,
-    IterationFinish,
-    JobCreated,
-    MachinesChange,
-    PredictionReady,
-    RequestMade,
-    RunEnd,
-    ShareChange,
-    TimerFired,
-)
-from hopyard.policy.vocabulary.commands import (
+from hopyard.policy.vocabulary.downcalls import (
     MOST_SECONDS,
     AmendRun,
     Answer,
@@ -44,6 +28,22 @@ from hopyard.policy.vocabulary.commands import (
     TerminateJob,
     Verdict,
     WakeAt,
+)
+from hopyard.policy.vocabulary.upcalls import (
+    AllocateJobs,
+    AnswerReady,
+    ApplicationStat,
+    Call,
+    ExperimentChange,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    MachinesChange,
+    PredictionReady,
+    RequestMade,
+    RunEnd,
+    ShareChange,
+    TimerFired,
 )
 from hopyard.policy.vocabulary.values import (
     CONTINUE,

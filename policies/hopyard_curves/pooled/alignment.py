@@ -1,0 +1,140 @@
+"""Other runs of an experiment, read at the positions of one curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopyard.predictor import Curve, NotPredictableError
+from hopyard_curves.metric_normalization import Scale
+from hopyard_curves.reports import Reports, finite
+
+Floats = NDArray[np.float64]
+
+_NORMAL: Final = 1.4826
+"""The median of |x| times this is the standard deviation of normal x."""
+_SECOND_DIFFERENCE: Final = 6**0.5
+"""What second differences of independent noise are larger by."""
+_LEAST_NOISE: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """A curve, and the runs that came further; all values in units, larger is better.
+
+    Attributes:
+        at: The curve's positions, rising.
+        values: What it reported there.
+        ahead: Future positions, rising, each reached by one of the runs at least.
+        before: The runs' values at `at`, a row a run.
+        after: The runs' values at `ahead`; 0 where a run did not come that far.
+        reached: Whether it did.
+        configurations: The runs' hyperparameters, and at last the curve's.
+    """
+
+    at: Floats
+    values: Floats
+    ahead: Floats
+    before: Floats
+    after: Floats
+    reached: NDArray[np.bool_]
+    configurations: tuple[Mapping[str, Any], ...]
+
+    @property
+    def early_noise(self) -> float:
+        """Standard deviation of a report's noise around where the curve is now, in units; > 0."""
+        width = self.at.size
+        whole = np.column_stack((self.before, self.after))
+        reached = np.column_stack((np.ones_like(self.before, dtype=bool), self.reached))
+        window = slice(max(0, width // 2 - 1), max(2 * width, width + 3))
+        return _noise(whole[:, window], reached[:, window])
+
+    @property
+    def late_noise(self) -> float:
+        """Standard deviation of a report's noise over the second half of what is to come, in units; > 0."""
+        late = slice(min(self.ahead.size // 2, max(0, self.ahead.size - 3)), None)
+        return _noise(self.after[:, late], self.reached[:, late])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's finite reports.
+
+    Attributes:
+        reports: Those.
+        end: The last position that it speaks for: a finished run has come to just before its next report would be, so that
+            the last positions of runs need not agree to the step.
+        configuration: Its hyperparameters.
+    """
+
+    reports: Reports
+    end: float
+    configuration: Mapping[str, Any]
+
+
+def read(curve: Curve) -> Run:
+    """A curve.
+
+    Raises:
+        NotPredictableError: It has no finite report.
+    """
+    reports = finite(curve)
+    end = float(reports.positions[-1])
+    if curve.ended and len(curve.positions) > 1:
+        end += (curve.positions[-1] - curve.positions[0]) // (len(curve.positions) - 1) - 1
+    return Run(reports, end, curve.hyperparameters)
+
+
+def runs(curves: Iterable[Curve]) -> list[Run]:
+    """Those with a finite report."""
+    found = []
+    for curve in curves:
+        with suppress(NotPredictableError):
+            found.append(read(curve))
+    return found
+
+
+def align(scale: Scale, curve: Run, others: Sequence[Run], future: Floats) -> Aligned | None:
+    """The runs that say how a curve could go on: those that began before its last report and came behind it.
+
+    Values between reports are interpolated; a run's first one stands for what was before.
+
+    Args:
+        scale: Of the metric.
+        curve: The curve.
+        others: The runs.
+        future: Positions behind the curve, rising, at least one.
+
+    Returns:
+        None where there is no such run.
+    """
+    positions = np.concatenate((curve.reports.positions, future))
+    now = curve.reports.positions[-1]
+    kept = [run for run in others if run.reports.positions[0] <= now and run.end >= future[0]]
+    if not kept:
+        return None
+    width = curve.reports.positions.size
+    units = scale.observed(np.stack([np.interp(positions, run.reports.positions, run.reports.values) for run in kept]))
+    reached = future <= np.array([run.end for run in kept])[:, None]
+    known = reached.any(axis=0)
+    return Aligned(
+        at=curve.reports.positions,
+        values=scale.observed(curve.reports.values),
+        ahead=future[known],
+        before=units[:, :width],
+        after=np.where(reached, units[:, width:], 0.0)[:, known],
+        reached=reached[:, known],
+        configurations=(*(run.configuration for run in kept), curve.configuration),
+    )
+
+
+def _noise(values: Floats, reached: NDArray[np.bool_]) -> float:
+    if values.shape[1] < 3:
+        return _LEAST_NOISE
+    bends = np.abs(np.diff(values, 2, axis=1))[reached[:, 2:]] / _SECOND_DIFFERENCE
+    return max(_LEAST_NOISE, _NORMAL * float(np.median(bends))) if bends.size else _LEAST_NOISE

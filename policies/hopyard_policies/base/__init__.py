@@ -1,0 +1,1 @@
+"""What policies share: job creation, amendments, parameter checks, a cluster proxy."""

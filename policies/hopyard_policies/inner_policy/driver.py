@@ -1,0 +1,436 @@
+"""Drives a tuner, which is a policy like any other, on trials that another policy trains."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hopyard.policy import (
+    Cluster,
+    CurvePoint,
+    Decision,
+    ExperimentChange,
+    Incumbent,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    Policy,
+    Report,
+    RunEnd,
+    RunEndReason,
+    Verdict,
+    hears_statistics,
+    make_up_call,
+)
+from hopyard.policy.rungs import Rung
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    AmendRun,
+    AnswerJob,
+    AnswerReady,
+    ApplicationStat,
+    Call,
+    Command,
+    CreateJob,
+    DecisionKind,
+    ForkJob,
+    ReleaseMachine,
+    ReserveMachine,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+)
+from hopyard_policies.inner_policy.progress import Progress, value
+from hopyard_policies.inner_policy.trials import Errand, Origin, Trials, TrialState
+from hopyard_policies.inner_policy.virtual_machines import Bench, Scene
+
+MOST: Final = 1000
+"""Trials that a tuner may train at a time: a search may be endless, and a tuner looks at every place in every up-call."""
+
+_AHEAD: Final = 16
+_RESTLESS: Final = 100_000
+"""So many up-calls within one: the tuner comes to no rest."""
+
+_TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, JobState.HELD)
+"""States in which a job may be although its tuner has not heard of it."""
+
+
+class Tuning:
+    """A tuner and what it knows of its trials.
+
+    Args:
+        tuner: Decides which trials are wanted how far.
+        width: Trials that it may train at a time; None, and more than that: as many as there are, at most `MOST`.
+        hidden: Jobs that it is not to see, as far as they are in there by then.
+
+    Attributes:
+        states: What it knows of each trial.
+        width: As given; it may be changed between turns.
+        copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
+        made: Jobs that it asked for, in order; some may never have come to be.
+        best: The best result that it was told of.
+        changes: Rises when any of `states` becomes another.
+    """
+
+    def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
+        self.tuner, self.width = tuner, width
+        self.states: dict[str, TrialState] = {}
+        self._hidden = hidden
+        self._busy: dict[str, str] = {}
+        self._reserved: set[str] = set()
+        self._calls: deque[Call | Verdict] = deque()
+        self._tickets: set[str] = set()
+        self._attention = True
+        self.changes = 0
+        self._looked: int | None = (
+            None  # When all was looked at last: so many moves ago. None: something has changed here.
+        )
+        self._hears_each = tuner.every_iteration or hears_statistics(tuner)
+        self.copies = tuner.copies
+        self.made: dict[str, None] = {}
+        self.best: Incumbent | None = None
+        self._created: list[str] = []
+        self._forks: dict[str, Origin] = {}
+        self._counts: tuple[int, ...] = (-1,)
+        self._jobs_left = 0
+
+    # ------------------------------------------------------------------------------------------------- what is asked of it
+
+    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
+        """The trials that are wanted further than they are known, and how far."""
+        for state in self.states.values():
+            if state.errand is not None and not state.errand.parked:
+                yield state, state.errand
+
+    @property
+    def busy(self) -> int:
+        """How many trials it trains."""
+        return len(self._busy)
+
+    @property
+    def jobs_left(self) -> int:
+        """How many trials it may still make."""
+        return max(self._jobs_left - len(self._created), 0)
+
+    def owns(self, ticket: str) -> bool:
+        """Whether a question was the tuner's."""
+        return ticket in self._tickets
+
+    def stir(self) -> None:
+        """What is known of trials, or what is wanted of them, may be other than it was: there may be news of any."""
+        self._looked = None
+        self.changes += 1
+
+    def hear(self, call: Call | Verdict) -> None:
+        """Something happened that concerns the tuner, too. It is told in its next turn."""
+        if isinstance(call, JobCreated):
+            parent, position = self._forks.pop(call.job, ("", 0))
+            self.states[call.job] = TrialState(call.job, position, parent=parent, fork_position=position)
+        if isinstance(call, Verdict) and isinstance(call.command, ForkJob):
+            parent, _ = self._forks.pop(call.command.job)
+            call = replace(call, command=replace(call.command, parent=parent))
+        if isinstance(call, Verdict) and isinstance(call.command, CreateJob | ForkJob):
+            del self.made[call.command.job]  # Another one may have the id.
+        if isinstance(call, ExperimentChange):
+            self._counts = (-1,)
+        self._attention = True
+        self.stir()
+        self._calls.append(call)
+
+    def turn(self, cluster: Cluster, progress: Progress, settle: Callable[[], None] | None = None) -> None:
+        """Tells the tuner all that it does not know yet, and lets it decide until it comes to rest.
+
+        Args:
+            cluster: Where its trials are jobs.
+            progress: What is known of them.
+            settle: Called before each up-call on it and at the end: what it has decided so far may take effect before it asks for more.
+
+        Raises:
+            RuntimeError: It does not.
+        """
+        self._created.clear()
+        self._jobs_left = cluster.experiment.jobs_left
+        self._reconcile(cluster)
+        for _ in range(_RESTLESS):
+            if settle is not None:
+                settle()
+            if not self._calls:
+                self._calls.extend(self._news(cluster, progress))
+            if self._calls:
+                self._make(cluster, progress, self._calls.popleft())
+            elif self._attention and cluster.experiment.running and self._width_now(cluster) > len(self._busy):
+                self._attention = False
+                self._make(cluster, progress, AllocateJobs())
+            else:
+                return
+        raise RuntimeError(
+            f"the tuner {type(self.tuner).__name__} wants something new {_RESTLESS} times in one up-call"
+        )
+
+    def rests(self, cluster: Cluster) -> bool:
+        """Whether it trains nothing and never will, as things are. To be asked after its turn."""
+        waits = self._busy or self._calls or self.jobs_left or self._created or self._forks
+        if waits or cluster.count(JobState.CREATING, JobState.HELD):
+            return False
+        return not self.demand(cluster)
+
+    def demand(self, cluster: Cluster) -> int | None:
+        """Trials that the tuner could train, those that it trains included; None: any number. To be asked after its turn."""
+        return self.tuner.demand(self._bench(cluster, None))
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
+        """Who stands where in the tuner's eyes; None: it has no rungs."""
+        return self.tuner.rungs(self._bench(cluster, None))
+
+    # -------------------------------------------------------------------------------------------------------- up-calls
+
+    def _bench(self, cluster: Cluster, progress: Progress | None) -> Bench:
+        coming = {**dict.fromkeys(self._created, ("", 0)), **self._forks}
+        trials = Trials(cluster.jobs, self.states, coming, cluster.experiment, self._hidden, _running(cluster))
+
+        def curve(job: str) -> list[CurvePoint]:
+            position = self.states[job].position if job in self.states else 0
+            known = progress.curve(job) if progress is not None and position else ()
+            return [point for point in known if point.position <= position]
+
+        def saved(job: str, position: int) -> str | None:
+            return progress.saved(job, position) if progress is not None else None
+
+        def snapshots(job: str) -> list[int]:
+            state = self.states.get(job)
+            if state is None or not state.position:
+                return []
+            if not self.copies:  # It cannot ask for more than to go on.
+                return [state.position]
+            own = [position for position in sorted(state.stops) if saved(job, position)]
+            return own or [position for position in (state.fork_position,) if position and saved(job, position)]
+
+        return Bench(
+            Scene(
+                cluster,
+                trials,
+                self._busy,
+                frozenset(self._reserved),
+                self._width_now(cluster),
+                self.jobs_left,
+                curve,
+                snapshots,
+                saved,
+                self.copies,
+            )
+        )
+
+    def _width_now(self, cluster: Cluster) -> int:
+        most = min(len(cluster.jobs) + self._jobs_left, MOST)
+        if self.width is not None:
+            most = min(most, self.width)
+        elif self._jobs_left > MOST:
+            # A search without a limit of jobs may have a generator that is exhausted soon: it is not asked for a thousand at once.
+            most = min(most, len(self.states) + _AHEAD)
+        return max(most, len(self._busy), 1)
+
+    def _make(self, cluster: Cluster, progress: Progress, call: Call | Verdict) -> None:
+        self.stir()
+        if isinstance(call, IterationFinish) and self.states[call.job].errand is None:
+            return
+        bench = self._bench(cluster, progress)
+        decision = None
+        if isinstance(call, Verdict):
+            self.tuner.on_refused(bench, call)
+        else:
+            decision = make_up_call(self.tuner, bench, call)
+        self._created += bench.created
+        self.made.update(dict.fromkeys([*bench.created, *bench.forked]))
+        self._forks.update(bench.forked)
+        self._tickets.update(bench.tickets)
+        for command in bench.commands:
+            self._carry_out(cluster, command)
+        if isinstance(call, IterationFinish) and decision is not None:
+            self._decide(cluster, call, decision)
+
+    def _carry_out(self, cluster: Cluster, command: Command) -> None:
+        match command:
+            case StartJob():
+                self._start(cluster, command)
+            case AmendRun():
+                self._amend(command)
+            case SuspendJob(job):
+                self._end(cluster, self.states[job], RunEndReason.SUSPENDED)
+            case TerminateJob(job):
+                self._terminate(cluster, self.states[job])
+            case AnswerJob():
+                state = self.states[command.job]
+                state.position, state.ended = command.position, JobState.COMPLETED
+            case ReserveMachine(machine):
+                self._reserved.add(machine)
+            case ReleaseMachine(machine):
+                self._reserved.discard(machine)
+                self._attention = True
+
+    def _start(self, cluster: Cluster, command: StartJob) -> None:
+        state = self.states[command.job]
+        until = cluster.jobs[command.job].max_position if command.until is None else command.until
+        (machine,) = command.machines
+        state.attempt += 1
+        state.errand = Errand(machine, until, max(command.allowed or 0, state.position))
+        self._reserved.discard(machine)
+        self._busy[machine] = state.id
+
+    def _amend(self, command: AmendRun) -> None:
+        state = self.states[command.job]
+        errand = state.errand
+        until = command.until
+        fits = errand is not None and (
+            until is None or until > state.position or (until == state.position and errand.parked)
+        )
+        if errand is not None and fits:
+            errand.until = errand.until if until is None else until
+            if errand.parked and errand.held and errand.until > state.position and not errand.finished:
+                errand.parked = errand.held = False
+        self._calls.append(AnswerReady(command.ticket, {"accepted": fits, "position": state.position}))
+
+    def _terminate(self, cluster: Cluster, state: TrialState) -> None:
+        if state.errand is not None:
+            self._end(cluster, state, RunEndReason.TERMINATED)
+        state.ended = state.ended or JobState.TERMINATED
+
+    def _decide(self, cluster: Cluster, call: IterationFinish, decision: Decision) -> None:
+        state = self.states[call.job]
+        errand = state.errand
+        if errand is None:
+            return
+        match decision.kind:
+            case DecisionKind.SUSPEND:
+                self._end(cluster, state, RunEndReason.SUSPENDED)
+            case DecisionKind.TERMINATE:
+                self._terminate(cluster, state)
+            case DecisionKind.PARK:
+                errand.held = True
+            case DecisionKind.CONTINUE:
+                errand.allowed = max(errand.allowed, decision.up_to or 0)
+                if errand.parked and (errand.until <= state.position or errand.finished):
+                    self._end(cluster, state, RunEndReason.UNTIL)
+                elif errand.parked:
+                    errand.parked = errand.held = False
+
+    def _end(self, cluster: Cluster, state: TrialState, reason: RunEndReason) -> None:
+        """An errand is over; the trial waits, or has ended."""
+        errand = state.errand
+        if errand is None:
+            return
+        self.stir()
+        state.errand = None
+        state.stops.add(state.position)
+        del self._busy[errand.machine]
+        if reason is RunEndReason.TERMINATED:
+            state.ended = JobState.TERMINATED
+        elif errand.finished or state.position >= cluster.jobs[state.id].max_position:
+            state.ended, state.limit = JobState.COMPLETED, cluster.jobs[state.id].max_position
+        self._attention = True
+        self._calls.append(RunEnd(state.id, state.attempt, reason, state.position, state.position))
+
+    # ------------------------------------------------------------------------------------------------------- what is new
+
+    def _reconcile(self, cluster: Cluster) -> None:
+        """What became of the jobs themselves, if something has."""
+        counts = tuple(cluster.count(state) for state in _TELLING)
+        if counts == self._counts:
+            return
+        self.stir()
+        if counts[-1] < self._counts[-1]:  # Some that were held may go on.
+            self._attention = True
+        extended, self._counts = self._counts == (-1,), counts
+        jobs, running = cluster.jobs, _running(cluster)
+        for name, state in self.states.items():
+            if state.over and not extended:
+                continue
+            job = jobs[name]
+            state.over = state.ended is not None and job.state.ended
+            if state.ended is JobState.COMPLETED and not job.state.ended and state.limit < job.max_position:
+                state.ended = None  # The experiment was extended.
+                self._attention = True
+            elif state.ended is not None:
+                continue
+            elif job.state in (JobState.FAILED, JobState.TERMINATED):
+                failed = job.state is JobState.FAILED
+                if failed and state.parent and state.errand is None:  # What it was to begin with is lost.
+                    self._calls.append(RunEnd(name, state.attempt, RunEndReason.LOST, state.position, 0))
+                self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
+                state.ended = job.state
+            elif job.state is JobState.HELD or (running and job.experiment not in running):
+                self._end(cluster, state, RunEndReason.SUSPENDED)
+            elif job.state is JobState.COMPLETED and state.errand is None:
+                state.ended, state.limit = job.state, job.max_position
+
+    def _news(self, cluster: Cluster, progress: Progress) -> list[Call]:
+        """The next report of each trial that has one which its tuner is to hear of.
+
+        The best of them first: one who promotes as results come then decides as if it had known all of them before.
+        """
+        found: list[tuple[float, list[Call]]] = []
+        before, self._looked = self._looked, progress.moves
+        for state, errand in list(self.errands()):
+            if before is not None and not progress.moved(state.id, before):
+                continue
+            reached, finished = progress.reached(state.id)
+            if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
+                self.changes += state.position < reached
+                state.position = max(state.position, reached)
+            elif reached > state.position or finished:
+                self.changes += 1
+                calls = self._next_report(cluster, state, errand, reached, progress.curve(state.id), finished)
+                found.append((max((value(call, cluster) for call in calls), default=-math.inf), calls))
+        return [call for _, calls in sorted(found, key=lambda each: -each[0]) for call in calls]
+
+    def _next_report(
+        self,
+        cluster: Cluster,
+        state: TrialState,
+        errand: Errand,
+        reached: int,
+        curve: Sequence[CurvePoint],
+        finished: bool,
+    ) -> list[Call]:
+        limit = cluster.jobs[state.id].max_position
+        known = math.inf if reached >= limit else reached  # A program that cannot stop at its end reports beyond it.
+        new = [point for point in curve if state.position < point.position <= known]
+        # Programs that cannot stop at `until` do so at their first report beyond it.
+        new = new[: next((n for n, point in enumerate(new, 1) if point.position >= errand.until), len(new))]
+        if not self._hears_each:  # What lies before the next decision is passed over.
+            due = errand.next_decision(state.position)
+            new = [point for point in new if point.position >= due] or new[-1:]
+        last = finished and len(new) <= 1
+        if not new and not last:
+            return []
+        point = new[0] if new else next((p for p in reversed(curve) if p.position <= known), None)
+        if point is None:  # It has come to its end without a word.
+            errand.finished = True
+            self._end(cluster, state, RunEndReason.UNTIL)
+            return []
+        state.position = max(state.position, point.position)
+        self._judge(cluster, state.id, point)
+        errand.parked = last or state.position >= errand.until
+        errand.finished = last and state.position < limit
+        report = Report(state.position, point.metrics, point.seconds, at_until=errand.parked, finished=errand.finished)
+        calls: list[Call] = []
+        if hears_statistics(self.tuner):
+            calls.append(ApplicationStat(state.id, report))
+        if errand.parked and state.position >= limit and not self.tuner.ends_jobs:
+            self._end(cluster, state, RunEndReason.UNTIL)
+        elif errand.parked or self.tuner.every_iteration or state.position >= errand.allowed:
+            calls.append(IterationFinish(state.id, report))
+        return calls
+
+    def _judge(self, cluster: Cluster, trial: str, point: CurvePoint) -> None:
+        terms = cluster.experiment
+        found = point.metrics.get(terms.metric, math.nan)
+        if math.isfinite(found) and (self.best is None or terms.better(found, self.best.value)):
+            self.best = Incumbent(trial, point.position, found)
+
+
+def _running(cluster: Cluster) -> set[str]:
+    """The experiments of a group that run."""
+    return {name for name, terms in cluster.experiments.items() if terms.running}

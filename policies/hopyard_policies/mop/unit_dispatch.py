@@ -1,0 +1,145 @@
+"""Which units begin now: as the scheduler says, in rounds that last until something comes that they did not expect; or on gangs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from hopyard.policy import Cluster, Data, JobView, RunEnd, RunEndReason, RunMode
+from hopyard_policies.mop.dispatch import Randomized, Rule
+from hopyard_policies.mop.estimates import Estimates
+from hopyard_policies.mop.gangs import Gangs, Need, Visit, visits
+from hopyard_policies.mop.milp_plans import Exact
+from hopyard_policies.mop.planning import dispatcher
+from hopyard_policies.mop.problem import Problem
+from hopyard_policies.mop.problem_builder import Round
+from hopyard_policies.mop.visit_history import Running, Visits
+
+Saves = Callable[[str, int], bool]
+"""Whether a job is to be saved at a position, beside the end of its run."""
+
+Left = Callable[[JobView], Collection[str]]
+"""What a job has left in its epoch."""
+
+
+class Training:
+    """Starts training units, and follows them.
+
+    Args:
+        randomized: Whether the scheduler is the paper's random one.
+        exact: Who plans epochs exactly; None: nobody.
+        gangs: Who says when models train on gangs.
+        visits: What jobs have visited, and what they are trained on now.
+        estimates: What is known of costs and speeds.
+    """
+
+    def __init__(
+        self, randomized: bool, exact: Exact | None, gangs: Gangs, visits: Visits, estimates: Estimates
+    ) -> None:
+        self._random, self._exact, self._gangs = randomized, exact, gangs
+        self._visits, self._estimates = visits, estimates
+        self._round: Round | None = None
+        self._plans = 0
+
+    def start(
+        self,
+        cluster: Cluster,
+        data: Data,
+        jobs: Sequence[JobView],
+        goals: Mapping[str, int],
+        wanted: Mapping[str, int],
+        epochs: int,
+        saves: Saves,
+    ) -> None:
+        """Starts units on idle machines, one on each.
+
+        Args:
+            cluster: The cluster.
+            data: What lies where.
+            jobs: Those that have units left in their epochs.
+            goals: Where the present epoch of each ends.
+            wanted: Where each is to get in the end, as far as is known.
+            epochs: Changes whenever an epoch begins.
+            saves: Who may go on with a copy from where.
+        """
+        able = {job.id for job in cluster.idle_jobs()}
+        if self._round is None or not self._round.goes_on(cluster.machines, jobs, goals, able):
+            self._plans += 1
+            make = self._randomly(cluster) if self._random else self._longest(jobs, cluster.machines)
+            self._round = Round(cluster, data, jobs, goals, wanted, self._visits, self._estimates, make)
+            self._round.goes_on(cluster.machines, jobs, goals, able)
+        if self._exact is not None:
+            self._exact.guide(self._round, epochs, cluster.now)
+        for machine, job, partition in self._round.start([each.id for each in cluster.idle_machines()], cluster.now):
+            self._begin(cluster, Visit(job, (partition,), (machine,)), saves)
+        if self._exact is not None:
+            self._exact.ask(cluster, self._round, epochs)
+
+    def start_together(
+        self, cluster: Cluster, data: Data, jobs: Sequence[JobView], ends: Mapping[str, int], left: Left, saves: Saves
+    ) -> None:
+        """Starts units on gangs: jobs in turn, the one first that has trained least, each on all machines at once that it can use.
+
+        Args:
+            cluster: The cluster.
+            data: What lies where.
+            jobs: As `start`.
+            ends: Up to where each is trained in its present epoch.
+            left: What it has left there.
+            saves: As `start`.
+        """
+        self._round = None
+        if self._gangs.waits:
+            return
+        idle = [machine.id for machine in cluster.idle_machines()]
+        able = {job.id for job in cluster.idle_jobs()}
+        waiting = sorted((job for job in jobs if job.id in able), key=lambda job: job.position)
+        holders = {
+            each.name: [machine.id for machine in cluster.machines.values() if machine.node in each.nodes]
+            for each in data.train
+        }
+        needs = []
+        for job in waiting:
+            names, most = left(job), ends[job.id] - job.position if self._gangs.fits(job) else 1
+            needs.append(Need(job.id, [name for name in holders if name in names], most))
+        for visit in visits(needs, holders, idle, cluster.share):
+            if len(visit.machines) > 1 and self._gangs.tries(cluster.jobs[visit.job]):
+                cluster.start_job(visit.job, visit.machines, mode=RunMode.PROFILE, inputs=_inputs(visit))
+                return
+            self._begin(cluster, visit, saves)
+
+    def ended(self, run: RunEnd, now: float) -> None:
+        """Takes note of the end of a training run."""
+        began = self._visits.running.get(run.job)
+        if began is not None and len(began.machines) > 1 and run.reason is RunEndReason.FAILED:
+            self._gangs.failed(run.job)
+        unit = self._visits.end(run)
+        if unit is None or len(unit.machines) > 1 or not self._expected(unit, now):
+            self._round = None
+
+    def anew(self) -> None:
+        """Something has changed that the round that goes on knows nothing of."""
+        self._round = None
+
+    def _expected(self, unit: Running, now: float) -> bool:
+        return self._round is not None and self._round.ended(unit.machines[0], now - unit.began)
+
+    def _begin(self, cluster: Cluster, visit: Visit, saves: Saves) -> None:
+        job, position = visit.job, cluster.jobs[visit.job].position
+        self._visits.start(job, Running(position, visit.partitions, visit.machines, cluster.now))
+        until = position + len(visit.partitions)
+        at = [until] if saves(job, until) else []
+        inputs = _inputs(visit)
+        cluster.start_job(job, visit.machines, until=until, snapshot_at=at, inputs=inputs, preemptible=False)
+
+    def _longest(self, jobs: Sequence[JobView], machines: Collection[str]) -> Callable[[Problem], Rule]:
+        names = [job.id for job in jobs], list(machines)
+        return lambda problem: dispatcher(problem, self._estimates.know(*names))
+
+    def _randomly(self, cluster: Cluster) -> Callable[[Problem], Rule]:
+        rng = random.Random(f"{cluster.experiment.seed}/mop/{self._plans}")
+        return lambda problem: Randomized(problem, rng)
+
+
+def _inputs(visit: Visit) -> dict[str, str]:
+    return dict(zip(visit.machines, visit.partitions, strict=True))

@@ -1,0 +1,409 @@
+"""One decision of the policy `stage_tree`: which runs go on, which give way, and what starts on the idle machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import NamedTuple
+
+from hopyard.policy import (
+    CONTINUE,
+    SUSPEND,
+    TERMINATE,
+    Cluster,
+    Decision,
+    IterationFinish,
+    JobState,
+    MachineView,
+)
+from hopyard_policies.inner_policy.trials import TrialState
+from hopyard_policies.stage_tree.cost_sharing import bill
+from hopyard_policies.stage_tree.incremental_tree import Branch, Inputs, Ready, in_order
+from hopyard_policies.stage_tree.plan import Nodes
+from hopyard_policies.stage_tree.state import Books, Run
+from hopyard_policies.stage_tree.tree import Running, Stage
+
+
+class _Start(NamedTuple):
+    """A run to be started: the first stage of its way, how long that is, the trial that runs, and where that is to get."""
+
+    stage: Stage
+    way: float
+    trial: str
+    goal: int
+
+
+def own_snapshots(cluster: Cluster, job: str) -> list[int]:
+    """Positions of a job's own snapshots, without the one that it was forked from; or of an earlier experiment's."""
+    view = cluster.jobs.get(job)
+    return [p for p in cluster.snapshots(job) if view is None or not view.parent or p != view.fork_position]
+
+
+class Dispatch:
+    """Makes a decision, for the moment of one up-call.
+
+    Args:
+        books: What is remembered; brought up to date.
+        cluster: Shows the moment and takes the commands.
+        event: The run that waits for a decision; None: none does.
+    """
+
+    def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
+        self._books, self._cluster, self._event = books, cluster, event
+        self._plan, self._tuners, self._times = books.plan, books.tuners, books.times
+        self._jobs = cluster.jobs
+        running = {name for name, terms in cluster.experiments.items() if terms.running}
+        self._saved: dict[str, frozenset[int]] = {}
+        group = cluster.experiments if len(cluster.experiments) > 1 else {}
+        self._targets = {name: terms.target for name, terms in group.items() if terms.target is not None}
+        self._inputs: dict[int, Inputs] = {}
+        self._gather(running)
+        self._end_trials()
+        self._branches = books.forest.grow(self._inputs, self._available, self._times)
+        self._ready = in_order(self._branches.values())
+        # Where trials stop that may be copied there.
+        self._copied = (
+            [(state.id, errand.until) for state, errand in self._tuners.errands()] if self._tuners.copies else []
+        )
+        self._quantum = self._worth_while()
+
+    def decide(self) -> Decision:
+        """Gives all commands, and answers the decision on the event's run."""
+        matched, waiting = self._match()
+        highest = self._contended(waiting, len(self._cluster.idle_machines()) - len(matched))
+        for run in self._books.runs.values():
+            if self._goes_on(run) and not self._is_event(run):
+                self._govern(run, highest)
+        leaves = self._event is not None and not self._event_goes_on(self._event, max(waiting, default=0.0), highest)
+        for machine, start in matched:
+            self._register(machine, start, highest)
+        decisions = self._next_decisions()
+        for _, start in matched:
+            self._submit(start, decisions)
+        if len(self._cluster.experiments) > 1:
+            bill(self._books, self._cluster, self._branches, {start.trial for _, start in matched})
+        self._books.keeping.say(self._cluster, self._plan, self._passed(), own_snapshots)
+        going = sum(not run.leaving for run in self._books.runs.values())
+        self._books.could_use = going + len(self._ready) - len(matched) + self._tuners.coming(self._cluster)
+        if self._event is None:
+            return CONTINUE
+        if leaves:
+            return self._leave(self._event)
+        return Decision.proceed(decisions[self._event.job])
+
+    # -------------------------------------------------------------------------------------------------- what there is
+
+    def _gather(self, running: Collection[str]) -> None:
+        """Notes on what each branch depends. Nothing is said of those on which nobody is."""
+        self._parts = list(self._books.parts())
+        for experiment, part in self._parts:
+            for number, trials in part.open.items():
+                self._input(number).open.extend(trials)
+            if experiment in running:
+                for number, errands in part.errands.items():
+                    self._input(number).errands.extend(errands)
+        for run in self._books.runs.values():
+            found = self._input(self._plan.branch(run.trial))
+            if self._jobs[run.trial].state.live:
+                found.runs.append(self._running(run))
+
+    def _input(self, number: int) -> Inputs:
+        found = self._inputs.get(number)
+        if found is None:
+            saved = [self._cluster.snapshots(name) for name in self._plan.savers(number)]
+            found = self._inputs[number] = Inputs(changes=self._plan.changes(number), saved=saved)
+        return found
+
+    def _passed(self) -> dict[int, Nodes]:
+        """The nodes through which trials pass that have not ended, by branch."""
+        return {number: branch.open_nodes for number, branch in self._branches.items()}
+
+    def _branch(self, trial: str) -> Branch:
+        return self._branches[self._plan.branch(trial)]
+
+    def _running(self, run: Run) -> Running:
+        """A run, with what it will still pass."""
+        job = self._jobs[run.trial]
+        called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
+        stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
+        until = job.position if stands else max(run.until, job.position)
+        if called_off:  # Not by this policy: it saves here or at its next report, and some may want that as before.
+            until = min(job.position + 1, self._plan[run.trial].limit)
+        return Running(run.trial, job.position, until, called_off or job.position in run.saves)
+
+    @property
+    def _at_until(self) -> bool:
+        return self._event is not None and self._event.at_until
+
+    def _is_event(self, run: Run) -> bool:
+        return self._event is not None and run.trial == self._event.job
+
+    def _goes_on(self, run: Run) -> bool:
+        """Whether a run may be told something: it is neither ending nor still to begin."""
+        return not run.leaving and self._jobs[run.trial].state in (JobState.STARTING, JobState.RUNNING)
+
+    def _available(self, trial: str, position: int) -> bool:
+        if trial not in self._saved:
+            self._saved[trial] = frozenset(own_snapshots(self._cluster, trial))
+        return position in self._saved[trial]
+
+    def _worth_while(self) -> float:
+        """The quantum: how much longer another stage's way must be for a run to give way to it.
+
+        With T seconds of work left for each machine, changing every q seconds costs T/q changes, and the last runs end up to q
+        apart: the sum is least at the root of T times the cost of a change.
+        """
+        left = sum(branch.left for branch in self._branches.values())
+        return math.sqrt(self._times.beside * left / max(self._cluster.share, 1))
+
+    # ---------------------------------------------------------------------------------------------- trials that have ended
+
+    def _end_trials(self) -> None:
+        """Ends the jobs of trials that have ended for the tuner. What must be trained once more for that is wanted again."""
+        every = (state for _, state in self._books.trials())
+        # Who waits to be trained further is looked at only if its experiment has a target that others' results may reach.
+        for state in every if self._targets else [state for _, part in self._parts for state in part.resting]:
+            if state.over or not self._idle(state.id):
+                continue
+            if state.ended is None:
+                self._tell(state)
+            elif state.ended is JobState.COMPLETED:
+                position = self._reported(state)
+                reached, by = self._plan.known(state.id, position)
+                if by != state.id and reached >= position:
+                    self._cluster.answer_job(state.id, by, position)
+                else:  # It was lost after its last report.
+                    self._input(self._plan.branch(state.id)).again.append((state.id, position))
+            elif state.ended is JobState.TERMINATED and not self._serves(state.id):
+                self._tell(state)
+                self._cluster.terminate_job(state.id)
+
+    def _reported(self, state: TrialState) -> int:
+        """How far its tuner knows a trial; a report may lie beyond its end."""
+        return min(state.position, self._plan[state.id].limit)
+
+    def _idle(self, trial: str) -> bool:
+        """Whether a trial's job can be started. One whose run is over waits before its `RunEnd` is here; that comes first."""
+        return trial not in self._books.runs and self._cluster.waits(trial)
+
+    def _tell(self, state: TrialState) -> None:
+        """A job without a run has the results that others' runs have brought its trial.
+
+        While it still waits to be trained further it has them only to look whether they reach its experiment's target: a run of
+        another experiment, which has another target or none, does not look.
+        """
+        job, position = self._jobs[state.id], self._reported(state)
+        if state.errand is not None:
+            if self._targets.get(job.experiment) is None:
+                return
+            position, by = self._plan.known(state.id, job.max_position)
+            if by in self._jobs and self._jobs[by].experiment == job.experiment:
+                return
+        if position > job.high_water:
+            reached, by = self._plan.known(state.id, position)
+            if by != state.id and reached >= position:
+                self._cluster.answer_job(state.id, by, position, completes=False)
+
+    def _serves(self, trial: str) -> bool:
+        """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
+        number = self._plan.branch(trial)
+        if number not in self._inputs:
+            return False
+        open_nodes = self._books.forest.open_nodes(number, self._inputs[number])
+        run = self._books.runs.get(trial)
+        coming = {*run.saves, self._jobs[trial].position} if run is not None else set[int]()
+        for position in coming.union(own_snapshots(self._cluster, trial)):
+            if 0 < position <= self._plan[trial].limit:
+                node = self._plan.node(trial, position)
+                if id(node) in open_nodes and node.saves.get(position, [trial]) == [trial]:
+                    return True
+        return False
+
+    # ------------------------------------------------------------------------------------------------------ runs under way
+
+    def _govern(self, run: Run, highest: float) -> None:
+        """Ends a run that nobody needs, and has it save where others branch off.
+
+        It is shortened if it goes further than anybody needs, or than where another way has become longer by a quantum.
+        """
+        position = self._jobs[run.trial].position
+        branch = self._branch(run.trial)
+        need = branch.needed.get(run.trial)
+        if need is None or need <= position:
+            if self._dropped(run.trial):
+                self._cluster.terminate_job(run.trial)
+            else:
+                self._cluster.suspend_job(run.trial)
+            run.leaving = True
+            return
+        until = need
+        if self._times.tells_costs and not run.firm:
+            until = self._far(run.trial, position, need, branch.tree.length_behind(run.trial), highest)
+        if until < run.until:
+            self._amend(run, until=until)
+        for save in self._saves(run.trial, position, run.until) - run.saves - run.late:
+            self._amend(run, save=save)
+
+    def _amend(self, run: Run, until: int | None = None, save: int | None = None) -> None:
+        saves = {save} if save is not None else set()
+        ticket = self._cluster.amend_run(run.trial, until=until, snapshot_at=saves)
+        self._books.amends[ticket] = (run.trial, run.until, saves)
+        run.until = run.until if until is None else until
+        run.saves |= saves
+
+    def _dropped(self, trial: str) -> bool:
+        """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
+        state = self._books.state(trial)
+        ended = state is not None and state.ended is JobState.TERMINATED
+        return ended and trial not in self._branch(trial).needed and not self._serves(trial)
+
+    def _saves(self, trial: str, start: int, until: int) -> set[int]:
+        """Where a run is to save: where trials that have not ended branch off, and as often as is wanted beside that."""
+        found = {end for end in self._branch(trial).parts(trial) if start < end <= until}
+        for other, position in self._copied:
+            node = self._plan.node(other, position)
+            if other != trial and start < position <= until and self._plan.passes(trial, node):
+                found.add(position)
+        if self._books.save_every is not None:
+            first = start - start % self._books.save_every + self._books.save_every
+            found.update(range(first, until + 1, self._books.save_every))
+        return found
+
+    def _event_goes_on(self, event: IterationFinish, waiting: float, highest: float) -> bool:
+        """Whether the event's run trains on; if so, it is told how far."""
+        run, position = self._books.runs[event.job], event.position
+        if not event.at_until:
+            if self._branch(run.trial).needed.get(run.trial, 0) <= position:
+                return False
+            self._govern(run, highest)
+            return True
+        state = self._books.state(run.trial)
+        assert state is not None
+        errand = state.errand
+        if self._tuners.copies and position in state.stops:  # It saves as it leaves.
+            return False
+        way = self._way_on(run.trial, position)
+        if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
+            return False
+        left = self._branch(run.trial).tree.length_of(way)
+        if waiting > left and waiting >= left + self._quantum:
+            return False
+        self._amend(run, until=self._far(run.trial, position, errand.until, left, highest))
+        for save in self._saves(run.trial, position - 1, run.until) - run.saves:
+            self._amend(run, save=save)
+        return True
+
+    def _way_on(self, trial: str, position: int) -> Stage | None:
+        """The stage that a parked run would go on with; None: its own trial is wanted no further."""
+        for point in self._branch(trial).tree.roots():
+            if point.run == trial and point.position == position:
+                for child in point.children:
+                    if self._plan.passes(trial, child.node):
+                        return Stage(point, child)
+        return None
+
+    def _leave(self, event: IterationFinish) -> Decision:
+        """The event's run leaves its machine."""
+        self._books.runs[event.job].leaving = True
+        if self._dropped(event.job):
+            return TERMINATE
+        return CONTINUE if event.at_until else SUSPEND
+
+    # ---------------------------------------------------------------------------------------------------------- new runs
+
+    def _match(self) -> tuple[list[tuple[MachineView, _Start]], list[float]]:
+        """The stages that start on the idle machines, and the ways of those that must wait."""
+        machines = list(self._cluster.idle_machines())
+        matched, waiting = [], []
+        for ready in self._ready:
+            if not machines:
+                if self._has_runner(ready.stage):
+                    waiting.append(ready.way)
+            elif (start := self._runner(ready)) is not None:
+                machine = self._nearest(machines, start)
+                machines.remove(machine)
+                matched.append((machine, start))
+        return matched, waiting
+
+    def _able(self, trial: str, stage: Stage) -> bool:
+        """Whether a trial's job can train a stage."""
+        return self._idle(trial) and self._plan[trial].begins <= stage.start.position
+
+    def _has_runner(self, stage: Stage) -> bool:
+        """Whether anybody can train a stage."""
+        stack = [stage.end]
+        while stack:
+            point = stack.pop()
+            if any(self._able(trial, stage) for trial in point.requests):
+                return True
+            stack.extend(point.children)
+        return False
+
+    def _runner(self, ready: Ready) -> _Start | None:
+        """Who trains a stage and what follows: of the trials behind it that wait, the one with the longest way, then the first."""
+        stage = ready.stage
+        best: tuple[float, int] | None = None
+        found = None
+        stack = [(stage.end, stage.length * self._times.unit(stage.end.node.member))]
+        while stack:
+            point, far = stack.pop()
+            for trial in point.requests:
+                rank = (far, -self._jobs[trial].ordinal)
+                if self._able(trial, stage) and (best is None or rank > best):
+                    best, found = rank, _Start(stage, ready.way, trial, point.position)
+            for child in point.children:
+                seconds = (child.position - point.position) * self._times.unit(child.node.member)
+                stack.append((child, far + seconds))
+        return found
+
+    def _nearest(self, machines: list[MachineView], start: _Start) -> MachineView:
+        """The machine on which the state was made that a run starts from, or one of its node; else the first."""
+        maker = start.stage.start.save or start.trial
+        last = self._books.machines.get(maker, "")
+        held = self._cluster.machines.get(last)
+        for machine in machines:
+            if machine.id == last:
+                return machine
+        return next((m for m in machines if held is not None and m.node == held.node), machines[0])
+
+    def _contended(self, waiting: list[float], spare: int) -> float:
+        """The longest way that finds no machine; 0: there is none. Those that begin where runs pass, which go on, count, too."""
+        behind = [way for branch in self._branches.values() for way in branch.behind]
+        return max(sorted([*waiting, *behind], reverse=True)[max(spare, 0) :], default=0.0)
+
+    def _far(self, trial: str, position: int, goal: int, left: float, highest: float) -> int:
+        """How far a run trains before it asks again: to its goal, or to where another way becomes longer by a quantum."""
+        if highest <= 0:
+            return goal
+        unit = self._times.unit(trial)
+        least = max(math.ceil(self._quantum / unit), 1)
+        units = max(math.ceil((left - highest + self._quantum) / unit), least)
+        return goal if position + units + least // 2 >= goal else position + units
+
+    def _register(self, machine: MachineView, start: _Start, highest: float) -> None:
+        begins = start.stage.start.position
+        until = self._far(start.trial, begins, start.goal, start.way, highest)
+        run = Run(start.trial, machine.id, begins, self._cluster.now, until)
+        run.saves = self._saves(start.trial, begins, until)
+        self._books.runs[start.trial] = run
+
+    def _submit(self, start: _Start, decisions: dict[str, int]) -> None:
+        run, begins = self._books.runs[start.trial], start.stage.start
+        source = (begins.save, begins.position) if begins.save is not None else None
+        self._cluster.start_job(
+            start.trial,
+            run.machine,
+            until=run.until,
+            allowed=decisions[start.trial],
+            snapshot_at=run.saves,
+            from_snapshot=source,
+        )
+
+    def _next_decisions(self) -> dict[str, int]:
+        """For each run, where the tuner next decides on a trial that it trains; its end, if nowhere before."""
+        found = {}
+        for run in self._books.runs.values():
+            job = self._jobs[run.trial]
+            position = job.position if job.state.live else run.start
+            found[run.trial] = self._branch(run.trial).next_decision(run.trial, position, run.until)
+        return found

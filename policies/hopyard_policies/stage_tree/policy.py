@@ -1,0 +1,400 @@
+"""The policy `stage_tree`: what trials have in common is trained once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hopyard.policy import (
+    CONTINUE,
+    ENDLESS,
+    AnswerReady,
+    Cluster,
+    CurvePoint,
+    Decision,
+    ExperimentChange,
+    ExperimentView,
+    GeneratorExhausted,
+    IterationFinish,
+    JobCreated,
+    JobState,
+    JobView,
+    MachinesChange,
+    Policy,
+    PredictionReady,
+    RequestMade,
+    RunEnd,
+    ShareChange,
+    TimerFired,
+    Verdict,
+    hears_statistics,
+)
+from hopyard.policy.rungs import Rung
+from hopyard.policy.stages import StageView
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerJob,
+    BillRun,
+    CreateJob,
+    KeepSnapshots,
+    StartJob,
+    SuspendJob,
+    TerminateJob,
+)
+from hopyard_policies.inner_policy.factory import made
+from hopyard_policies.inner_policy.progress import Progress
+from hopyard_policies.stage_tree import tree_view
+from hopyard_policies.stage_tree.dispatch import Dispatch, own_snapshots
+from hopyard_policies.stage_tree.plan import SearchPlan, Trial
+from hopyard_policies.stage_tree.prefix_equality import BySequences, NothingShared
+from hopyard_policies.stage_tree.requests import Requests
+from hopyard_policies.stage_tree.snapshot_retention import Keeping
+from hopyard_policies.stage_tree.state import Books
+from hopyard_policies.stage_tree.tuners import Tuners
+
+_OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun, KeepSnapshots)
+
+_LAST_SECONDS = 1.0
+"""So long after the first of a call's requests the last one is not waited for any more."""
+
+
+class StageTreePolicy(Policy):
+    """Trains what trials have in common once (Hippo): each stage of their tree by one run, the others go on from its snapshot.
+
+    A tuner, which is a policy like any other, decides which trials are wanted how far. It sees a machine for each trial, and
+    what it starts there becomes a request. How requests are served is decided here, anew each time: the stages of the tree
+    are what is wanted, less what is trained and saved or being trained.
+
+    Stages go by level: the time of the longest way from a stage to an end behind it. A run trains the whole way of one
+    trial, saves where others branch off, and gives way when another stage's level is higher by more than a quantum: that
+    is as long as what a change costs makes worth while, so that dear snapshots lead to the paper's critical paths.
+
+    Args:
+        tuner: The name of a policy, or a mapping of `name` and its parameters.
+        share: False: every trial trains alone.
+        width: Trials that the tuner may train at a time, at least 1, of which 1000 count at most; None: all, likewise.
+        save_every: Save every so many units, at least 1, so that trials which are not known yet find a snapshot near where
+            they branch off; None: only where known ones do.
+        train_best_further: So many units, at least 0, does the best of the trials that were trained to the end train beyond it
+            when the tuner is done: as a job of its own, which goes on from there.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    forks = True
+
+    def __init__(
+        self,
+        tuner: str | Mapping[str, Any] = "default",
+        share: bool = True,
+        width: int | None = None,
+        save_every: int | None = None,
+        train_best_further: int = 0,
+    ) -> None:
+        for name, value in (("width", width), ("save_every", save_every)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1, or none")
+        if not isinstance(share, bool):
+            raise ValueError(f"share is {share!r}; it must be true or false")
+        if type(train_best_further) is not int or not 0 <= train_best_further < ENDLESS:
+            raise ValueError(
+                f"train_best_further is {train_best_further!r}; it must be a whole number of units in 0..{ENDLESS - 1}"
+            )
+        self._further = train_best_further
+        self._best: dict[str, str] = {}  # Jobs that train a best trial further, and which.
+        self._chosen: set[str] = set()  # Experiments for which that was decided.
+        self._timers: set[str] = set()
+        requests = Requests()
+        self._tuners = Tuners(lambda: made(tuner, StageTreePolicy), width, requests.states)
+        first = self._tuners.first
+        self.every_iteration = first.every_iteration or hears_statistics(first)
+        self.ends_jobs = False
+        self.generator = first.generator
+        self._share = self.shares = share
+        # Copies are made of what is there; all else trains from the snapshot before.
+        self.rebuilds = share and not self._tuners.copies
+        self._books = Books(self._new_plan(), self._tuners, requests, save_every, Keeping(self.rebuilds))
+
+    # ---------------------------------------------------------------------------------------------------------- up-calls
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        """Machines are idle, or a snapshot is there from which something can start."""
+        self._turn(cluster)
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        """A run came to where something is decided: it goes on, or gives way."""
+        job = cluster.jobs[event.job]
+        run = self._books.runs.get(event.job)
+        if run is None or run.leaving or job.state is JobState.SUSPENDING or event.report.finished:
+            self._turn(cluster)
+            return CONTINUE if event.at_until else Decision.proceed(event.position + 1)
+        return self._turn(cluster, event)
+
+    def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
+        """A machine is idle."""
+        known = self._books.over(run.job, run.position)
+        if known is not None:
+            self._books.times.run_over(run.job, known.began, cluster.now, known.start, cluster.curve(run.job))
+        job = cluster.jobs[run.job]
+        if job.state is JobState.COMPLETED:
+            self._books.completed.add(job.id)
+            self._books.plan.stir(job.id)
+        if job.state.ended:
+            self._books.keeping.ended(job.id)
+        self._look(cluster, job)
+        self._turn(cluster)
+
+    def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
+        """A trial has its configuration: its place in the tree is known."""
+        self._begin(cluster)
+        job = cluster.jobs[created.job]
+        if job.id in self._best:
+            self._books.requests.add(job)
+        else:
+            self._tuners.hear(cluster, created)
+        self._books.plan.add(self._trial(cluster, job))
+        self._turn(cluster)
+
+    def on_request(self, cluster: Cluster, request: RequestMade) -> None:
+        """A client wants a trial, too. It is answered at once if others have trained the same.
+
+        What is decided for all trials is decided with the last one of a call. Should that never come, for the scheduler has died
+        between them, the decision is made a moment later.
+        """
+        self._begin(cluster)
+        job = cluster.jobs[request.job]
+        self._books.requests.add(job)
+        self._books.plan.add(self._trial(cluster, job))
+        if not request.more:
+            self._turn(cluster)
+        elif not self._timers:
+            self._timers.add(cluster.wake_at(cluster.now + _LAST_SECONDS))
+
+    def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
+        """The tuner hears of it."""
+        self._tuners.hear(cluster, exhausted)
+        self._turn(cluster)
+
+    def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
+        """The tuner hears of it."""
+        self._tuners.hear(cluster, prediction)
+        self._turn(cluster)
+
+    def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
+        """The tuner hears of it, unless it is for requests whose last one may have been lost."""
+        if timer.ticket in self._timers:
+            self._timers.remove(timer.ticket)
+        else:
+            self._tuners.hear(cluster, timer)
+        self._turn(cluster)
+
+    def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
+        """A run was amended, or it was too late; or the tuner asked."""
+        if self._tuners.owns(answer.ticket):
+            self._tuners.hear(cluster, answer)
+        elif answer.ticket in self._books.amends:
+            accepted = isinstance(answer.result, dict) and answer.result.get("accepted") is True
+            self._books.amended(answer.ticket, accepted)
+        self._turn(cluster)
+
+    def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
+        """What the core's state does not allow (any more) did not happen."""
+        command = verdict.command
+        if isinstance(command, StartJob):
+            self._books.runs.pop(command.job, None)
+        elif isinstance(command, AmendRun):
+            self._books.amended(command.ticket, False)
+        elif isinstance(command, CreateJob) and command.job in self._best:
+            del self._best[command.job], self._books.requests.states[command.job]
+            self._chosen.discard(command.experiment)
+        elif not isinstance(command, _OWN):
+            self._tuners.hear(cluster, verdict)
+
+    def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
+        """There may be room for more."""
+        self._turn(cluster)
+
+    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
+        """Snapshots may have gone with a machine, or come back."""
+        for job in cluster.open_jobs():
+            self._look(cluster, job)
+        self._turn(cluster)
+
+    def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
+        """The tuner hears of it; trials may be longer now, and who joins brings what earlier experiments have trained."""
+        self._replan(cluster)
+        if change.change == "joined":
+            self._load(cluster)
+        elif change.change == "extended":
+            self._chosen.discard(change.experiment or cluster.experiment.id)
+            for trial in [trial for trial in self._books.runs if not cluster.jobs[trial].state.live]:
+                self._books.over(trial, cluster.jobs[trial].high_water)  # Nobody told of it: the search was over.
+        self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
+        self._tuners.stir()
+        self._tuners.hear(cluster, change)
+        self._turn(cluster)
+
+    def demand(self, cluster: Cluster) -> int:
+        """Machines that have runs, that stages which could start need, and that trials to come will."""
+        return self._books.could_use
+
+    def review(self, terms: ExperimentView) -> str:
+        """What the tuner says of the terms.
+
+        Raises:
+            ValueError: It cannot serve them, or there is no end to train the best beyond.
+        """
+        most = ENDLESS - 1 - self._further
+        if self._further and terms.max_position > most:
+            raise ValueError(
+                f"train_best_further needs stop.max_iterations, at most {most}: the best is trained beyond it"
+            )
+        return self._tuners.first.review(terms)
+
+    def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
+        """The tuners', one after the other."""
+        return self._tuners.rungs(cluster)
+
+    def stages(self, cluster: Cluster) -> tuple[StageView, ...]:
+        """The whole tree as it stands."""
+        return tree_view.stages(self._books, cluster)
+
+    # --------------------------------------------------------------------------------------------------------- the plan
+
+    def _new_plan(self) -> SearchPlan:
+        return SearchPlan(BySequences() if self._share else NothingShared())
+
+    def _replan(self, cluster: Cluster) -> None:
+        """Makes the tree anew if trials may be trained further than before: what was the same may part there."""
+        jobs = [job for job in cluster.jobs.values() if job.id in self._books.plan]
+        if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
+            return
+        self._books.replant(self._new_plan())
+        self._load(cluster)
+        for job in jobs:
+            self._books.plan.add(self._trial(cluster, job))
+        for job in jobs:
+            self._look(cluster, job)
+
+    def _begin(self, cluster: Cluster) -> None:
+        if not self._books.plan.root.children:
+            self._load(cluster)
+
+    def _load(self, cluster: Cluster) -> None:
+        """Takes what earlier experiments have trained and saved into the plan, as far as it is not there."""
+        plan = self._books.plan
+        for job in cluster.earlier.values():
+            if job.id not in plan:
+                plan.add(self._alone(cluster, job))
+                plan.trained(job.id, job.high_water)
+                self._books.times.trained(job.id, 0, cluster.curve(job.id))
+            for position in cluster.snapshots(job.id):
+                if position <= plan[job.id].limit:
+                    plan.saved(job.id, position)
+
+    def _look(self, cluster: Cluster, job: JobView) -> None:
+        """Notes how far a job has come and what it has saved."""
+        plan = self._books.plan
+        if job.id not in plan:
+            return
+        limit = plan[job.id].limit
+        plan.trained(job.id, min(job.high_water, limit))
+        for position in own_snapshots(cluster, job.id):
+            if 0 < position <= limit:
+                plan.saved(job.id, position)
+
+    def _trial(self, cluster: Cluster, job: JobView) -> Trial:
+        """A trial: a copy begins as the one that it was made of."""
+        if job.id in self._best:
+            return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
+        state = self._tuners.state(job.id)
+        if state is not None and state.parent:
+            parent = self._books.plan[state.parent]
+            return parent.forked(job.id, state.fork_position, job.hyperparameters, job.max_position)
+        return self._alone(cluster, job)
+
+    def _alone(self, cluster: Cluster, job: JobView) -> Trial:
+        """A trial that begins at the beginning. Those of experiments that train alike are one family, unless they are copied."""
+        terms = cluster.experiments.get(job.experiment)
+        plan = terms.plan if terms is not None and not self._tuners.copies else ""
+        return Trial(job.id, ((job.max_position, job.hyperparameters),), plan or job.experiment)
+
+    # ---------------------------------------------------------------------------------------------------------- a turn
+
+    def _turn(self, cluster: Cluster, event: IterationFinish | None = None) -> Decision:
+        """Looks at everything anew: what is known, what the tuner wants, what is to be trained where."""
+        jobs = cluster.jobs
+        for trial in self._books.runs:
+            self._look(cluster, jobs[trial])
+        progress = _Progress(self._books, cluster)
+        self._tuners.turn(cluster, progress)
+        self._books.requests.turn(jobs, progress)
+        for terms in cluster.experiments.values() if self._further else ():
+            if terms.running and terms.id not in self._chosen and self._tuners.rest(cluster, terms.id):
+                self._train_further(cluster, progress, terms)
+        return Dispatch(self._books, cluster, event).decide()
+
+    def _train_further(self, cluster: Cluster, progress: Progress, terms: ExperimentView) -> None:
+        """Makes a job of the best trial of an experiment that goes on where that ended."""
+        best, winner, metric = -math.inf, "", terms.metric
+        for state in self._tuners.states_of(terms.id).values():
+            if state.ended is not JobState.COMPLETED or state.position < state.limit:
+                continue
+            points = [point for point in progress.curve(state.id) if metric in point.metrics]
+            value = terms.rated(points[-1].metrics[metric] if points else math.nan)
+            if value > best:
+                best, winner = value, state.id
+        if winner:
+            job = cluster.jobs[winner]
+            limit = job.max_position + self._further
+            further = cluster.create_job(job.hyperparameters, experiment=job.experiment, limit=limit)
+            self._best[further] = winner
+            self._chosen.add(terms.id)
+            self._books.requests.expect(further)
+
+
+class _Progress:
+    """What is known of trials at the moment of an up-call."""
+
+    def __init__(self, books: Books, cluster: Cluster) -> None:
+        self._plan, self._completed = books.plan, books.completed
+        self._cluster, self._jobs = cluster, cluster.jobs
+        self._curves: dict[str, Sequence[CurvePoint]] = {}
+
+    @property
+    def moves(self) -> int:
+        """Rises when any trial is trained further."""
+        return self._plan.moves
+
+    def moved(self, trial: str, since: int) -> bool:
+        """Whether a trial may be trained further than when there were so many moves."""
+        return self._plan.moved(trial, since)
+
+    def reached(self, trial: str) -> tuple[int, bool]:
+        """How far a trial is trained, by whomever, and whether there is nothing more to train."""
+        reached, by = self._plan.known(trial, self._plan[trial].limit)
+        done = self._complete(trial)
+        if not done and by and self._complete(by) and self._jobs[by].position <= reached:
+            done = self._plan.leaf(trial) is self._plan.leaf(by)  # The same training has come to its end elsewhere.
+        return reached, done
+
+    def _complete(self, job: str) -> bool:
+        return job in self._completed and self._jobs[job].state is JobState.COMPLETED
+
+    def curve(self, trial: str) -> Sequence[CurvePoint]:
+        """A trial's curve, at least as far as it is trained; of others' trainings no more than it has in common with them."""
+        reached, by = self._plan.known(trial, self._plan[trial].limit)
+        if by not in self._curves:
+            self._curves[by] = self._cluster.curve(by) if by else ()
+        found = self._curves[by]
+        if not found or found[-1].position <= reached or self._plan.leaf(trial) is self._plan.leaf(by):
+            return found
+        return [point for point in found if point.position <= reached]
+
+    def saved(self, trial: str, position: int) -> str | None:
+        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
+        owners = self._plan.node(trial, position).saves.get(position, ())
+        # Copies are made of jobs of this experiment only.
+        return next((o for o in owners if o in self._jobs and position in self._cluster.snapshots(o)), None)

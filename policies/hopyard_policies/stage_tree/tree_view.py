@@ -1,0 +1,139 @@
+"""The stage tree for those who look at it (`hopyard tree`): all of it, with what is done, not only what is to be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hopyard.policy import Cluster, CurvePoint, StageState, StageView
+from hopyard_policies.stage_tree.plan import Node
+from hopyard_policies.stage_tree.state import Books, Run
+
+
+def stages(books: Books, cluster: Cluster) -> tuple[StageView, ...]:
+    """The whole tree as it stands, parents before their children. Changes nothing."""
+    return tuple(_Showing(books, cluster).found)
+
+
+class _Showing:
+    def __init__(self, books: Books, cluster: Cluster) -> None:
+        self._books, self._cluster, self._plan = books, cluster, books.plan
+        self._curves: dict[str, Sequence[CurvePoint]] = {}
+        self._trials: dict[int, list[str]] = {}
+        self._wanted: dict[int, list[int]] = {}
+        self._runs: dict[int, list[tuple[Run, int]]] = {}
+        self._reached: dict[int, tuple[int, str]] = {}
+        for job in cluster.jobs:
+            if job in self._plan:
+                for node in self._plan.leaf(job).path():
+                    self._trials.setdefault(id(node), []).append(job)
+        for state, errand in books.errands():
+            for node in self._plan.leaf(state.id).path():
+                self._wanted.setdefault(id(node), []).append(errand.until)
+        for run in books.runs.values():
+            self._follow(run)
+        self._known_trials = {state.id: state for _, state in books.trials()}
+        self._unit = None if books.times.known else self._first_unit()
+        self.found: list[StageView] = []
+        self._walk()
+
+    def _follow(self, run: Run) -> None:
+        """Notes where a run is; it may have reported since the policy was asked last."""
+        job = self._cluster.jobs[run.trial]
+        at = job.position if job.state.live else run.start
+        for node in self._plan.leaf(run.trial).path():
+            reached = min(job.high_water, node.end)
+            if reached > max(node.reached, self._reached.get(id(node), (0, ""))[0]):
+                self._reached[id(node)] = reached, run.trial
+            if job.state.live and at < node.end and run.until > node.start:
+                self._runs.setdefault(id(node), []).append((run, at))
+
+    def _walk(self) -> None:
+        stack: list[tuple[Node, int | None]] = [(node, None) for node in reversed(self._plan.root.children)]
+        while stack:
+            node, parent = stack.pop()
+            for start, end in pairwise(self._cuts(node)):
+                self.found.append(self._stage(node, start, end, parent))
+                parent = len(self.found)
+            stack += [(child, parent) for child in reversed(node.children)]
+
+    def _known(self, node: Node) -> tuple[int, str]:
+        return self._reached.get(id(node), (node.reached, node.by))
+
+    def _cuts(self, node: Node) -> list[int]:
+        """Where a node's state changes: as far as it is trained, where runs are and will park, how far it is wanted."""
+        inside = {self._known(node)[0], *self._wanted.get(id(node), ())}
+        for run, at in self._runs.get(id(node), ()):
+            inside |= {at, run.until}
+        return [node.start, *sorted(p for p in inside if node.start < p < node.end), node.end]
+
+    def _stage(self, node: Node, start: int, end: int, parent: int | None) -> StageView:
+        trials = self._trials.get(id(node), [])
+        reached, by = self._known(node)
+        run = next(((run, at) for run, at in self._runs.get(id(node), ()) if at <= start < run.until), None)
+        known = self._known_trials
+        reusing: tuple[str, ...] = ()
+        if run is not None:
+            state, by = StageState.RUNNING, run[0].trial
+        elif end <= reached:
+            state = StageState.DONE
+            reusing = tuple(
+                job
+                for job in trials
+                if job in known and job != by and known[job].position >= end and not self._trained(job, start, end)
+            )
+        else:
+            wanted = any(until >= end for until in self._wanted.get(id(node), ()))
+            state, by = StageState.WAITING if wanted else StageState.UNWANTED, ""
+        return StageView(
+            number=len(self.found) + 1,
+            parent=parent,
+            start=start,
+            end=end,
+            state=state,
+            trials=tuple(trials),
+            ends=tuple(job for job in trials if self._plan[job].limit == end),
+            reused=len(reusing),
+            by=by,
+            machine=run[0].machine if run is not None else self._last_machine(by),
+            seconds=self._seconds(state, by or node.member, start, end),
+            saved=bool(self._owners(node, end)),
+            reusing=reusing,
+        )
+
+    def _trained(self, trial: str, start: int, end: int) -> bool:
+        """Whether a run of the trial's own passed a stage, though others had trained it: it had nothing to go on from."""
+        spans = list(self._books.trained.get(trial, ()))
+        if trial in self._books.runs:
+            spans.append((self._books.runs[trial].start, self._cluster.jobs[trial].position))
+        return any(first < end and start < last for first, last in spans)
+
+    def _last_machine(self, trial: str) -> str:
+        run = self._books.runs.get(trial)
+        return run.machine if run is not None else self._books.machines.get(trial, "")
+
+    def _owners(self, node: Node, position: int) -> list[str]:
+        return [job for job in node.saves.get(position, ()) if position in self._cluster.snapshots(job)]
+
+    def _seconds(self, state: StageState, trial: str, start: int, end: int) -> float | None:
+        """What it took, as far as it was measured; else what it will take."""
+        if state is not StageState.DONE:
+            unit = self._books.times.unit(trial) if self._books.times.known else self._unit
+            return (end - start) * unit if unit is not None else None
+        return sum(point.seconds for point in self._curve(trial) if start < point.position <= end)
+
+    def _first_unit(self) -> float | None:
+        """Seconds of a unit as the first runs have it, which are not over yet; None: none has reported."""
+        curves = [[p for p in self._curve(run.trial) if p.position > run.start] for run in self._books.runs.values()]
+        seconds = sum(point.seconds for curve in curves for point in curve)
+        units = sum(
+            curve[-1].position - run.start
+            for curve, run in zip(curves, self._books.runs.values(), strict=True)
+            if curve
+        )
+        return seconds / units if units else None
+
+    def _curve(self, trial: str) -> Sequence[CurvePoint]:
+        if trial not in self._curves:
+            self._curves[trial] = self._cluster.curve(trial)
+        return self._curves[trial]

@@ -1,0 +1,1 @@
+"""Internal: gRPC channels, retries and servers. Users import none of it."""

@@ -1,0 +1,169 @@
+"""Channels: where a client's calls go, with Hopyard's options, deadlines and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from hopyard._net.rpc import calls, fork_guard, in_process
+from hopyard.errors import InvalidInput
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""Largest message either way. Bulk data is streamed in 1 MiB chunks; this bounds journal batches and listings."""
+
+MAX_METADATA_BYTES: Final = 64 * 1024
+"""Largest headers and trailers; error messages travel in them."""
+
+DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+"""Deadline of a call with one request and one response that names none."""
+
+_OPTIONS: Final[Mapping[str, int]] = {
+    "grpc.max_send_message_length": MAX_MESSAGE_BYTES,
+    "grpc.max_receive_message_length": MAX_MESSAGE_BYTES,
+    "grpc.max_metadata_size": MAX_METADATA_BYTES,
+    "grpc.absolute_max_metadata_size": MAX_METADATA_BYTES,
+    # A peer that vanished without a goodbye is noticed within this long, also under an idle stream.
+    "grpc.keepalive_time_ms": 10_000,
+    "grpc.keepalive_timeout_ms": 20_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.max_pings_without_data": 0,
+    # Services start in any order and restart: look again soon (gRPC's own backoff grows to two minutes).
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 2_000,
+    "grpc.max_reconnect_backoff_ms": 2_000,
+    # Channels to one address do not share a connection, so that one's backoff never delays another's first try.
+    "grpc.use_local_subchannel_pool": 1,
+    # Retries are `hopyard._net.rpc.retry`'s, where they can be seen and tested.
+    "grpc.enable_retries": 0,
+}
+
+
+class _Call:
+    """One method of a channel: starts calls, with the channel's deadline where it applies, and wraps them."""
+
+    def __init__(self, start: Callable[..., Any], wrap: Callable[[Any], Any], timeout: float | None) -> None:
+        self._start = start
+        self._wrap = wrap
+        self._timeout = timeout
+
+    def __call__(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
+        return self._wrap(self._start(*args, timeout=self._timeout if timeout is None else timeout, **kwargs))
+
+
+class _Unary(_Call):
+    """A method with one request and one response: carried out at once where the server is in this event loop (`near`)."""
+
+    def __init__(self, start: Callable[..., Any], timeout: float, address: str, method: str) -> None:
+        super().__init__(start, calls.UnaryUnary, timeout)
+        self._address = address
+        self._method = method
+
+    def __call__(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
+        server = in_process.find(self._address, self._method)
+        if server is None:
+            return super().__call__(*args, timeout=timeout, **kwargs)
+        return in_process.NearCall(server, self._method, args[0], self._timeout if timeout is None else timeout)
+
+
+class Channel(grpc.aio.Channel):
+    """A gRPC channel whose calls raise `hopyard.errors`; any generated stub can be built on it.
+
+    Calls with one request and one response have a deadline of `timeout` seconds unless the call says another; calls
+    that stream may be long, so they have none unless the call says one.
+    """
+
+    def __init__(self, inner: grpc.aio.Channel, *, address: str, timeout: float) -> None:
+        self._inner = inner
+        self._timeout = timeout
+        self.address: Final = address
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel; calls still under way get `grace` seconds, then they are cancelled."""
+        await self._inner.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """The connection's state."""
+        return self._inner.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Wait until the connection's state is another than this."""
+        await self._inner.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """Wait until the connection stands."""
+        await self._inner.channel_ready()
+
+    async def __aenter__(self) -> Self:
+        """The channel itself; leaving closes it."""
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        """Close the channel."""
+        await self.close()
+
+    # The serializers are the generated stubs' business, so their types are too.
+
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """One request, one response."""
+        return _Unary(self._inner.unary_unary(method, *args, **kwargs), self._timeout, self.address, method)
+
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        """A stream of requests, one response."""
+        return _Call(self._inner.stream_unary(*args, **kwargs), calls.StreamUnary, None)
+
+    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+        """One request, a stream of responses."""
+        return _Call(self._inner.unary_stream(*args, **kwargs), calls.UnaryStream, None)
+
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        """Streams both ways."""
+        return _Call(self._inner.stream_stream(*args, **kwargs), calls.StreamStream, None)
+
+
+def channel(
+    address: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS, options: Mapping[str, int | str] | None = None
+) -> Channel:
+    """Open a channel; call it inside a running event loop, and close it (or use `async with`).
+
+    It connects with the first call, and again whenever the connection is lost: a server that is not there yet makes
+    calls raise `Unavailable`, which `retry` handles.
+
+    Args:
+        address: "HOST:PORT", as a service's address file holds it.
+        timeout: Deadline in seconds of calls with one request and one response that name none.
+        options: gRPC channel arguments that differ from Hopyard's.
+
+    Raises:
+        InvalidInput: The address has no port.
+        Conflict: This process was forked off from one that has opened channels.
+    """
+    chosen = _options_for(address) | dict(options or {})
+    fork_guard.begin()
+    inner = grpc.aio.insecure_channel(address, options=tuple(chosen.items()))
+    return Channel(inner, address=address, timeout=timeout)
+
+
+def blocking_channel(address: str) -> grpc.Channel:
+    """Opens a plain channel for threads, with Hopyard's options and gRPC's errors.
+
+    Raises:
+        InvalidInput: The address has no port.
+    """
+    return grpc.insecure_channel(address, options=tuple(_options_for(address).items()))
+
+
+def _options_for(address: str) -> dict[str, int | str]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit():
+        raise InvalidInput(f"address {address!r}: a service's address is HOST:PORT, such as 127.0.0.1:4650")
+    chosen: dict[str, int | str] = dict(_OPTIONS)
+    if host.strip("[]") in ("localhost", "::1") or host.startswith("127."):
+        # A proxy from the environment cannot know this machine's loopback.
+        chosen["grpc.enable_http_proxy"] = 0
+    return chosen

@@ -1,0 +1,97 @@
+"""The one place where exceptions of handlers become gRPC statuses."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from hopyard._net.rpc.status_codes import ERROR_KEY, code_of, message_of, name_of
+from hopyard.errors import HopyardError
+
+_log = logging.getLogger(__name__)
+
+_Handler = Callable[[Any, Any], Any]
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Ends a call whose handler raised: a `HopyardError` with its status, anything else with INTERNAL and a log entry.
+
+    It works for all four kinds of calls. Handlers are coroutine functions, or async generator functions for streamed
+    responses; a generator is closed as soon as its call is over, so its `finally` runs then.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler of a method."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = str(handler_call_details.method)
+        kinds: tuple[tuple[_Handler | None, Callable[..., Any]], ...] = (
+            (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
+            (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+            (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
+            (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+        )
+        for behaviour, make in kinds:
+            if behaviour is not None:
+                wrapped = _streaming(behaviour, method) if handler.response_streaming else _single(behaviour, method)
+                return make(
+                    wrapped,
+                    request_deserializer=handler.request_deserializer,
+                    response_serializer=handler.response_serializer,
+                )
+        raise AssertionError(f"handler of {method} handles nothing")
+
+
+def _single(behaviour: _Handler, method: str) -> _Handler:
+    async def handle(request: Any, context: Any) -> Any:
+        try:
+            return await behaviour(request, context)
+        except grpc.aio.AbortError:
+            raise  # the handler has set the status itself
+        except Exception as error:  # noqa: BLE001
+            await _abort(error, method, context)
+
+    return handle
+
+
+def _streaming(behaviour: _Handler, method: str) -> _Handler:
+    # A coroutine that writes, not a generator: gRPC leaves a generator that it does not need any more to the collector.
+    async def handle(request: Any, context: Any) -> None:
+        try:
+            if inspect.isasyncgenfunction(behaviour):
+                responses: AsyncIterator[Any]
+                async with aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        await context.write(response)
+            else:
+                await behaviour(request, context)
+        except grpc.aio.AbortError:
+            raise  # the handler has set the status itself
+        except Exception as error:  # noqa: BLE001
+            await _abort(error, method, context)
+
+    return handle
+
+
+async def _abort(error: Exception, method: str, context: Any) -> NoReturn:
+    if isinstance(error, HopyardError):
+        trailing = ((ERROR_KEY, name_of(error)),)
+        await context.abort(code_of(error), message_of(error), trailing_metadata=trailing)
+    if context.cancelled():
+        _log.debug("%s: the client has left: %s", method, error)
+    else:
+        _log.error("%s: unexpected %s", method, type(error).__name__, exc_info=error)
+    message = f"{method}: unexpected {type(error).__name__}; the service's log has the traceback"
+    await context.abort(grpc.StatusCode.INTERNAL, message, trailing_metadata=((ERROR_KEY, "Internal"),))
+    raise AssertionError("abort always raises") from error

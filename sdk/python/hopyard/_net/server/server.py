@@ -1,0 +1,162 @@
+"""A gRPC server as every Hopyard service runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+
+from hopyard._net.rpc import in_process
+from hopyard._net.rpc.channel import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
+from hopyard._net.server import addresses
+from hopyard._net.server.interceptor import ErrorInterceptor
+from hopyard.errors import Conflict
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_GRACE_SECONDS: Final = 5.0
+"""How long calls under way may take once the server stops."""
+
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+    # Two services on one port would share its connections between them without a word.
+    ("grpc.so_reuseport", 0),
+    # Clients ping each 10 s (`hopyard._net.rpc`); a server's own limit would hang up on them.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+S = TypeVar("S")
+
+
+class Server:
+    """A gRPC server with health, reflection, one error table, an address file and an ordered stop.
+
+    Args:
+        name: The service's name: of its address file, and in its log.
+        host: Where to listen. Beyond loopback only with `insecure`.
+        port: 0 takes a free one.
+        data: Data folder in which `<name>.address` tells where the server listens; None: no file.
+        insecure: Listen beyond this machine without encryption.
+        interceptors: Further interceptors, inside the one that maps errors.
+
+    Raises:
+        Conflict: The host is not loopback and `insecure` is False.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data: Path | None = None,
+        insecure: bool = False,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        addresses.check_bind(host, insecure=insecure)
+        self._name = name
+        self._host = host
+        self._port = port
+        self._data = data
+        self._interceptors = (ErrorInterceptor(), *interceptors)
+        self._registrations: list[Callable[[grpc.aio.Server], None]] = []
+        self._near = in_process.NearServer()
+        self._services: list[str] = []
+        self._server: grpc.aio.Server | None = None
+        self._health = health.aio.HealthServicer()
+        self._address = ""
+        self._stopped: asyncio.Task[None] | None = None
+        self.stopping: Final = asyncio.Event()
+        """Set when the stop begins: handlers of endless streams end then, or are cancelled after the grace."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT by which processes of this machine reach the server; empty before `start`."""
+        return self._address
+
+    def add(self, register: Callable[[S, grpc.aio.Server], None], servicer: S, service: str) -> None:
+        """Add a servicer, before `start`.
+
+        Args:
+            register: The generated `add_XServicer_to_server`.
+            servicer: The servicer.
+            service: Full name, such as "hopyard.v1.AppStatService", for health and reflection.
+        """
+        if self._server is not None:
+            raise RuntimeError(f"{self._name}: {service} cannot be added: the server has started")
+        self._registrations.append(lambda server: register(servicer, server))
+        register(servicer, self._near)  # type: ignore[arg-type]
+        self._services.append(service)
+
+    async def start(self, *, ready: bool = True) -> str:
+        """Listen, and write the address file; answers the address (HOST:PORT).
+
+        Args:
+            ready: False: health says NOT_SERVING until `set_ready(True)`.
+
+        Raises:
+            Conflict: The address cannot be listened on.
+        """
+        server = grpc.aio.server(interceptors=self._interceptors, options=_OPTIONS)
+        for register in self._registrations:
+            register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+        try:
+            port = server.add_insecure_port(addresses.join(self._host, self._port))
+        except RuntimeError as error:
+            raise Conflict(
+                f"{self._name} cannot listen on {addresses.join(self._host, self._port)}: the port is taken or the "
+                "host is not this machine's; choose another --port (0 takes a free one) or --host"
+            ) from error
+        await self.set_ready(ready)
+        await server.start()
+        self._server = server
+        self._address = addresses.join(addresses.reachable(self._host), port)
+        in_process.publish(self._address, self._near)
+        if self._data is not None:
+            addresses.write_address(self._data, self._name, self._address)
+        _log.info("%s listens on %s", self._name, addresses.join(self._host, port))
+        return self._address
+
+    async def set_ready(self, ready: bool) -> None:
+        """Say by health whether the services can be used; ignored once the stop has begun."""
+        status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        for service in ("", *self._services):
+            await self._health.set(service, status)
+
+    async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
+        """Stop in order; safe to call twice, and before `start`.
+
+        Health says NOT_SERVING, the address file goes, new calls are refused, calls under way get `grace` seconds and
+        are then cancelled.
+        """
+        if self._stopped is None:
+            self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name=f"{self._name}.stop")
+        await asyncio.shield(self._stopped)
+
+    async def _stop(self, grace: float | None) -> None:
+        self.stopping.set()
+        await self._health.enter_graceful_shutdown()
+        if self._server is None:
+            return
+        if self._data is not None:
+            addresses.remove_address(self._data, self._name, self._address)
+        in_process.withdraw(self._address, self._near)
+        await asyncio.gather(self._server.stop(grace), self._near.finished(grace))
+        _log.info("%s has stopped", self._name)

@@ -1,0 +1,1 @@
+"""Internal: training processes, bundles, snapshot files, CRIU. Users import none of it."""

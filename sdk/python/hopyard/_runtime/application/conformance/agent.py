@@ -1,0 +1,175 @@
+"""The agent that is played: a real gRPC server on loopback, as a node agent's, for one process after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NoReturn
+
+import grpc
+
+from hopyard._net.rpc.status_codes import code_of
+from hopyard._runtime.application.conformance.transcript import Conversation
+from hopyard._runtime.application.state import load_folder, named, save_bytes, save_entry
+from hopyard._runtime.snapshot_folder import open_packed
+from hopyard.errors import Conflict, DataLoss, HopyardError, NotFound, PermissionDenied
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import application_pb2_grpc, common_pb2
+
+_BEAT_SECONDS: Final = 1.0
+_CHUNK: Final = 1024 * 1024
+_THREADS: Final = 16
+
+
+class Place:
+    """What the agent knows of one process: its conversation, its run, and what it is to be told."""
+
+    def __init__(self) -> None:
+        self.conversation = Conversation()
+        self.start: wire.ApplicationStart | None = None
+        """The run that it was given."""
+        self.silent = threading.Event()
+        """Set, nothing more is said to it."""
+        self._answers: queue.SimpleQueue[wire.AttachResponse | None] = queue.SimpleQueue()
+
+    def tell(self, response: wire.AttachResponse) -> None:
+        """Say something, once it has attached."""
+        if response.HasField("start"):
+            self.start = response.start
+        self.conversation.tell(response)
+        self._answers.put(response)
+
+    def hang_up(self) -> None:
+        """End the stream."""
+        self._answers.put(None)
+
+    def answers(self) -> Iterator[wire.AttachResponse]:
+        """What is said to it, with a sign of life each second, until somebody hangs up."""
+        while True:
+            try:
+                answer = self._answers.get(timeout=_BEAT_SECONDS)
+            except queue.Empty:
+                answer = wire.AttachResponse(heartbeat=wire.AttachHeartbeat())
+            if answer is None:
+                return
+            if not self.silent.is_set():
+                yield answer
+
+
+class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
+    """Serves the processes of one case. It knows a process by its token."""
+
+    def __init__(self, snapshots: Path) -> None:
+        """Listen; the state that processes save goes into a folder, which is there."""
+        self.snapshots = snapshots
+        self.places: dict[str, Place] = {}
+        self.refused = ""
+        """What somebody without a token that is known has shown; empty: nobody has called without."""
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=(("grpc.so_reuseport", 0),))
+        application_pb2_grpc.add_ApplicationServiceServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        """Vanish: all streams break, and nobody listens any more."""
+        for place in self.places.values():
+            place.hang_up()
+        self._server.stop(grace=None).wait()
+
+    def Attach(
+        self, request_iterator: Iterator[wire.AttachRequest], context: grpc.ServicerContext
+    ) -> Iterator[wire.AttachResponse]:
+        place = self._place(context)
+        with place.conversation.changed:
+            place.conversation.attached += 1
+            again = place.conversation.attached > 1
+        if again:
+            _refuse(Conflict("the process is attached already"), context)
+        threading.Thread(target=_hear, args=(place, request_iterator), daemon=True).start()
+        try:
+            yield from place.answers()
+        finally:
+            place.conversation.close()
+
+    def SaveState(
+        self, request_iterator: Iterator[wire.SaveStateRequest], context: grpc.ServicerContext
+    ) -> wire.SaveStateResponse:
+        place = self._place(context)
+        start = self._start(place, context)
+        first = next(request_iterator, wire.SaveStateRequest())
+        place.conversation.note(f"SaveState: position {first.position}, {first.path or 'bytes'}")
+        try:
+            if first.path:
+                info = save_entry(Path(first.path), self.snapshots)
+            else:
+                info = save_bytes([first.data, *(request.data for request in request_iterator)], self.snapshots)
+        except HopyardError as error:
+            _refuse(error, context)
+        snapshot = common_pb2.Snapshot(
+            job=start.run.job,
+            position=first.position,
+            sha256=info.sha256,
+            size_bytes=info.size,
+            provider="framework",
+        )
+        return wire.SaveStateResponse(snapshot=snapshot)
+
+    def LoadState(
+        self, request: wire.LoadStateRequest, context: grpc.ServicerContext
+    ) -> Iterator[wire.LoadStateResponse]:
+        place = self._place(context)
+        start = self._start(place, context)
+        place.conversation.note(f"LoadState: {request.folder or 'bytes'}")
+        if not start.snapshot_file:
+            _refuse(NotFound("the run starts from scratch: there is no state to load"), context)
+        snapshot, sha256 = Path(start.snapshot_file), start.start.snapshot.sha256
+        try:
+            if request.folder:
+                load_folder(snapshot, sha256, Path(request.folder))
+            else:
+                with open_packed(snapshot) as file:
+                    while data := file.read(_CHUNK):
+                        yield wire.LoadStateResponse(data=data)
+                if named(snapshot).sha256 != sha256:
+                    raise DataLoss(f"snapshot {sha256} is damaged")
+        except HopyardError as error:
+            _refuse(error, context)
+        except FileNotFoundError as error:
+            _refuse(NotFound(str(error)), context)
+
+    def _place(self, context: grpc.ServicerContext) -> Place:
+        given = dict(context.invocation_metadata()).get("authorization", "")
+        token = str(given).removeprefix("Bearer ")
+        if token not in self.places or given == token:
+            self.refused = self._shown(str(given))
+            says = (
+                "no token that is known: metadata 'authorization: Bearer TOKEN' with the HOPYARD_TOKEN that was given"
+            )
+            _refuse(PermissionDenied(says), context)
+        return self.places[token]
+
+    def _shown(self, given: str) -> str:
+        if given in self.places:
+            return "the token alone, without 'Bearer ' before it"
+        return f"{given!r}, with another token" if given else "no metadata 'authorization'"
+
+    def _start(self, place: Place, context: grpc.ServicerContext) -> wire.ApplicationStart:
+        if place.start is None:
+            _refuse(Conflict("the process has no run"), context)
+        return place.start
+
+
+def _hear(place: Place, requests: Iterator[wire.AttachRequest]) -> None:
+    try:
+        for request in requests:
+            place.conversation.hear(request)
+    except grpc.RpcError:
+        pass  # the process is gone
+    place.hang_up()  # As an agent does, when it has read the last word.
+
+
+def _refuse(error: HopyardError, context: grpc.ServicerContext) -> NoReturn:
+    context.abort(code_of(error), str(error))

@@ -1,0 +1,314 @@
+"""What is tried, case by case: how a client trains, saves, waits, and is changed under way. More are in `states` and `troubles`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hopyard._runtime.application.conformance.run import Bench, Run
+from hopyard._runtime.application.conformance.transcript import Unmet
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+FAR: Final = 1_000_000
+"""A position that no case reaches."""
+
+LR: Final = 0.1234567890123456
+"""Rounded to fewer digits its sums are others."""
+
+_SILENCE_SECONDS: Final = 3.0
+"""A process that gives a sign of life each second may be that late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that a client does.
+
+    Attributes:
+        name: What it is called by.
+        section: The heading of docs/protocol.md that tells of it, as a link's anchor.
+        needs: The cases without which it cannot be tried.
+        title: What the client does, in a line.
+        try_out: Tries it; raises `Unmet`.
+    """
+
+    name: str
+    section: str
+    needs: tuple[str, ...]
+    title: str
+    try_out: Callable[[Bench], None]
+
+
+CASES: Final[dict[str, Case]] = {}
+"""Every case by its name, those that others need before them."""
+
+
+def case(name: str, section: str, *needs: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+    """Make a function a case; its docstring's first line is the title."""
+
+    def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
+        title = (function.__doc__ or "").partition("\n")[0]
+        CASES[name] = Case(name, section, needs, title, function)
+        return function
+
+    return add
+
+
+@case("attach", "attaching")
+def attach(bench: Bench) -> None:
+    """Attaches with its token, and says hello first."""
+    run = bench.begin({"lr": 1.0}, allowed=FAR, until=1)
+    run.until(lambda: bool(run.heard.first) or bool(bench.agent.refused), "a call of Attach, with hello first")
+    if bench.agent.refused:
+        raise Unmet("metadata authorization: Bearer $HOPYARD_TOKEN", bench.agent.refused)
+    if run.heard.first != "hello":
+        raise Unmet("hello first", f"{run.heard.first} first")
+    hello = run.heard.said[0].hello
+    if not hello.library:
+        raise Unmet("hello with the library that speaks, such as 'mine 1.0'", "no library")
+    run.until(lambda: bool(run.heard.reports()), "a report")
+
+
+@case("series", "reports", "attach")
+def series(bench: Bench) -> None:
+    """Reports each position once and in order, with the exact value, and does not wait below allowed."""
+    run = bench.begin({"lr": 0.1}, allowed=6)
+    for position in range(1, 7):
+        run.reported(position)
+
+
+@case("hyperparameters", "hyperparameters", "series")
+def hyperparameters(bench: Bench) -> None:
+    """Reads whole numbers, floats, text, booleans, groups and lists, and passes over names it does not know."""
+    given = {"lr": 1, "start": {"x": 2.5}, "sign": "minus", "twice": True}
+    strange = {"layers": [64, 0.5, "x"], "none": None, "größe": {"a": {"b": False}}}
+    run = bench.begin({**given, **strange}, allowed=3)
+    for position in range(1, 4):
+        run.reported(position)
+    run = bench.begin({"lr": 0.25, "twice": False, "sign": "plus", "start": {"x": -1}}, allowed=2)
+    run.reported(2)
+
+
+@case("nan", "reports", "series")
+def nan(bench: Bench) -> None:
+    """Reports a metric that is not a number as NaN, and trains on."""
+    run = bench.begin({"lr": 0.5, "nan_at": 2}, allowed=3)
+    for position in range(1, 4):
+        run.reported(position)
+
+
+@case("waiting", "waiting", "series")
+def waiting(bench: Bench) -> None:
+    """Waits at allowed and beyond it for a decision on the reported position, and nowhere else."""
+    run = bench.begin({"lr": 0.5}, allowed=2)
+    run.reported(2)
+    run.quiet("the report at allowed waits for a decision")
+    run.decide("CONTINUE", 2)
+    run.reported(3)
+    run.quiet("each report beyond allowed waits for its own decision")
+    run.decide("CONTINUE", 3, allowed=5)
+    run.reported(5)
+    run.quiet("a decision moves allowed, and the report there waits again")
+
+
+@case("late-decision", "waiting", "waiting")
+def late_decision(bench: Bench) -> None:
+    """Is not let go by a decision on an earlier position, and never lowers allowed."""
+    run = bench.begin({"lr": 0.5, "seconds": 0.3}, allowed=2)
+    run.reported(2)
+    run.decide("CONTINUE", 1)
+    run.quiet("the decision was on position 1, and the run waits at 2", 0.9)
+    run.decide("CONTINUE", 2, allowed=5)
+    run.decide("CONTINUE", 2, allowed=1)
+    run.reported(5)
+
+
+@case("snapshots", "saving", "waiting")
+def snapshots(bench: Bench) -> None:
+    """Saves at the positions it is asked for, right behind their reports, with the right hash and size."""
+    run = bench.begin({"lr": LR}, allowed=5, snapshot_at=[2, 4])
+    run.reported(5)
+    run.took(2)
+    run.took(4)
+    found = [word for word in run.heard.order if word.startswith(("report", "snapshot"))]
+    expected = ["report 1", "report 2", "snapshot 2", "report 3", "report 4", "snapshot 4", "report 5"]
+    if found != expected:
+        raise Unmet(", ".join(expected), ", ".join(found))
+
+
+@case("until", "until", "snapshots")
+def until(bench: Bench) -> None:
+    """Parks at until, whatever allowed says; CONTINUE there saves and ends the run."""
+    run = bench.begin({"lr": 0.1}, until=3, allowed=FAR)
+    run.reported(2)
+    run.reported(3, at_until=True)
+    run.quiet("the run is parked at its until")
+    run.decide("CONTINUE", 3)
+    run.saved(run.ended("UNTIL", 3, saved=True))
+
+
+@case("completes", "until", "until")
+def completes(bench: Bench) -> None:
+    """With completes it saves and ends at until by itself."""
+    run = bench.begin({"lr": 0.1}, until=2, allowed=FAR, completes=True)
+    run.reported(2, at_until=True)
+    run.saved(run.ended("UNTIL", 2, saved=True))
+
+
+@case("amend", "amendments", "until")
+def amend(bench: Bench) -> None:
+    """Moves until when it is in time, says no when it is late, and still waits for the decision."""
+    run = bench.begin({"lr": 0.5}, until=3, allowed=FAR)
+    run.reported(3, at_until=True)
+    run.amend("too late", until=2)
+    run.answered("too late", accepted=False, position=3)
+    run.amend("in time", until=5)
+    run.answered("in time", accepted=True, position=3)
+    run.quiet("an amendment alone does not let a run go on that nobody parked")
+    run.decide("CONTINUE", 3)
+    run.reported(4)
+    run.reported(5, at_until=True)
+    run.amend("save", snapshot_at=(5,))
+    run.answered("save", accepted=True, position=5)
+    run.took(5)
+    run.amend("both", until=9, snapshot_at=(4, 8))
+    run.answered("both", accepted=False, position=5)
+    run.decide("CONTINUE", 5)
+    run.ended("UNTIL", 5, saved=True)
+
+
+@case("amend-running", "amendments", "amend")
+def amend_running(bench: Bench) -> None:
+    """Takes amendments while it trains, not only while it waits."""
+    run = bench.begin({"lr": 0.5, "seconds": 0.4}, until=FAR, allowed=3)
+    run.reported(1)
+    run.amend("far", until=6, snapshot_at=(4,))
+    stood = run.answered("far", accepted=True)
+    if not 1 <= stood <= 3:
+        raise Unmet("an answer within an iteration or two of position 1", f"an answer at position {stood}")
+    run.reported(3)
+    run.decide("CONTINUE", 3, allowed=FAR)
+    run.reported(6, at_until=True)
+    run.took(4)
+    if run.heard.order.index("snapshot 4") > run.heard.order.index("report 5"):
+        raise Unmet("the snapshot of position 4 before report 5", run.heard.shown())
+
+
+@case("park", "until", "amend")
+def park(bench: Bench) -> None:
+    """Parked by PARK it goes on by itself when until is moved."""
+    run = bench.begin({"lr": 0.5}, until=2, allowed=FAR)
+    run.reported(2, at_until=True)
+    run.decide("PARK", 2)
+    run.quiet("the run was told to park")
+    run.amend("on", until=3)
+    run.answered("on", accepted=True, position=2)
+    run.reported(3, at_until=True)
+    run.quiet("the run is parked at its new until")
+    run.decide("CONTINUE", 3)
+    run.ended("UNTIL", 3, saved=True)
+
+
+@case("terminate", "suspend-and-terminate", "until")
+def terminate(bench: Bench) -> None:
+    """Ends without a snapshot when it is terminated, waiting or training."""
+    run = bench.begin({"lr": 0.5}, allowed=2)
+    run.reported(2)
+    run.decide("TERMINATE", 2)
+    run.ended("TERMINATED", 2, saved=False)
+    run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=3)
+    run.reported(1)
+    run.decide("TERMINATE", 1)
+    soon(run, run.ended("TERMINATED", None, saved=False).position)
+
+
+@case("finished", "the-end", "until")
+def finished(bench: Bench) -> None:
+    """Ends its job by itself at the position where it has nothing more to train."""
+    run = bench.begin({"lr": 0.5, "last": 3}, allowed=FAR)
+    run.reported(2)
+    report = run.reported(3)
+    if report.finished:
+        if not report.at_until:
+            raise Unmet("at_until in a report that says finished", "finished alone")
+        run.decide("CONTINUE", 3)
+        run.ended("UNTIL", 3, saved=True)
+        return
+    run.until(lambda: run.heard.closed or run.heard.ended is not None, "ended with finished, or the end of the process")
+    if (ended := run.heard.ended) is not None and not (ended.finished and ended.position == 3):
+        raise Unmet("ended with finished at position 3", run.seen())
+    run.tell(exit=wire.ApplicationExit(reason="the run is over"))
+    run.exits(0, "when there is nothing more to train")
+    if len(run.heard.reports()) > 3:
+        raise Unmet("three reports", run.seen())
+
+
+@case("unfamiliar", "versions", "waiting")
+def unfamiliar(bench: Bench) -> None:
+    """Passes over messages and fields that it does not know."""
+
+    def strange(run: Run) -> None:
+        unknown = wire.AttachResponse()
+        unknown.MergeFromString(_UNKNOWN)
+        run.place.tell(unknown)
+
+    def stranger(message: wire.ApplicationStart) -> None:
+        message.MergeFromString(_UNKNOWN)
+        message.start.MergeFromString(_UNKNOWN)
+
+    run = bench.begin({"lr": 0.5}, allowed=1, change=stranger, before=strange)
+    run.reported(1)
+    strange(run)
+    decide = wire.AttachResponse()
+    decide.decide.decision, decide.decide.position = resource_manager_pb2.DECISION_CONTINUE, 1
+    decide.decide.MergeFromString(_UNKNOWN)
+    decide.MergeFromString(_UNKNOWN)
+    run.place.tell(decide)
+    run.reported(2)
+
+
+_UNKNOWN: Final = b"\xc0\x3e\x01\xca\x3e\x03abc"
+"""Fields 1000 and 1001, which no message has."""
+
+
+@case("heartbeats", "signs-of-life", "waiting")
+def heartbeats(bench: Bench) -> None:
+    """Gives a sign of life each second, in a long iteration as while it waits."""
+    run = bench.begin({"lr": 0.5, "seconds": 4.0}, allowed=1)
+    run.reported(1)
+    run.quiet("the run waits", seconds=4.0)
+    silence = max(run.heard.silence, time.monotonic() - run.heard.heard_at)
+    if silence > _SILENCE_SECONDS * bench.stretch:
+        raise Unmet("a message each second, if only a heartbeat", f"{silence:.1f} s of silence")
+
+
+def soon(run: Run, position: int) -> None:
+    """What was said after report 1 of slow iterations holds from the next boundary on."""
+    if not 1 <= position <= 3:
+        raise Unmet("the end at the next boundary, position 2", f"the end at position {position}")
+
+
+def failure(run: Run, *, user: bool) -> str:
+    """Wait for the run's end as a failure, said by `ended`; returns the message."""
+    reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
+    kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
+    expected = f"ended {'FAILED, of class USER_CODE,' if user else 'LOST, of class INFRASTRUCTURE,'} with a message"
+    run.until(lambda: run.heard.ended is not None, expected)
+    ended = run.heard.ended
+    assert ended is not None
+    if (ended.reason, ended.failure) != (reason, kind) or not ended.message:
+        raise Unmet(expected, f"{run.seen()} (class {common_pb2.FailureClass.Name(ended.failure)})")
+    return ended.message
+
+
+def failed(bench: Bench, run: Run, reason: str) -> None:
+    """Wait for the end of a process that has said that its run has failed: it tells that by its exit code, too."""
+    run.tell(exit=wire.ApplicationExit(reason="the run is over"))
+    # One that takes run after run does not end because one of them has failed.
+    if run.exits(None, f"after ended {reason}") == 0 and not bench.client.trainer:
+        raise Unmet(f"an exit code other than 0 after ended {reason}", "exit code 0")
+
+
+__all__ = ["CASES", "FAR", "LR", "Case", "case", "failed", "failure", "soon"]

@@ -1,0 +1,311 @@
+"""A run of the client under test, and what a case does with it."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime.application.conformance import task
+from hopyard._runtime.application.conformance.agent import Place, PlayedAgent
+from hopyard._runtime.application.conformance.process import Client, Started
+from hopyard._runtime.application.conformance.transcript import Unmet, ending, same
+from hopyard._runtime.application.state import named
+from hopyard._runtime.snapshot_file import SnapshotFileError
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+QUIET_SECONDS: Final = 0.6
+"""How long a case looks whether something comes that must not."""
+TIDY_SECONDS: Final = 10.0
+"""How long a process may take to end after its last word, as on a node."""
+LEASE_SECONDS: Final = 60.0
+
+Reason = common_pb2.RunEndReason
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot that a run took, and what the task's number is in it."""
+
+    snapshot: common_pb2.Snapshot
+    file: Path
+    x: float
+
+
+@dataclass
+class Bench:
+    """Where a case begins its runs: an agent of its own, and folders that are gone afterwards."""
+
+    client: Client
+    patience: float
+    stretch: float = 1.0
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="hopyard-conformance-")))
+    runs: list[Run] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Listen."""
+        (self.folder / "snapshots").mkdir()
+        self.agent = PlayedAgent(self.folder / "snapshots")
+
+    def begin(
+        self,
+        hyperparameters: Mapping[str, Any],
+        source: Saved | None = None,
+        *,
+        lease: float = LEASE_SECONDS,
+        job: str = "1",
+        known: bool = True,
+        change: Callable[[wire.ApplicationStart], None] | None = None,
+        before: Callable[[Run], None] | None = None,
+        **fields: Any,
+    ) -> Run:
+        """Start a process and give it a run.
+
+        Args:
+            hyperparameters: Of the job.
+            source: What it goes on from; None: from scratch.
+            lease: Seconds, stretched like all intervals of a run.
+            job: Its id.
+            known: Whether the agent knows the token that it is given.
+            change: Makes the start other than usual.
+            before: Says something before the start.
+            fields: Of StartRun.
+        """
+        hyperparameters = dict(hyperparameters)
+        if "seconds" in hyperparameters:
+            hyperparameters["seconds"] *= self.stretch
+        if "iteration_timeout" in fields:
+            fields["iteration_timeout"] *= self.stretch
+        number = len(self.runs) + 1
+        scratch = self.folder / f"scratch-{number}"
+        scratch.mkdir()
+        log = self.folder / f"log-{number}"
+        token, place = secrets.token_urlsafe(32), Place()
+        if known:
+            self.agent.places[token] = place
+        run = Run(place, hyperparameters, self.patience, source, self.stretch)
+        self.runs.append(run)
+        start = resource_manager_pb2.StartRun(
+            machine="conformance/0",
+            hyperparameters=hyperparameters_to_proto(hyperparameters),
+            seed=7,
+            mode=common_pb2.RUN_MODE_TRAIN,
+            world=1,
+            **fields,
+        )
+        if self.client.trainer:
+            start.program.trainer = self.client.trainer
+        else:
+            start.program.command.arguments.extend(self.client.command)
+        if source is not None:
+            start.snapshot.CopyFrom(source.snapshot)
+        message = wire.ApplicationStart(
+            run=common_pb2.RunRef(experiment="conformance", job=job, attempt=number),
+            start=start,
+            code_folder=str(self.client.folder),
+            working_folder=str(self.client.folder),
+            snapshot_file="" if source is None else str(source.file),
+            snapshot_folder=str(self.agent.snapshots),
+            scratch_folder=str(scratch),
+            lease_seconds=lease * self.stretch,
+            log_file=str(log),
+        )
+        if change is not None:
+            change(message)
+        log.touch()
+        run.process = Started(self.client, hyperparameters, self.agent.address, token, log)
+        if before is not None:
+            before(run)
+        run.tell(start=message)
+        return run
+
+    def close(self) -> None:
+        """End everything."""
+        for run in self.runs:
+            if run.process is not None:
+                run.process.end_left()
+        self.agent.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Run:
+    """A process and its run. What does not come raises `Unmet`, with what came instead."""
+
+    def __init__(
+        self, place: Place, hyperparameters: dict[str, Any], patience: float, source: Saved | None, stretch: float
+    ) -> None:
+        self.place = place
+        self.heard = place.conversation
+        self.hyperparameters = hyperparameters
+        self.base = 0 if source is None else source.snapshot.position
+        self._x = None if source is None else source.x
+        self._patience = patience
+        self.stretch = stretch
+        self.process: Started | None = None
+        self.restated = 0
+        """How many of its reports tell of a position that it had reached before."""
+
+    # What the agent says.
+
+    def tell(self, **message: Any) -> None:
+        """Say something."""
+        self.place.tell(wire.AttachResponse(**message))
+
+    def decide(self, decision: str, position: int, allowed: int = 0) -> None:
+        """Decide on a report."""
+        kind = resource_manager_pb2.Decision.Value(f"DECISION_{decision}")
+        self.tell(decide=resource_manager_pb2.DecideRun(decision=kind, position=position, allowed=allowed))
+
+    def amend(self, ticket: str, *, until: int = 0, snapshot_at: tuple[int, ...] = ()) -> None:
+        """Amend the run."""
+        self.tell(amend=resource_manager_pb2.AmendRun(ticket=ticket, until=until, snapshot_at=snapshot_at))
+
+    # What is to come.
+
+    def value(self, position: int) -> float:
+        """What the task's metric is at a position."""
+        if position == self.base and self._x is not None:
+            return self._x
+        return task.value(self.hyperparameters, position, base=self.base, x=self._x)
+
+    def reported(self, position: int, *, at_until: bool = False) -> common_pb2.Report:
+        """Wait for the report of a position: right behind the one before it, with the value that the task has there."""
+        index = position - self.base - 1 + self.restated
+        expected = f"report {position} with {task.METRIC} {self.value(position)!r}"
+        self.until(lambda: len(self.heard.reports()) > index, expected)
+        report = self.heard.reports()[index]
+        found = dict(report.metrics)
+        right = report.position == position and set(found) == {task.METRIC}
+        if not (right and same(found[task.METRIC], self.value(position))):
+            raise Unmet(expected, f"report {report.position} with {_shown(found)}")
+        if not 0 <= report.seconds < math.inf:
+            raise Unmet("seconds that are 0 or more", f"report {position} with {report.seconds} seconds")
+        if report.at_until != at_until and not report.finished:
+            raise Unmet(f"at_until {at_until} in report {position}", f"{report.at_until}")
+        return report
+
+    def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
+        """Nothing comes for a while, because the run waits."""
+        seconds *= self.stretch
+        count = len(self.heard.said)
+        if self.heard.wait(lambda: len(self.heard.said) > count or self.heard.closed, seconds):
+            raise Unmet(f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream")
+
+    def answered(self, ticket: str, *, accepted: bool, position: int | None = None) -> int:
+        """Wait for the answer to an amendment; returns where the run stood."""
+        expected = f"amended {ticket}, {'accepted' if accepted else 'not accepted'}"
+        expected += "" if position is None else f", position {position}"
+        self.until(lambda: self.heard.amended(ticket) is not None, expected)
+        amended = self.heard.amended(ticket)
+        assert amended is not None
+        if amended.accepted != accepted or position not in (None, amended.position):
+            words = "accepted" if amended.accepted else "not accepted"
+            raise Unmet(expected, f"amended {ticket}, {words}, position {amended.position}")
+        return amended.position
+
+    def took(self, position: int) -> Saved:
+        """Wait for the snapshot of a position, and check it."""
+        expected = f"snapshot_taken at position {position}"
+        self.until(lambda: any(s.position == position for s in self.heard.snapshots()), expected)
+        return self.checked(next(s for s in self.heard.snapshots() if s.position == position))
+
+    def checked(self, snapshot: common_pb2.Snapshot) -> Saved:
+        """A snapshot that was told of, once it is found to be what was told."""
+        file = self.place.start.snapshot_folder if self.place.start is not None else ""
+        path = Path(file) / snapshot.sha256
+        try:
+            info = named(path)
+        except (SnapshotFileError, OSError) as error:
+            raise Unmet(f"a file or folder {snapshot.sha256 or '(no hash)'} in snapshot_folder", str(error)) from None
+        if info.sha256 != snapshot.sha256:
+            raise Unmet(f"a snapshot with the hash {snapshot.sha256} that it is named by", f"the hash {info.sha256}")
+        if info.size != snapshot.size_bytes:
+            raise Unmet(
+                f"size_bytes {info.size} of the snapshot of position {snapshot.position}", str(snapshot.size_bytes)
+            )
+        if not snapshot.provider:
+            raise Unmet("a snapshot with a provider, such as framework", "none")
+        return Saved(snapshot, path, self.value(snapshot.position))
+
+    def ended(self, reason: str, position: int | None, *, saved: bool | None) -> resource_manager_pb2.RunEnded:
+        """Wait for the end of the run, as its last word, and for the end of the process with exit code 0.
+
+        It names a snapshot of the place where it ends, which this run has taken, if `saved`; None: it may.
+        """
+        at = "" if position is None else f" at position {position}"
+        state = " with its snapshot" if saved else ""
+        expected = f"ended {reason}{at}{state}"
+        self.until(lambda: self.heard.ended is not None, expected)
+        ended = self.heard.ended
+        assert ended is not None
+        right = ended.reason == Reason.Value(f"RUN_END_REASON_{reason}") and position in (None, ended.position)
+        if not right or saved not in (None, ended.HasField("snapshot")):
+            raise Unmet(expected, f"ended {ending(ended)}")
+        if ended.HasField("snapshot") and ended.snapshot.position != ended.position:
+            raise Unmet(expected, f"ended {ending(ended)}")
+        if ended.HasField("snapshot") and ended.snapshot not in self.heard.snapshots():
+            raise Unmet(
+                "a snapshot that this run has taken, and told of by snapshot_taken, at its end", self.heard.shown()
+            )
+        self.tell(exit=wire.ApplicationExit(reason="the run is over"))
+        self.exits(0, f"within {TIDY_SECONDS:g} s of ended", seconds=TIDY_SECONDS)
+        if not self.heard.order[-1].startswith("ended"):
+            raise Unmet("ended as the last word", self.heard.shown())
+        return ended
+
+    def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
+        """The snapshot that an end names, checked."""
+        return self.checked(ended.snapshot)
+
+    def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:
+        """Wait for the end of the process; None: with any code."""
+        assert self.process is not None
+        limit = seconds * self.stretch if seconds is not None else self._patience
+        found = self.process.wait(limit)
+        expected = f"exit code {code}" if code is not None else "the end of the process"
+        if found is None:
+            raise Unmet(f"{expected} {when}", f"it lives on after {limit:g} s")
+        if code is not None and found != code:
+            raise Unmet(f"{expected} {when}", f"exit code {found}")
+        if self.heard.attached:  # What it said last may still be on its way.
+            self.heard.wait(lambda: self.heard.closed, TIDY_SECONDS)
+        return found
+
+    def until(self, condition: Callable[[], bool], expected: str) -> None:
+        """Wait for what shall come."""
+        over = time.monotonic() + self._patience
+        while not self.heard.wait(lambda: condition() or self.heard.misplaced is not None, min(0.2, self._patience)):
+            ended = self.process is not None and self.process.exit_code is not None
+            if ended:
+                # What was said last is read first.
+                if self.heard.attached:
+                    self.heard.wait(lambda: condition() or self.heard.closed, TIDY_SECONDS)
+                if condition():
+                    return
+            if ended or (self.heard.closed and not condition()) or time.monotonic() > over:
+                raise Unmet(expected, self.seen())
+        if (misplaced := self.heard.misplaced) is not None:
+            raise Unmet(
+                f"snapshot_taken at position {misplaced[1]}, where it stands", f"one at position {misplaced[0]}"
+            )
+
+    def seen(self) -> str:
+        """What came, in short."""
+        assert self.process is not None
+        code = self.process.exit_code
+        how = f"and it ended with exit code {code}" if code is not None else f"and no more within {self._patience:g} s"
+        if not self.heard.attached:
+            return f"it did not attach, {how}"
+        return f"{self.heard.shown() or 'nothing'}, {how}"
+
+
+def _shown(metrics: Mapping[str, float]) -> str:
+    return " and ".join(f"{name} {value!r}" for name, value in sorted(metrics.items())) or "no metric"

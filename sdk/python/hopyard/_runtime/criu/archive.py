@@ -1,0 +1,245 @@
+"""A process's snapshot as one file: what it needs, its images, and the folder that it runs in, as tar, compressed by zstd.
+
+It goes through memory in one pass each way: packed while it is compressed and hashed, unpacked while it is verified. Nothing
+of it is used before the hash of all of it was found right. Whoever waits for it waits for a machine to become free, so blocks of it
+are compressed side by side, each as a frame of its own, while the next are read and the last ones are hashed and written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import zstandard
+
+from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotInfo, SnapshotRefusedError
+
+_MANIFEST: Final = "manifest.json"
+_IMAGES: Final = "images"
+_FOLDER: Final = "folder"
+_LEVEL: Final = 1
+_BLOCK: Final = 1024 * 1024
+_FRAME: Final = 1024 * 1024
+"""Bytes that are compressed at once: more would shrink hardly better, and would not stay in a CPU's cache from step to step."""
+_LARGEST_MANIFEST: Final = 16 * 1024 * 1024
+
+
+class _Verifying:
+    """A file that hashes what is read from it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        self.size += len(data)
+        return data
+
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+class _Packing:
+    """Takes what an archive consists of, and writes it compressed to a file; all but the taking happens on other threads.
+
+    Args:
+        file: Open, and empty.
+        threads: That compress.
+    """
+
+    def __init__(self, file: BinaryIO, threads: int) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self._written = self._taken = 0
+        self._small = bytearray()
+        self._compressors = ThreadPoolExecutor(threads, "compressing")
+        self._writer = ThreadPoolExecutor(1, "writing")
+        self._most = 2 * threads + 1
+        self._waiting: deque[Future[None]] = deque()
+
+    def write(self, data: bytes) -> int:
+        """Take what follows.
+
+        Raises:
+            OSError: What came before could not be written.
+        """
+        self._taken += len(data)
+        if len(data) < _FRAME:
+            self._small += data
+            if len(self._small) >= _FRAME:
+                self._flush()
+        else:
+            self._flush()
+            self._submit(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._taken
+
+    def finish(self) -> SnapshotInfo:
+        """Wait until all is written; returns the file's name and size."""
+        self._flush()
+        while self._waiting:
+            self._waiting.popleft().result()
+        return SnapshotInfo(self._hash.hexdigest(), self._written)
+
+    def close(self) -> None:
+        """Wait until nothing is written any more."""
+        for pool in (self._compressors, self._writer):
+            pool.shutdown(cancel_futures=True)
+
+    def _flush(self) -> None:
+        if self._small:
+            self._submit(bytes(self._small))
+            self._small.clear()
+
+    def _submit(self, data: bytes) -> None:
+        frame = self._compressors.submit(_compressed, data)
+        self._waiting.append(self._writer.submit(self._put, frame))
+        while len(self._waiting) > self._most:
+            self._waiting.popleft().result()
+
+    def _put(self, frame: Future[bytes]) -> None:
+        data = frame.result()
+        self._hash.update(data)
+        self._file.write(data)
+        self._written += len(data)
+
+
+def _compressed(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(data)
+
+
+def pack(
+    file: Path,
+    manifest: Mapping[str, Any],
+    images: Path | None,
+    folder: Path,
+    *,
+    instead: Mapping[str, bytes],
+    threads: int = 1,
+) -> SnapshotInfo:
+    """Write a snapshot to `file`.
+
+    Args:
+        file: It appears whole, or not at all.
+        manifest: What JSON can hold.
+        images: What CRIU wrote; None: nothing, as no process is left.
+        folder: Where the process runs.
+        instead: Contents of files right inside of `folder` that go in the place of what they hold.
+        threads: That compress.
+
+    Raises:
+        OSError: Reading or writing failed.
+    """
+    try:
+        with file.open("wb") as opened:
+            out = _Packing(opened, threads)
+            try:
+                # tarfile needs no more of a file than write() and tell().
+                with tarfile.TarFile(fileobj=out, mode="w", copybufsize=_FRAME) as tar:  # type: ignore[arg-type]
+                    _add(tar, _MANIFEST, json.dumps(manifest).encode())
+                    if images is not None:
+                        tar.add(images, _IMAGES)
+                    tar.add(folder, _FOLDER, filter=_without({f"{_FOLDER}/{name}" for name in instead}))
+                    for name, data in instead.items():
+                        _add(tar, f"{_FOLDER}/{name}", data)
+                return out.finish()
+            finally:
+                out.close()
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+def unpack(file: Path, sha256: str, images: Path, folder: Path) -> dict[str, Any]:
+    """Unpack a snapshot: its images to `images` and the folder to `folder`, which must not exist yet; returns the manifest.
+
+    Raises:
+        SnapshotCorruptError: Its bytes are not what the hash promises; what was unpacked is gone again.
+        SnapshotRefusedError: They are, and are no such snapshot.
+        OSError: Writing failed.
+    """
+    with file.open("rb") as opened:
+        source = _Verifying(opened)
+        try:
+            try:
+                manifest = _extract(source, {_IMAGES: images, _FOLDER: folder})
+            finally:
+                while source.read(_BLOCK):
+                    pass
+        except (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError, KeyError) as error:
+            _discard(images, folder)
+            if source.sha256() == sha256:
+                raise SnapshotRefusedError(f"{file} is no snapshot of a process: {error}") from error
+            raise SnapshotCorruptError(f"{file} is damaged: {error}") from error
+        except BaseException:
+            _discard(images, folder)
+            raise
+    if source.sha256() != sha256:
+        _discard(images, folder)
+        raise SnapshotCorruptError(f"{file} ({source.size} bytes) has the hash {source.sha256()}; expected {sha256}")
+    return manifest
+
+
+def _extract(source: _Verifying, places: Mapping[str, Path]) -> dict[str, Any]:
+    manifest: dict[str, Any] = {}
+    with (
+        zstandard.ZstdDecompressor().stream_reader(source, closefd=False, read_across_frames=True) as plain,  # type: ignore[arg-type]
+        tarfile.open(fileobj=plain, mode="r|", bufsize=_BLOCK, copybufsize=_BLOCK) as tar,  # type: ignore[call-overload]
+    ):
+        # Names are looked at here; links to places outside of the folder are the program's own.
+        tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+        for member in tar:
+            if member.name == _MANIFEST and 0 < member.size <= _LARGEST_MANIFEST:
+                content = tar.extractfile(member)
+                manifest = json.loads(content.read()) if content is not None else {}
+                continue
+            top, _, below = member.name.partition("/")
+            if top not in places or ".." in below.split("/"):
+                raise ValueError(f"it holds {member.name!r}")
+            place = places[top]
+            member.name = below or "."
+            if not below:
+                place.mkdir(parents=True)
+                continue
+            tar.extract(member, place, numeric_owner=True)
+    if not manifest:
+        raise ValueError("it has no manifest")
+    return manifest
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o644
+    tar.addfile(member, io.BytesIO(data))
+
+
+def _without(names: set[str]) -> Callable[[tarfile.TarInfo], tarfile.TarInfo | None]:
+    """What is packed: all but these, and but sockets and devices, which nobody can unpack."""
+
+    def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if member.name in names or (member.isdev() and not member.isfifo()) else member
+
+    return chosen
+
+
+def _discard(*folders: Path) -> None:
+    for folder in folders:
+        if os.path.lexists(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["pack", "unpack"]

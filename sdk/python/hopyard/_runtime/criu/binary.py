@@ -1,0 +1,139 @@
+"""The CRIU that is used: where it is, whether it will do, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hopyard._runtime.criu.errors import CriuUnavailableError
+
+VARIABLE: Final = "HOPYARD_CRIU"
+"""Environment variable that names the CRIU to use; "off": none."""
+
+OFF: Final = "off"
+"""Said instead of a path: none is to be used."""
+
+PRIVATE: Final = Path("/opt/hopyard/_runtime/criu/criu")
+"""Where deploy/install-criu.sh puts one."""
+
+LEAST: Final = (4, 0)
+"""Older ones do not know the vDSO of recent kernels."""
+
+LEAST_SOCKETS: Final = (4, 2)
+"""Older ones fail on open network connections."""
+
+INSTALL: Final = "run deploy/install-criu.sh, which puts a current one into a folder of its own"
+
+_SECONDS: Final = 20.0
+_SYS_ADMIN: Final = 1 << 21
+_KNOWN: Final = (
+    ("Unexpected rt vDSO area bounds", f"this CRIU is too old for this kernel: {INSTALL}"),
+    (r"io_uring", "a process uses io_uring, which CRIU cannot dump"),
+    (r"No space left on device|ENOSPC", "there is no room for its image"),
+    (r"has bad size|has bad mode|has bad build-id", "a file that it has open or runs is another one here"),
+    (r"/dev/nvidia", "a process uses a GPU"),
+    (r"Operation not permitted|EPERM", "it lacks rights: CRIU needs root with all capabilities"),
+)
+_HARMLESS: Final = ("Can't setup RLIMIT_NOFILE for self",)
+"""What it says in containers, and goes on."""
+_MOST_ERRORS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Criu:
+    """A CRIU that is there.
+
+    Attributes:
+        path: Its program.
+        version: As numbers, (4, 2, 1).
+    """
+
+    path: Path
+    version: tuple[int, ...]
+
+    @property
+    def shown(self) -> str:
+        """The version, for people."""
+        return ".".join(map(str, self.version))
+
+    def check(self) -> None:
+        """Ask it whether it can work here.
+
+        Raises:
+            CriuUnavailableError: It cannot; the message says why.
+        """
+        if not _may_restore():
+            raise CriuUnavailableError("processes can be restored by root only, with CAP_SYS_ADMIN; this is neither")
+        done = _run(str(self.path), "check")
+        if done is None or done.returncode:
+            why = "it takes too long" if done is None else explain(done.stdout + done.stderr)
+            raise CriuUnavailableError(f"`criu check` fails ({self.path}): {why}")
+
+
+def find(named: str = "", environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The CRIU to use: `named`, or what the environment names, or the one on PATH, or the private one; None: there is none.
+
+    "off" as a name means none.
+    """
+    named = named or environment.get(VARIABLE, "")
+    if named:
+        return None if named == OFF else Path(named)
+    on_path = shutil.which("criu", path=environment.get("PATH"))
+    return Path(on_path) if on_path else PRIVATE if PRIVATE.is_file() else None
+
+
+def switched_off(named: str = "", environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody has said that none is to be used; then `find` answers None, whatever is installed."""
+    return (named or environment.get(VARIABLE, "")) == OFF
+
+
+def look(path: Path | None) -> Criu:
+    """The CRIU at a path, if it is new enough.
+
+    Raises:
+        CriuUnavailableError: It is missing, no CRIU, or too old.
+    """
+    if path is None:
+        raise CriuUnavailableError(f"no CRIU is installed here: {INSTALL}")
+    done = _run(str(path), "--version")
+    found = re.search(r"Version: (\d+(?:\.\d+)*)", done.stdout) if done is not None else None
+    if found is None:
+        raise CriuUnavailableError(f"{path} is no CRIU that can be run: {INSTALL}, or name another in {VARIABLE}")
+    version = tuple(map(int, found[1].split(".")))
+    if version < LEAST:
+        wanted = ".".join(map(str, LEAST))
+        raise CriuUnavailableError(f"{path} is CRIU {found[1]}; needs {wanted} or newer: {INSTALL}")
+    return Criu(path, version)
+
+
+def explain(log: str) -> str:
+    """What went wrong, from what CRIU printed: its first errors, and what they mean where that is known."""
+    log = "\n".join(line for line in log.splitlines() if not any(harmless in line for harmless in _HARMLESS))
+    errors = [line.partition("Error ")[2] for line in log.splitlines() if "Error (" in line]
+    said = "; ".join(re.sub(r"^\([^)]*\): ", "", line).strip() for line in errors[:_MOST_ERRORS])
+    said = said or next(iter(reversed(log.strip().splitlines())), "it said nothing")
+    for pattern, meaning in _KNOWN:
+        if re.search(pattern, log):
+            return f"{meaning} ({said})"
+    return said
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a program; None: there is none, or it takes too long."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _may_restore() -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return os.geteuid() == 0 and bool(int(line.split()[1], 16) & _SYS_ADMIN)
+    return False

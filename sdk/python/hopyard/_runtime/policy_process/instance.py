@@ -1,0 +1,123 @@
+"""One experiment's policy in its own process: what it answers to each message of its stream."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hopyard._runtime.policy_process.calls import call_from_proto
+from hopyard._runtime.policy_process.commands import answer_to_proto, verdict_from_proto
+from hopyard._runtime.policy_process.state import State
+from hopyard._runtime.policy_process.view import RemoteView
+from hopyard.policy.base import Policy, hears_statistics, serves_requests
+from hopyard.policy.invoke import ask, describe, too_large
+from hopyard.policy.views import ExperimentView
+from hopyard.v1 import policy_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+Make = Callable[[Mapping[str, Any]], Policy]
+"""Makes a fresh policy of its parameters."""
+
+
+class Instance:
+    """A policy's memory of one experiment. It outlives streams that break.
+
+    Args:
+        make: Makes the policy.
+
+    Attributes:
+        experiment: Which one; empty: it has not been welcomed yet.
+        state: Of the experiment, as it was told.
+    """
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._policy: Policy | None = None
+        self._wrong = ""
+        self.state = State()
+        self._memory = ""
+        self._answer: pb.Answer | None = None
+        self.experiment = ""
+
+    def hello(self, name: str) -> pb.PolicyHello:
+        """What to say when dialling in as the policy of this name."""
+        answered = self._answer.number if self._answer is not None else 0
+        return pb.PolicyHello(policy=name, experiment=self.experiment, memory=self._memory, answered=answered)
+
+    def welcome(self, message: pb.PolicyWelcome) -> None:
+        """The stream serves an experiment now; what is remembered of it may be of no use any more."""
+        self.experiment, self._memory = message.experiment, message.memory
+        if message.answered:
+            return
+        self.state, self._answer, self._wrong = State(), None, ""
+        try:
+            self._policy = self._make(json.loads(message.parameters_json))
+        except Exception as error:  # noqa: BLE001 - somebody else's code; what it says goes with the first answer
+            self._policy, self._wrong = None, f"cannot be made: {type(error).__name__}: {error}"
+            _LOG.exception("experiment %s: its policy cannot be made", self.experiment)
+
+    def answer(self, message: pb.UpCall) -> pb.Answer:
+        """Makes an up-call on the policy. One that was answered already gets the same answer once more."""
+        if self._answer is None or self._answer.number != message.number:
+            self._answer = self._answered(message)
+        return self._answer
+
+    def _answered(self, message: pb.UpCall) -> pb.Answer:
+        policy = self._policy
+        self.state.apply(message.changes)
+        if policy is None:
+            return pb.Answer(number=message.number, error=self._wrong)
+        call = call_from_proto(message)
+        try:
+            said = ask(
+                policy,
+                lambda: RemoteView(self.state, message.number, message.at, message.seed),
+                message.number,
+                map(verdict_from_proto, message.verdicts),
+                call,
+            )
+            answer = answer_to_proto(said)
+            if wrong := too_large(answer.ByteSize()):
+                raise ValueError(wrong)
+            return answer
+        except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
+            what = f"up-call {message.number} {type(call).__name__}"
+            _LOG.exception("experiment %s: %s failed on %s", self.experiment, type(policy).__name__, what)
+            return pb.Answer(number=message.number, error=describe(policy, what, error))
+
+
+def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
+    """What a policy says of an experiment's terms."""
+    try:
+        policy = make(json.loads(message.parameters_json))
+        said: object = policy.review(_terms(message))
+    except Exception as error:  # noqa: BLE001 - somebody else's code; whoever creates the experiment is told
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return pb.PolicyReviewed(error=text or type(error).__name__)
+    if not isinstance(said, str):
+        return pb.PolicyReviewed(error=f"review answered {said!r}; needed is text, empty if there is nothing to say")
+    return pb.PolicyReviewed(
+        note=said,
+        every_iteration=policy.every_iteration,
+        ends_jobs=policy.ends_jobs,
+        forks=policy.forks,
+        forks_newest=policy.forks_newest,
+        needs_data=policy.needs_data,
+        rebuilds=policy.rebuilds,
+        evaluates=policy.evaluates,
+        shares=policy.shares,
+        scales=policy.scales,
+        statistics=hears_statistics(policy),
+        requests=serves_requests(policy),
+        generator=policy.generator,
+        ship_every=policy.ship_every,
+    )
+
+
+def _terms(message: pb.PolicyReview) -> ExperimentView:
+    state = State()
+    state.apply([pb.StateChange(experiment=message.experiment)])
+    return state.experiments[message.experiment.id]

@@ -1,0 +1,162 @@
+"""The process that serves a policy: it dials in, one stream for each experiment and one that waits for the next."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, cast
+
+import grpc
+
+from hopyard._net.rpc.channel import blocking_channel
+from hopyard._net.rpc.retry import Backoff
+from hopyard._runtime.policy_process.instance import Instance, Make, reviewed
+from hopyard.errors import InvalidInput, Unavailable
+from hopyard.v1 import policy_pb2 as pb
+from hopyard.v1 import policy_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+_AGAIN: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+"""After a stream that ended so it is dialled in again."""
+
+
+class PolicyServer:
+    """Serves a policy until it is stopped. Each experiment has a thread and a policy of its own.
+
+    Args:
+        name: What experiments call it: NAME of `policy: remote:NAME`.
+        make: Makes the policy.
+        server: Where the scheduler is now, HOST:PORT: asked whenever a stream is opened.
+    """
+
+    def __init__(self, name: str, make: Make, server: Callable[[], str]) -> None:
+        self._name = name
+        self._make = make
+        self._server = server
+        self._channels: dict[str, grpc.Channel] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        # Unlike an event's, its `put` may come from a signal's handler in the very moment when `run` begins to wait.
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._failure: Exception | None = None
+
+    def run(self) -> None:
+        """Serves until `stop`.
+
+        Raises:
+            InvalidInput: The scheduler refuses this process.
+        """
+        self._begin()
+        self._told.get()
+        self._stopping.set()
+        with self._lock:
+            for channel in self._channels.values():
+                channel.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ends all streams; from any thread, or a signal's handler."""
+        self._told.put(None)
+
+    def _stub(self) -> policy_pb2_grpc.PolicyServiceStub:
+        """The scheduler where it is now; one that was elsewhere before has no stream any more, and keeps an idle channel."""
+        address = self._server()
+        with self._lock:
+            if address not in self._channels:
+                self._channels[address] = blocking_channel(address)
+            return policy_pb2_grpc.PolicyServiceStub(self._channels[address])
+
+    def _begin(self) -> None:
+        """One more stream waits for an experiment."""
+        threading.Thread(target=self._serve, name=f"policy {self._name}", daemon=True).start()
+
+    def _serve(self) -> None:
+        """One experiment, from waiting for it to its end."""
+        instance, failures, rng, backoff = Instance(self._make), 0, random.Random(), Backoff(most=2.0)
+        while not self._stopping.is_set():
+            try:
+                heard, error = self._stream(instance)
+            except Unavailable as unknown:
+                heard, error = False, None
+                _LOG.log(_loudness(failures), "waits for the cluster: %s", unknown)
+            else:
+                if error is None and instance.experiment:
+                    _LOG.info("experiment %s is over", instance.experiment)
+                    return
+                if error is not None and not self._goes_on(instance, error, failures):
+                    return
+            failures = 1 if heard else failures + 1
+            if self._stopping.wait(backoff.wait(failures, rng)):
+                return
+
+    def _goes_on(self, instance: Instance, ended: grpc.Call, failures: int) -> bool:
+        """Whether to dial in again after a stream that ended with an error, when so many tries in a row had failed before."""
+        code, text = ended.code(), ended.details() or ""
+        if self._stopping.is_set():
+            return False
+        if code in _AGAIN:
+            then = (
+                "dials in again" if instance.experiment else "no experiment is being served; dials in for the next one"
+            )
+            _LOG.log(_loudness(failures), "%s: %s", then, text.removesuffix("; dial in again"))
+            return True
+        if code is grpc.StatusCode.NOT_FOUND and instance.experiment:
+            _LOG.info("%s", text)
+            return False
+        self._failure = InvalidInput(f"the scheduler refused policy {self._name}: {text}")
+        self.stop()
+        return False
+
+    def _stream(self, instance: Instance) -> tuple[bool, grpc.Call | None]:
+        """One stream, to its end. Answers whether anything was heard, and the error that it ended with.
+
+        Raises:
+            Unavailable: Nobody knows where the scheduler is.
+        """
+        said: queue.SimpleQueue[pb.DriveRequest | None] = queue.SimpleQueue()
+        said.put(pb.DriveRequest(hello=instance.hello(self._name)))
+        waits, heard = not instance.experiment, False
+        responses = self._stub().Drive(_until_none(said))
+        try:
+            for response in responses:
+                heard = True
+                match response.WhichOneof("message"):
+                    case "up_call":
+                        said.put(pb.DriveRequest(answer=instance.answer(response.up_call)))
+                    case "review":
+                        said.put(pb.DriveRequest(reviewed=reviewed(self._make, response.review)))
+                    case "welcome":
+                        instance.welcome(response.welcome)
+                        _LOG.info("serves experiment %s", instance.experiment)
+                        if waits:
+                            waits = False
+                            self._begin()
+        except grpc.RpcError as error:
+            return heard, cast("grpc.Call", error)
+        finally:
+            said.put(None)
+            responses.cancel()
+        return heard, None
+
+
+def _loudness(failures: int) -> int:
+    """Of a failure after so many in a row: the first is told, the others are the same again."""
+    return logging.INFO if failures == 0 else logging.DEBUG
+
+
+def _until_none(said: queue.SimpleQueue[pb.DriveRequest | None]) -> Iterator[pb.DriveRequest]:
+    while (message := said.get()) is not None:
+        yield message

@@ -1,0 +1,156 @@
+"""The attachment of a process to its agent: what it says goes out, commands come in, and it ends when the agent is gone."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NoReturn, Protocol
+
+import grpc
+
+import hopyard
+from hopyard._runtime.runner.boundary import Boundary
+from hopyard._runtime.runner.outbox import Outbox
+from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, LeaseWatch, Leaving
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import application_pb2_grpc
+
+SPEAKER: Final = "HOPYARD_SPEAKER"
+"""Environment variable that tells the children of an attached process which process speaks for their run."""
+
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+)
+_GOODBYE_SECONDS: Final = 15.0
+"""How long the agent may take to read the last words; on a loaded computer it may stand still for some seconds."""
+_START_SECONDS: Final = 60.0
+"""How long the agent may take to answer the first word of a script."""
+
+
+class Assignment(Protocol):
+    """A run that the process makes."""
+
+    @property
+    def boundary(self) -> Boundary:
+        """Where commands go."""
+
+    def trouble(self, now: float) -> Leaving | None:
+        """Why the process has to end at once; `now` is monotonic."""
+
+    def forsake(self) -> None:
+        """The process ends now, from any thread: end what would outlive it."""
+
+
+class Attachment:
+    """One process's attachment.
+
+    Args:
+        agent: HOST:PORT of the agent.
+        token: what the agent gave this process.
+        take: called with each start that comes, on a thread of the attachment; sets `run` before that begins.
+        leave: called when no further run comes.
+        refused: called when the agent does not let the process in; None: the process then ends.
+        awaits_snapshots: whether a run may come whose snapshot is still on its way.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        token: str,
+        *,
+        take: Callable[[wire.ApplicationStart], None],
+        leave: Callable[[], None],
+        refused: Callable[[grpc.RpcError], None] | None = None,
+        awaits_snapshots: bool = False,
+    ) -> None:
+        self.outbox = Outbox()
+        self.run: Assignment | None = None
+        """The run that commands are for; set by `take`, and back by who makes it, when it is over."""
+        self._take, self._leave, self._refused = take, leave, refused
+        self._token = token
+        self._awaits_snapshots = awaits_snapshots
+        self._channel = grpc.insecure_channel(agent, options=_CHANNEL_OPTIONS)
+        self._watch = LeaseWatch(time.monotonic())
+        self._receiver = threading.Thread(target=self._receive, name="agent", daemon=True)
+        self._spoken_to = False
+        self._closing = False
+
+    def open(self) -> None:
+        """Say hello and listen; children of this process are told that it speaks for the run."""
+        if self._refused is not None:
+            self._watch.renew(_START_SECONDS, time.monotonic())
+        os.environ.pop("HOPYARD_TOKEN", None)
+        os.environ[SPEAKER] = str(os.getpid())
+        hello = wire.AttachHello(
+            pid=os.getpid(),
+            library=f"hopyard-python {hopyard.__version__}",
+            awaits_snapshots=self._awaits_snapshots,
+        )
+        self.outbox.send(wire.AttachRequest(hello=hello))
+        self._receiver.start()
+        threading.Thread(target=self._keep_watch, name="watch", daemon=True).start()
+
+    def close(self) -> None:
+        """End it in order: the agent ends the stream once it has read the last word. Safe to call twice."""
+        self._closing = True
+        self.outbox.close()
+        self._receiver.join(_GOODBYE_SECONDS)
+        self._channel.close()
+
+    def _receive(self) -> None:
+        """Take over what the agent says; without it, leave at once, whatever the main thread does."""
+        stub = application_pb2_grpc.ApplicationServiceStub(self._channel)
+        metadata = (("authorization", f"Bearer {self._token}"),)
+        try:
+            for response in stub.Attach(self.outbox.requests(), metadata=metadata, wait_for_ready=True):
+                self._spoken_to = True
+                self._watch.heard(time.monotonic())
+                self._dispatch(response)
+        except grpc.RpcError as error:
+            if self._refused is not None and not self._spoken_to:
+                self._closing = True
+                self._refused(error)
+            elif not self._closing:
+                self._end(Leaving(EXIT_AGENT_GONE, f"the attachment to the agent broke: {error}"))
+        if not self._closing:
+            self._end(Leaving(EXIT_AGENT_GONE, "the agent ended the attachment"))
+
+    def _dispatch(self, response: wire.AttachResponse) -> None:
+        run = self.run
+        match response.WhichOneof("message"):
+            case "start":
+                self._watch.renew(response.start.lease_seconds, time.monotonic())
+                self._take(response.start)
+            case "decide" if run is not None:
+                run.boundary.decide(response.decide)
+            case "amend" if run is not None:
+                run.boundary.amend(response.amend)
+            case "snapshot_arrival" if run is not None:
+                run.boundary.snapshot_came(response.snapshot_arrival)
+            case "exit":
+                self._leave()
+            case _:
+                pass  # a heartbeat, or a command to a run that has just ended
+
+    def _keep_watch(self) -> None:
+        while True:
+            time.sleep(self._watch.tick_seconds)
+            now = time.monotonic()
+            run = self.run
+            if self._closing and run is None:
+                return
+            if self._watch.expired(now):
+                self._end(Leaving(EXIT_AGENT_GONE, "the agent has been silent for longer than its lease"))
+            if run is not None and (leaving := run.trouble(now)) is not None:
+                self._end(leaving)
+
+    def _end(self, leaving: Leaving) -> NoReturn:
+        """End the process from any thread, whatever the others do."""
+        if (run := self.run) is not None:
+            run.forsake()
+        os.write(2, f"hopyard: process {os.getpid()} ends: {leaving.reason}\n".encode())
+        os._exit(leaving.code)

@@ -1,0 +1,99 @@
+"""Converters between the runner's words and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from hopyard._net.rpc.enums import RUN_MODES
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime.runner.control import Amended, RunPlan
+from hopyard.policy.vocabulary import RunMode
+from hopyard.trainer import Report, TrainerContext
+from hopyard.trainer.cache import default_budget
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+
+def plan(message: wire.ApplicationStart) -> RunPlan:
+    """What a run is started with."""
+    start = message.start
+    return RunPlan(
+        position=start.snapshot.position if start.HasField("snapshot") else 0,
+        until=start.until,
+        allowed=start.allowed,
+        snapshot_at=frozenset(start.snapshot_at),
+        snapshot_every=start.snapshot_every,
+        evaluate=stays(start),
+        completes=start.completes,
+    )
+
+
+_MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {
+    RunMode.TRAIN: "train",
+    RunMode.EVALUATE: "evaluate",
+    RunMode.PROFILE: "profile",
+}
+
+
+def stays(start: resource_manager_pb2.StartRun) -> bool:
+    """Whether a run trains nothing that is kept, and stays where it is: it evaluates, or profiles."""
+    return RUN_MODES.from_proto(start.mode) is not RunMode.TRAIN
+
+
+def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangPlace | None) -> TrainerContext:
+    """Where the trainer runs; `place` is where its gang meets, if it is one of several ranks."""
+    return TrainerContext(
+        seed=start.start.seed,
+        scratch=scratch,
+        job=start.run.job,
+        inputs=Path(start.start.input) if start.start.input else None,
+        rank=start.run.rank,
+        world_size=max(1, start.start.world),
+        addresses=tuple(start.gang.hosts),
+        rendezvous="" if place is None else rendezvous(place),
+        mode=_MODES[RUN_MODES.from_proto(start.start.mode)],
+    )
+
+
+def data_budget(program: resource_manager_pb2.RunProgram) -> int:
+    """Bytes of data that a trainer's process keeps for the runs that follow."""
+    if program.HasField("data_cache_bytes"):
+        return program.data_cache_bytes
+    return default_budget(program.memory_bytes, threads=program.threads)
+
+
+def rendezvous(place: common_pb2.GangPlace) -> str:
+    """HOST:PORT of what a gang's place keeps for the training program."""
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{host}:{place.rendezvous_port}"
+
+
+def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float) -> common_pb2.Report:
+    """A report, as made at time `at`."""
+    message = common_pb2.Report(
+        position=report.position,
+        metrics=report.metrics,
+        seconds=report.seconds,
+        at=at,
+        part=(start.input_name or start.input) if stays(start) else "",
+        examples=report.examples or 0,
+        at_until=at_until,
+        finished=report.finished,
+    )
+    if report.in_force is not None:
+        message.in_force.CopyFrom(hyperparameters_to_proto(report.in_force, "in_force"))
+    return message
+
+
+def restatement(position: int, *, finished: bool) -> Report:
+    """The report of a run that has nothing to train: where it stands."""
+    return Report(position=position, metrics={}, seconds=0.0, finished=finished)
+
+
+def amended(ticket: str, answer: Amended) -> wire.AttachRequest:
+    """The answer to an amendment."""
+    return wire.AttachRequest(
+        amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)
+    )

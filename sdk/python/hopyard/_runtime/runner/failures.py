@@ -1,0 +1,109 @@
+"""Whose fault it is when a run fails, and what is said about it."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from hopyard._runtime.criu.errors import ProcessSnapshotError
+from hopyard._runtime.runner.gang import GangBrokenError
+from hopyard._runtime.runner.metrics import CommandError
+from hopyard._runtime.runner.program import ProgramError
+from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotRefusedError
+from hopyard.trainer import DriverUsageError, GangError, GangNotMetError, Phase, SnapshotStateError, UserCodeError
+from hopyard.v1 import common_pb2
+from hopyard.v1.resource_manager_pb2 import RunEnded
+
+NOTHING_REPORTED: Final = (
+    "the program ended (exit code 0) and reported nothing; needs a call such as hopyard.report(accuracy=0.93) for each iteration, "
+    "or log mode (log: {command: [...], metrics: ...})"
+)
+
+_TRACEBACK_LINES: Final = 12
+_MESSAGE_CHARACTERS: Final = 8000
+
+_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""What an OSError means that is the machine's disk, not the user's code: also when it only printed."""
+
+_FULL_BYTES: Final = 1024 * 1024
+"""A disk with less room than this has none left for a snapshot."""
+
+
+def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple[RunEnded, bool]:
+    """Return the end of a run that raised, and whether its process should not be used for another.
+
+    The user's code ends it as FAILED; anything else as LOST, so that the job goes back to its last snapshot.
+
+    Args:
+        error: what it raised.
+        position: where it stood.
+        disk: a folder on the disk that snapshots are saved to; None: not known.
+    """
+    match error:
+        case UserCodeError():
+            trouble = _disk_trouble(error, disk)
+            message = f"{error.phase} at position {error.position}: {error.reason}"
+            if trouble and trouble not in message:
+                message += f" ({trouble})"
+            lines = error.traceback_text.rstrip().splitlines()[-_TRACEBACK_LINES:]
+            return _ended(position, "\n".join([message, *lines]), user=not trouble), False
+        case CommandError():
+            return _ended(position, str(error), user=error.user), False
+        case ProgramError():
+            # A module that failed half-way leaves its imports behind.
+            return _ended(position, str(error), user=True, unable=error.lasting), True
+        case SnapshotRefusedError():
+            return _ended(position, f"{Phase.SAVE} at position {position}: {error}", user=True), False
+        case SnapshotStateError() | SnapshotFileError():
+            return _ended(position, f"{Phase.LOAD} at position {position}: {error}", user=False), False
+        case GangNotMetError():
+            return _ended(position, f"at position {position}: {error}", user=False), True
+        case GangError() | ProcessSnapshotError():
+            return _ended(position, f"at position {position}: {error}", user=False), False
+        case GangBrokenError():
+            return _ended(position, str(error), user=error.user), False
+        case OSError():
+            return _ended(position, f"at position {position}: {type(error).__name__}: {error}", user=False), False
+        case DriverUsageError():
+            return _ended(position, f"at position {position}: {error}", user=True), False
+        case _:
+            return _ended(position, f"a bug in the runner at position {position}: {error!r}", user=False), True
+
+
+def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
+    """What is the matter with the machine's disk, if that made the user's code fail; else empty."""
+    moving = error.phase in (Phase.SAVE, Phase.LOAD)
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and (cause.errno in _DISK_ERRORS or (moving and cause.errno == errno.EROFS)):
+            return cause.strerror or str(cause)
+    # Libraries with writers of their own, such as torch.save, say something else.
+    if error.phase is Phase.SAVE and disk is not None and shutil.disk_usage(disk).free < _FULL_BYTES:
+        return f"no space left on the disk of {disk}"
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause = error.__cause__ or error.__context__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _sendable(message: str) -> str:
+    """What a message can hold: bounded, and without the halves of characters that a user's text may have."""
+    return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
+def _ended(position: int, message: str, *, user: bool, unable: bool = False) -> RunEnded:
+    return RunEnded(
+        reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
+        position=position,
+        failure=common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
+        message=_sendable(message),
+        unable=unable,
+    )

@@ -1,0 +1,91 @@
+"""The life of a process that answers questions in frames: `hopyard.predictor.process` and `hopyard.solver.process`.
+
+It is of the priority that it is told, the lowest unless told otherwise, since training goes on beside it; when memory is short it
+is the first to go; and it ends with the process that started it. Frames go in by the standard input and out by the standard
+output: four bytes of length, the highest first, then JSON. What somebody's code prints goes to the standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from hopyard._runtime.runner.watchdog import die_with
+from hopyard.errors import InvalidInput
+
+_MOST_CHARACTERS: Final = 4000
+_LOWEST: Final = 19
+_FIRST_TO_GO: Final = Path("/proc/self/oom_score_adj")
+
+Read = Callable[[], bytes | None]
+Write = Callable[[dict[str, Any]], None]
+
+Answer = Callable[[bytes], dict[str, Any]]
+"""What is said to a question."""
+
+Begin = Callable[[dict[str, Any]], tuple[dict[str, Any], Answer]]
+"""Makes what the first frame wants; returns what is said to that, and what answers questions."""
+
+
+def failed(error: str) -> dict[str, Any]:
+    """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
+    return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
+
+
+def serve(begin: Begin, read: Read, write: Write) -> None:
+    """Answer until there is nothing more to read; what `InvalidInput` says is an answer, too.
+
+    The first frame says what answers the others, and `path`: folders to look for it first.
+    """
+    first = read()
+    if first is None:
+        return
+    wanted = json.loads(first)
+    sys.path[:0] = wanted["path"]
+    try:
+        said, answer = begin(wanted)
+    except InvalidInput as error:
+        write(failed(str(error)))
+        return
+    write(said)
+    while (question := read()) is not None:
+        try:
+            write(answer(question))
+        except InvalidInput as error:
+            write(failed(str(error)))
+
+
+def main(begin: Begin) -> None:
+    """Keep the two streams for the frames, whatever somebody's code does with input and output, and serve until they end."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("parent", type=int)
+    arguments.add_argument("--priority", type=int, default=_LOWEST)
+    given = arguments.parse_args()
+    die_with(given.parent)
+    os.nice(given.priority)
+    with suppress(OSError):  # Not on this system.
+        _FIRST_TO_GO.write_text("1000")
+    frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    serve(begin, lambda: _read(frames_in), lambda said: _write(frames_out, said))
+
+
+def _read(stream: BinaryIO) -> bytes | None:
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    return stream.read(int.from_bytes(head, "big"))
+
+
+def _write(stream: BinaryIO, said: dict[str, Any]) -> None:
+    body = json.dumps(said, separators=(",", ":")).encode()
+    stream.write(len(body).to_bytes(4, "big") + body)
+    stream.flush()

@@ -1,0 +1,141 @@
+"""Another rank than 0 of a gang: it trains what rank 0 says, and leaves when that says so."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hopyard._runtime.runner.gang import Gang, GangBrokenError, Link, judged, word
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+VERDICT_SECONDS: Final = 15.0
+"""How long a rank that failed waits for what rank 0 makes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Train an iteration from `position` on, which should not pass `limit`, if there is one."""
+
+    position: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The run is over."""
+
+    reason: RunEndReason
+
+
+class Follower(Gang):
+    """A rank that rank 0 leads."""
+
+    def __init__(
+        self,
+        place: common_pb2.GangPlace,
+        rank: int,
+        noticed: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        verdict_seconds: float = VERDICT_SECONDS,
+    ) -> None:
+        """Follow the rank 0 of this place; nothing is connected yet."""
+        super().__init__(noticed, clock)
+        self.place = place
+        self._rank = rank
+        self._verdict_seconds = verdict_seconds
+        self._link: Link | None = None
+        self._orders: deque[Step | Leave] = deque()
+        self._all_here = self._ended = self._leaving = False
+        self._over: tuple[bool, str] | None = None
+
+    def join(self, seconds: float) -> None:
+        address = (self.place.host, self.place.lead_port)
+        began = self._clock()
+        try:
+            connection = socket.create_connection(address, timeout=seconds)
+        except OSError as error:
+            where = f"{address[0]}:{address[1]}"
+            raise GangBrokenError(f"rank 0 cannot be reached at {where}: {error}", user=False) from error
+        self._link = link = Link(connection)
+        link.send({"secret": self.place.secret, "rank": self._rank})
+        threading.Thread(target=self._listen, args=(link,), name="gang", daemon=True).start()
+        with self._changed:
+            left = max(began + seconds - self._clock(), 0.0)
+            self._changed.wait_for(lambda: self._all_here or self._ended, left)
+            if self._all_here:
+                return
+        self._check()
+        raise GangBrokenError(f"not all ranks have joined within {seconds:g} s", user=False)
+
+    def next(self) -> Step | Leave:
+        """Wait for what to do next.
+
+        Raises:
+            GangBrokenError: nothing more comes.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._orders or self._ended)
+            if self._orders:
+                return self._orders.popleft()
+        self._check()
+        raise GangBrokenError("rank 0 says nothing any more", user=False)
+
+    def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
+        if self._link is not None:
+            self._link.send({"failed": word(ended)})
+
+    def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
+        """What rank 0 says; if that is gone, that explains whatever went wrong."""
+        if self._link is None:
+            return ended
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended, self._verdict_seconds)
+            over, gone = self._over, (self._ended or self._link.hung_up()) and not self._leaving
+        if over is not None:
+            return judged(ended.position, over[1], user=over[0])
+        if gone:
+            return judged(ended.position, "rank 0 is gone: its connection ended", user=False)
+        return ended
+
+    def close(self) -> None:
+        self._leaving = True
+        if self._link is not None:
+            self._link.close()
+
+    def _check(self) -> None:
+        if self._over is not None:
+            raise GangBrokenError(f"rank 0 says: {self._over[1]}", user=self._over[0])
+        if self._ended:
+            raise GangBrokenError("rank 0 is gone: its connection ended", user=False)
+
+    def _listen(self, link: Link) -> None:
+        for message in link.messages():
+            with self._changed:
+                self._take(message)
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            broken = not self._leaving
+            self._changed.notify_all()
+        if broken:
+            self._break()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "go" in message:
+            self._all_here = True
+        elif "train" in message:
+            self._orders.append(Step(message["train"], message["limit"]))
+        elif "leave" in message:
+            self._leaving = True
+            self._orders.append(Leave(RunEndReason(message["leave"])))
+        elif "over" in message:
+            told = message["over"]
+            self._over = (bool(told["user"]), str(told["message"]))
+            self._ended = True

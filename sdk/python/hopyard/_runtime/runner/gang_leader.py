@@ -1,0 +1,210 @@
+"""Rank 0 of a gang: it lets the others in, leads them from iteration to iteration, and says how their run ends."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hopyard._runtime.runner.gang import HELLO_SECONDS, Gang, GangBrokenError, Link, judged, word
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+GATHER_SECONDS: Final = 2.0
+"""How long a rank 0 that failed waits for what the others say, to tell a cause from what followed from it."""
+
+EARLIER_SECONDS: Final = 0.3
+"""How long what another rank said before it broke its connections may still be on its way."""
+
+STRANGERS: Final = 16
+"""So many who connect, beside the ranks, may have yet to say who they are; further ones wait."""
+
+_ACCEPT_SECONDS: Final = 0.5
+
+
+class Leader(Gang):
+    """The place where a gang meets, open from the start."""
+
+    def __init__(
+        self,
+        size: int,
+        host: str,
+        noticed: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        gather_seconds: float = GATHER_SECONDS,
+    ) -> None:
+        """Open a place for `size` ranks on this host; `host` is how the others reach it.
+
+        Raises:
+            OSError: there is no port to be had.
+        """
+        super().__init__(noticed, clock)
+        self._size = size
+        self._gather_seconds = gather_seconds
+        self._links: dict[int, Link] = {}
+        self._gone: dict[int, str] = {}
+        self._failed: dict[int, tuple[bool, str]] = {}
+        self._earlier: dict[int, tuple[bool, str]] = {}
+        self._leaving = False
+        self._hearing = threading.BoundedSemaphore(size + STRANGERS)
+        self._server = _bound(host)
+        self._server.listen()
+        self._server.settimeout(_ACCEPT_SECONDS)
+        # Bound and not listened on: nobody is given this port, and whoever sets SO_REUSEADDR may listen there.
+        self._kept = _bound(host)
+        self.place = common_pb2.GangPlace(
+            host=host,
+            lead_port=self._server.getsockname()[1],
+            rendezvous_port=self._kept.getsockname()[1],
+            secret=secrets.token_urlsafe(32),
+        )
+        threading.Thread(target=self._accept, name="gang", daemon=True).start()
+
+    def join(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._links) == self._size - 1 or self._in_trouble(), seconds)
+            missing = sorted(set(range(1, self._size)) - self._links.keys())
+        self.check()
+        if missing:
+            ranks = ", ".join(map(str, missing))
+            raise GangBrokenError(f"of {self._size} ranks, not joined within {seconds:g} s: {ranks}", user=False)
+        self._tell({"go": True})
+
+    def step(self, position: int, limit: int | None) -> None:
+        """Let the others train the next iteration too.
+
+        Raises:
+            GangBrokenError: one of them is gone or failed.
+        """
+        self.check()
+        self._tell({"train": position, "limit": limit})
+
+    def leave(self, reason: RunEndReason) -> None:
+        """Let the others leave: the run is over."""
+        self._leaving = True
+        self._tell({"leave": reason.value})
+
+    def check(self) -> None:
+        """Notice what happened to the others.
+
+        Raises:
+            GangBrokenError: one of them is gone or failed.
+        """
+        with self._changed:
+            for rank, how in self._gone.items():
+                raise GangBrokenError(f"rank {rank} is gone: {how}", user=False)
+            for rank, (user, message) in self._failed.items():
+                raise GangBrokenError(f"rank {rank}: {message}", user=user)
+
+    def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
+        with self._changed:
+            # Nobody can have noticed this failure yet: what others say now came first, and may be its cause.
+            self._changed.wait_for(self._in_trouble, EARLIER_SECONDS)
+            self._earlier = dict(self._failed)
+
+    def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
+        """A rank that is gone explains whatever went wrong; else all that failed is told, what came first first."""
+        with self._changed:
+            earlier = self._earlier
+            # Their connections to this rank and each other broke in the same moment, if a rank is gone.
+            self._changed.wait_for(lambda: self._gone or len(self._failed) == self._size - 1, self._gather_seconds)
+            gone, failed = dict(self._gone), dict(self._failed)
+            for rank in self._links.keys() - gone.keys() - failed.keys():
+                if self._links[rank].hung_up():  # Its thread has not come to tell: this process did not get the time.
+                    gone[rank] = "its connection ended"
+            self._leaving = True
+        user = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
+        if gone:
+            lost = "; ".join(f"rank {rank} is gone: {how}" for rank, how in gone.items())
+            ended = judged(ended.position, lost, user=False)
+        elif user and not _tells(ended, earlier):
+            first = [f"rank {rank}: {message}" for rank, (_, message) in earlier.items()]
+            later = [f"rank {rank}: {_first_line(m)}" for rank, (_, m) in failed.items() if rank not in earlier]
+            ended = judged(ended.position, "\n".join([*first, ended.message, *later]), user=True)
+        self._tell({"over": word(ended)})
+        return ended
+
+    def close(self) -> None:
+        with self._changed:
+            self._leaving = True  # Nobody is let in any more.
+        self._kept.close()
+        for link in list(self._links.values()):
+            link.close()
+
+    def _in_trouble(self) -> bool:
+        return bool(self._gone or self._failed)
+
+    def _tell(self, message: Mapping[str, object]) -> None:
+        for link in list(self._links.values()):
+            link.send(message)
+
+    def _accept(self) -> None:
+        with self._server:  # Closed here, where it is used.
+            while len(self._links) < self._size - 1 and not self._leaving:
+                if not self._hearing.acquire(timeout=_ACCEPT_SECONDS):
+                    continue
+                try:
+                    connection, _ = self._server.accept()
+                except TimeoutError:
+                    self._hearing.release()
+                else:
+                    threading.Thread(target=self._serve, args=(Link(connection),), name="rank", daemon=True).start()
+
+    def _serve(self, link: Link) -> None:
+        hello = link.receive(HELLO_SECONDS) or {}
+        self._hearing.release()
+        rank, secret = hello.get("rank"), str(hello.get("secret", ""))
+        known = secrets.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
+        with self._changed:
+            known = known and not self._leaving
+            if not known or not isinstance(rank, int) or not 0 < rank < self._size or rank in self._links:
+                link.close()
+                return
+            self._links[rank] = link
+            self._changed.notify_all()
+        for message in link.messages():
+            if "failed" in message:
+                told = message["failed"]
+                with self._changed:
+                    self._failed[rank] = (bool(told["user"]), str(told["message"]))
+                self._break()
+        with self._changed:
+            left = self._leaving or rank in self._failed
+            if not left:
+                self._gone[rank] = "its connection ended"
+        if not left:
+            self._break()
+
+
+def _bound(host: str) -> socket.socket:
+    """A socket with a free port, reachable from wherever `host` is."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host if _is_loopback(host) else "", 0))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tells(ended: resource_manager_pb2.RunEnded, failed: Mapping[int, tuple[bool, str]]) -> bool:
+    """Whether an end tells of nothing but what other ranks said."""
+    return any(ended.message == f"rank {rank}: {message}" for rank, (_, message) in failed.items())
+
+
+def _first_line(message: str) -> str:
+    return message.partition("\n")[0]

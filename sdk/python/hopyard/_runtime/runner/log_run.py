@@ -1,0 +1,297 @@
+"""One run of a command that a runner starts as a child.
+
+That is a program whose metrics are read from its output, or a script whose processes are dumped and restored as a whole. A script
+that leaves open what its snapshots are (`auto`) is asked at each: a checkpoint that it gives with a report is the snapshot there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from hopyard._runtime.criu import AUTO, PROVIDER
+from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, ProcessSnapshotError
+from hopyard._runtime.runner import converters
+from hopyard._runtime.runner.boundary import Boundary
+from hopyard._runtime.runner.control import End, Restate, RunPlan, Save, Train
+from hopyard._runtime.runner.failures import ended_by
+from hopyard._runtime.runner.mailbox import Mailbox
+from hopyard._runtime.runner.metrics import CommandError
+from hopyard._runtime.runner.outbox import Outbox
+from hopyard._runtime.runner.process_backends import Body, DumpableBody, PlainBody
+from hopyard._runtime.runner.progress_sources import Printed, Reported, Source, Tail
+from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE, Leaving, die_with
+from hopyard._runtime.snapshot_file import SnapshotInfo, SnapshotRefusedError, pack_entry
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+
+_LOOK_SECONDS: Final = 0.02
+_LOOK_SOON_SECONDS: Final = 0.005
+"""Between two looks at what a script reports, which may wait for an answer."""
+_TIDY_SECONDS: Final = 10.0
+"""How long a script may take to clean up when its run is over."""
+
+
+class LoggedRun:
+    """A run between its `start` and its `ended`; the main thread executes it, and no code of the user's runs in this process."""
+
+    broken = False
+    """Whether the process should not be used for another run."""
+
+    def __init__(
+        self,
+        start: wire.ApplicationStart,
+        outbox: Outbox,
+        agent_pid: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take a run over; commands may come from now on."""
+        plan = converters.plan(start)
+        self._dumpable = start.HasField("process")
+        if not self._dumpable:  # Such a program has no state to go on from: it always begins at the beginning.
+            plan = RunPlan(until=plan.until, allowed=plan.allowed, completes=plan.completes)
+        self.boundary = Boundary(start, outbox, plan)
+        self._start = start
+        self._agent_pid = agent_pid
+        self._clock = clock
+        log = start.start.program.log
+        self._reported = None if start.start.program.HasField("log") else Reported()
+        self._open = self._reported is not None and start.start.program.snapshot_provider == AUTO
+        self._dumped = False
+        """Whether the last snapshot is one of the processes."""
+        self._source: Source = self._reported or Printed(log.metrics, log.metric)
+        self._body: Body | None = None
+        self._mailbox: Mailbox | None = None
+        self._output: Tail | None = None
+        self._stopped = False
+        self._began = 0.0
+
+    def trouble(self, now: float) -> Leaving | None:
+        """Nothing: the run itself looks whether its program hangs."""
+
+    def forsake(self) -> None:
+        """This process ends now: the program does too."""
+        if self._body is not None:
+            self._body.kill()
+
+    def execute(self) -> resource_manager_pb2.RunEnded:
+        """Make the run; whatever goes wrong in it is told in the result."""
+        try:
+            with self._dying_with_the_agent():
+                return self._execute()
+        except Exception as error:  # noqa: BLE001 (the border between a run and its process)
+            ended, self.broken = ended_by(error, self.boundary.position, Path(self._start.scratch_folder))
+            if not isinstance(error, CommandError | ProcessSnapshotError | SnapshotRefusedError):
+                traceback.print_exception(error)
+            return ended
+
+    def _execute(self) -> resource_manager_pb2.RunEnded:
+        body = self._body = DumpableBody(self._start) if self._dumpable else PlainBody(self._start)
+        try:
+            self._begin(body)
+            self.boundary.started(self.boundary.position, finished=False)
+            return self._go_on() or self._follow(body)
+        finally:
+            body.close()
+            for tail in (self._output, self._mailbox.reports if self._mailbox is not None else None):
+                if tail is not None:
+                    tail.close()
+
+    @contextmanager
+    def _dying_with_the_agent(self) -> Iterator[None]:
+        """Have the agent's death end the program as well as this process."""
+        before = signal.signal(signal.SIGTERM, self._end)
+        die_with(self._agent_pid, signal.SIGTERM)
+        try:
+            yield
+        finally:
+            die_with(self._agent_pid)
+            signal.signal(signal.SIGTERM, before)
+
+    def _end(self, number: int, frame: object) -> None:
+        self.forsake()
+        os._exit(EXIT_AGENT_GONE)
+
+    def _begin(self, body: Body) -> None:
+        """Start or restore the program, and be ready to hear what it says."""
+        if isinstance(body, PlainBody):
+            self._output = Tail(body.output, start=body.output.stat().st_size)
+            body.begin()
+        elif isinstance(body, DumpableBody):
+            box = Mailbox(body.folder) if self._reported is not None else None
+            kept = body.begin()
+            self._stopped = body.stopped
+            if kept is not None:
+                self._source.recall(kept)
+                spent = body.job.timings
+                _tell(
+                    f"restored at position {self.boundary.position}: unpacked in {spent.unpack:.3f} s, restored in "
+                    f"{spent.restore:.3f} s"
+                )
+            # What it had printed before it was dumped stands in the log of that node already.
+            echoed = 0 if kept is None else kept["echoed"]
+            body.output.touch()
+            self._output = Tail(body.output, start=0, echo=sys.stdout.buffer, echoed=echoed)
+            if box is not None:
+                box.open()
+                self._mailbox = box
+        self._began = self._clock()
+
+    def _follow(self, body: Body) -> resource_manager_pb2.RunEnded:
+        while True:
+            # Asked before the last look at its output, so that none of it is missed.
+            running = body.poll() is None
+            if (ended := self._look()) is not None:
+                return ended
+            if not running:
+                break
+            self._need_progress()
+            if self._mailbox is not None:
+                self._mailbox.say(go=self.boundary.position, free=self.boundary.free)
+            time.sleep(_LOOK_SECONDS if self._mailbox is None else _LOOK_SOON_SECONDS)
+        assert self._output is not None
+        for line in self._output.rest():
+            if self._mailbox is None and (ended := self._take(line)) is not None:
+                return ended
+        code = body.poll()
+        assert code is not None
+        return self._over(code)
+
+    def _look(self) -> resource_manager_pb2.RunEnded | None:
+        """Take in what the program has said; returns the run's end if it ends there."""
+        output = self._output
+        assert output is not None
+        output.read()
+        if self._mailbox is not None and self._reported is not None:
+            while (line := output.line()) is not None:
+                self._reported.printed(line)
+            output = self._mailbox.reports
+            output.read()
+        while (line := output.line()) is not None:
+            if (ended := self._take(line)) is not None:
+                return ended
+        return None
+
+    def _take(self, line: str) -> resource_manager_pb2.RunEnded | None:
+        """Take a line in; returns the run's end if it ends here."""
+        report = self._source.take(line, self.boundary.position, self._clock() - self._began)
+        if report is None:
+            return None
+        # Nobody asked for dumps: they are taken where they save what would be lost.
+        self.boundary.report(report, savable=self._dumpable, only_leaving=self._open and self._checkpoint() is None)
+        return self._go_on()
+
+    def _go_on(self) -> resource_manager_pb2.RunEnded | None:
+        """Do what the boundary asks for until the next iteration begins, or the run ends."""
+        boundary = self.boundary
+        while True:
+            match boundary.next(waiting=self._stop):
+                case Train():
+                    self._proceed()
+                    return None
+                case Restate():
+                    boundary.report(converters.restatement(boundary.position, finished=False), savable=self._dumpable)
+                case Save():
+                    self._save()
+                case End(reason, with_snapshot):
+                    return self._leave(reason, with_snapshot)
+
+    def _stop(self) -> None:
+        """It must not run ahead while the run waits. A script waits by itself."""
+        if self._body is not None and self._mailbox is None and not self._stopped:
+            self._stopped = True
+            self._body.stop()
+
+    def _proceed(self) -> None:
+        if self._mailbox is not None:
+            self._mailbox.say(go=self.boundary.position, free=self.boundary.free)
+        if self._body is not None and self._stopped:
+            self._stopped = False
+            self._body.proceed()
+        self._began = self._clock()
+
+    def _checkpoint(self) -> tuple[str, str] | None:
+        """The script's own snapshot of this position, if one is to be used."""
+        return self._reported.checkpoint if self._open and self._reported is not None else None
+
+    def _save(self) -> None:
+        """Keep the script's checkpoint, or dump the processes. If that fails they go on, and the run as its control says."""
+        body, output = self._body, self._output
+        assert isinstance(body, DumpableBody)
+        assert output is not None
+        if (given := self._checkpoint()) is not None:
+            name, place = given
+            self.boundary.save(lambda file: pack_entry(body.outside(place), file, name=name, durable=False))
+            self._dumped = False
+            return
+
+        def dump(file: Path) -> SnapshotInfo:
+            kept = {**self._source.keep(), "echoed": output.echoed}
+            pending = {body.output.name: output.offset} | (self._mailbox.pending if self._mailbox is not None else {})
+            return body.dump(file, kept, pending)
+
+        try:
+            self.boundary.save(dump, PROVIDER)
+        except (DumpRefusedError, DumpFailedError) as error:
+            if body.poll() is not None:
+                raise CommandError(f"the processes did not outlive a snapshot: {error}", user=False) from error
+            _tell(f"no snapshot at position {self.boundary.position}: {error}")
+            self.boundary.unsaved(again=not (self._open and isinstance(error, DumpRefusedError)))
+        else:
+            self._stopped = self._dumped = True
+            spent = body.job.timings
+            _tell(
+                f"snapshot at position {self.boundary.position}: {spent.raw} bytes dumped in {spent.dump:.3f} s, packed into "
+                f"{spent.packed} in {spent.pack:.3f} s"
+            )
+
+    def _leave(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
+        """The run ends here. A script that goes on nowhere is told so, and may tidy up."""
+        ended = self.boundary.ended(reason, with_snapshot)
+        if self._mailbox is not None and self._body is not None and not (with_snapshot and self._dumped):
+            self._mailbox.say(go=0, free=0, leave=reason)
+            if self._stopped:
+                self._body.proceed()
+            until = self._clock() + _TIDY_SECONDS
+            while self._body.poll() is None and self._clock() < until:
+                time.sleep(_LOOK_SECONDS)
+            if self._output is not None:
+                self._output.read()
+        return ended
+
+    def _need_progress(self) -> None:
+        limit = self._start.start.iteration_timeout
+        if 0 < limit < self._clock() - self._began:
+            says = self._source.missing() or self._source.last_lines()
+            raise CommandError(f"an iteration took longer than {limit:g} s and was ended: {says}")
+
+    def _over(self, code: int) -> resource_manager_pb2.RunEnded:
+        """The program has ended by itself."""
+        if code < 0:
+            name = signal.strsignal(-code) or str(-code)
+            says = f"the program was killed by signal {-code} ({name}); {self._source.last_lines()}"
+            raise CommandError(says, user=-code in CRASHES)
+        if code:
+            raise CommandError(f"the program ended with exit code {code}; {self._source.last_lines()}")
+        if missing := self._source.missing():
+            raise CommandError(missing if self._mailbox is not None else f"the program ended, and {missing}")
+        return resource_manager_pb2.RunEnded(
+            reason=common_pb2.RUN_END_REASON_UNTIL, position=self.boundary.position, finished=True
+        )
+
+
+def _tell(what: str) -> None:
+    sys.stderr.write(f"hopyard: {what}\n")
+    sys.stderr.flush()
+
+
+__all__ = ["LoggedRun"]

@@ -1,0 +1,88 @@
+"""The runner process: one attachment to the agent, run after run on its main thread."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from hopyard._runtime.runner.agent_connection import Attachment
+from hopyard._runtime.runner.failures import ended_by
+from hopyard._runtime.runner.log_run import LoggedRun
+from hopyard._runtime.runner.program import ProgramLoader
+from hopyard._runtime.runner.training_run import TrainingRun
+from hopyard.v1 import application_pb2 as wire
+
+
+class RunnerProcess:
+    """Everything that lives as long as the process does."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Read where the agent is.
+
+        Raises:
+            KeyError: a variable that the agent sets is missing: the process was not started by one.
+        """
+        self._starts: queue.SimpleQueue[TrainingRun | LoggedRun | None] = queue.SimpleQueue()
+        self._log_files: dict[TrainingRun | LoggedRun, str] = {}
+        self._agent_pid = int(environment["HOPYARD_AGENT_PID"])
+        self._attachment = Attachment(
+            environment["HOPYARD_AGENT"],
+            environment["HOPYARD_TOKEN"],
+            take=self._take,
+            leave=lambda: self._starts.put(None),
+            awaits_snapshots=True,
+        )
+
+    def serve(self) -> None:
+        """Take run after run until the agent says that no further one comes."""
+        attachment = self._attachment
+        attachment.open()
+        programs = ProgramLoader()
+        own_output = os.dup(1), os.dup(2)
+        while (run := self._starts.get()) is not None:
+            try:
+                _redirect_output(self._log_files.pop(run))
+            except OSError as error:  # a full disk, for instance
+                ended, _ = ended_by(error, run.boundary.position)
+            else:
+                ended = run.execute(programs) if isinstance(run, TrainingRun) else run.execute()
+                _restore_output(own_output)
+            attachment.run = None
+            attachment.outbox.send(wire.AttachRequest(ended=ended))
+            if run.broken:
+                break
+            del run  # And with it, before another one comes, all that it has made.
+        attachment.close()
+
+    def _take(self, start: wire.ApplicationStart) -> None:
+        outbox = self._attachment.outbox
+        logged = start.HasField("command")
+        run = LoggedRun(start, outbox, self._agent_pid) if logged else TrainingRun(start, outbox)
+        self._log_files[run] = start.log_file
+        self._attachment.run = run
+        self._starts.put(run)
+
+
+def _redirect_output(log_file: str) -> None:
+    """Let everything that this process writes land in the run's log."""
+    handle = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    _flush()
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+
+
+def _restore_output(own: tuple[int, int]) -> None:
+    _flush()
+    os.dup2(own[0], 1)
+    os.dup2(own[1], 2)
+
+
+def _flush() -> None:
+    """Write what is buffered; what finds no room on the disk waits for the next time."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()

@@ -1,0 +1,190 @@
+"""One run in this process: a trainer driven from boundary to boundary."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hopyard._net.rpc.values import hyperparameters_from_proto
+from hopyard._runtime.runner import converters
+from hopyard._runtime.runner.boundary import Boundary
+from hopyard._runtime.runner.control import End, Restate, Save, Train
+from hopyard._runtime.runner.failures import ended_by
+from hopyard._runtime.runner.gang import GangBrokenError, environment
+from hopyard._runtime.runner.gang_follower import Follower, Leave
+from hopyard._runtime.runner.gang_leader import Leader
+from hopyard._runtime.runner.outbox import Outbox
+from hopyard._runtime.runner.program import ProgramLoader
+from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving
+from hopyard._runtime.snapshot_folder import keep, loadable, remove
+from hopyard.trainer import Report, Trainer, TrainerDriver, UserCodeError, data_cache
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import resource_manager_pb2
+
+_SENT_SECONDS: Final = 5.0
+"""How long a run waits at most, before it trains, until its agent can know that it does."""
+
+
+class TrainingRun:
+    """A run between its `start` and its `ended`: the main thread executes it, another one brings commands."""
+
+    def __init__(self, start: wire.ApplicationStart, outbox: Outbox) -> None:
+        """Take a run over; commands may come from now on."""
+        self.boundary = Boundary(start, outbox)
+        self._start = start
+        self._outbox = outbox
+        self._gang: Leader | Follower | None = None
+        self._done_with: list[Path] = []
+        self._trainer: Trainer | None = None
+        """Lives as long as this run, whose end is told first: to give a model's memory back takes longer than to tell it."""
+        self.broken = False
+        """Whether the process should not be used for another run."""
+
+    def trouble(self, now: float) -> Leaving | None:
+        """Why the process has to end at once, whatever its training code does; `now` is monotonic."""
+        if self.boundary.hung(now):
+            return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
+        if self._gang is not None and self._gang.abandoned(now):
+            return Leaving(EXIT_GANG_BROKEN, "another rank of its gang is gone, and its code does not notice")
+        return None
+
+    def forsake(self) -> None:
+        """The process ends now: nothing of the run is left outside of it."""
+
+    def execute(self, programs: ProgramLoader) -> resource_manager_pb2.RunEnded:
+        """Make the run; whatever goes wrong in it is told in the result."""
+        driver: TrainerDriver | None = None
+        try:
+            self._gang = gang = self._open_gang()
+            with environment(self._start, gang.place if gang is not None else None):
+                trainer = programs.load(
+                    Path(self._start.code_folder), self._start.start.program.trainer, Path(self._start.working_folder)
+                )
+                driver = TrainerDriver(trainer, clock=time.monotonic)
+                if gang is not None:
+                    gang.join(self._start.gang.join_seconds)
+                data_cache().budget = converters.data_budget(self._start.start.program)
+                self._begin(driver)
+                return self._follow(driver, gang) if isinstance(gang, Follower) else self._train(driver, gang)
+        except Exception as error:  # noqa: BLE001 (the border between a run and its process)
+            with suppress(OSError):  # no room for it on the disk: the message says what happened all the same
+                traceback.print_exception(error)
+            self.boundary.iteration_began = None
+            ended, self.broken = ended_by(error, self.boundary.position, Path(self._start.scratch_folder))
+            if self._gang is None:
+                return ended
+            self._gang.failing(ended)
+            if driver is not None:
+                _close(driver)
+            return self._gang.verdict(ended)
+        finally:
+            self.boundary.iteration_began = None
+            if driver is not None:
+                _close(driver)
+            if self._gang is not None:
+                self._gang.close()
+
+    def _open_gang(self) -> Leader | Follower | None:
+        """This process's side of its gang; None: it trains alone."""
+        start = self._start
+        if not start.HasField("gang"):
+            return None
+        if start.run.rank:
+            return Follower(start.gang.place, start.run.rank, self.boundary.notice)
+        leader = Leader(start.start.world, start.gang.hosts[0], self.boundary.notice)
+        self._outbox.send(wire.AttachRequest(gang_opened=leader.place))
+        return leader
+
+    def _begin(self, driver: TrainerDriver) -> None:
+        start = self._start.start
+        scratch = Path(self._start.scratch_folder)
+        place = self._gang.place if self._gang is not None else None
+        context = converters.context(self._start, scratch / "files", place)
+        context.scratch.mkdir(parents=True, exist_ok=True)
+        hyperparameters = hyperparameters_from_proto(start.hyperparameters)
+        driver.start(hyperparameters, context)
+        self._trainer = driver.trainer
+        if start.HasField("snapshot"):  # It may have been on its way meanwhile.
+            verified, unpacked = self.boundary.wait_for_snapshot(), scratch / "snapshot"
+            folder = loadable(Path(self._start.snapshot_file), start.snapshot.sha256, unpacked, verified=verified)
+            driver.load(folder, position=start.snapshot.position)
+            self._done_with.append(unpacked)
+        self.boundary.started(driver.position, finished=driver.finished)
+        if start.iteration_timeout:
+            # Code that lets no other thread run may come next: from here on the agent looks, too, whether it hangs.
+            self._outbox.wait_until_sent(_SENT_SECONDS)
+
+    def _train(self, driver: TrainerDriver, gang: Leader | None) -> resource_manager_pb2.RunEnded:
+        boundary = self.boundary
+
+        def waiting() -> None:
+            self._tidy()
+            if gang is not None:
+                gang.check()
+
+        while True:
+            action = boundary.next(waiting=waiting, committed=lambda train: _committed(driver, train))
+            match action:
+                case Train(limit):
+                    if gang is not None:
+                        gang.step(driver.position, limit)
+                    boundary.report(self._step(driver, limit))
+                    self._tidy()
+                case Restate():
+                    boundary.report(converters.restatement(driver.position, finished=driver.finished))
+                case Save():
+                    self._save(driver)
+                case End(reason, with_snapshot):
+                    if gang is not None:
+                        gang.leave(reason)
+                    return boundary.ended(reason, with_snapshot)
+
+    def _follow(self, driver: TrainerDriver, gang: Follower) -> resource_manager_pb2.RunEnded:
+        """Train what rank 0 trains, without a word of its own."""
+        while not isinstance(order := gang.next(), Leave):
+            if order.position != driver.position:
+                raise GangBrokenError(
+                    f"it stands at position {driver.position} and rank 0 at {order.position}; allowed: every rank of a "
+                    "gang trains the same number of units in each iteration",
+                    user=True,
+                )
+            report = self._step(driver, order.limit)
+            self._tidy()
+            self.boundary.follow(report)
+        return self.boundary.ended(order.reason, with_snapshot=False)
+
+    def _step(self, driver: TrainerDriver, limit: int | None) -> Report:
+        self.boundary.iteration_began = time.monotonic()
+        report = driver.step(until=limit)
+        self.boundary.iteration_began = None
+        return report
+
+    def _tidy(self) -> None:
+        """Delete what was needed for a moment: when nobody waits for this run. What it leaves at its end the agent deletes."""
+        while self._done_with:
+            remove(self._done_with.pop())
+
+    def _save(self, driver: TrainerDriver) -> None:
+        self._tidy()
+        folder = Path(self._start.scratch_folder) / "saving"
+        driver.save(folder)
+        self.boundary.save(lambda target: keep(folder, target))
+        self._done_with.append(folder)
+
+
+def _committed(driver: TrainerDriver, action: Train) -> int | None:
+    """Where the iteration will end, if the trainer promises that; once it began, no `until` can lie before that."""
+    return driver.committed(action.limit)
+
+
+def _close(driver: TrainerDriver) -> None:
+    """End the trainer; what it raises now cannot undo what was trained and saved, so it is only told."""
+    try:
+        driver.close()
+    except UserCodeError as error:
+        with suppress(OSError):  # no room for it on the disk
+            sys.stderr.write(f"{error}\n{error.traceback_text}")

@@ -1,4 +1,0 @@
-"""The contract with training processes of any language (docs/protocol.md), as agents keep it.
-
-`hopyard.application.conformance` tries whether a process keeps its side.
-"""

@@ -1,0 +1,236 @@
+"""Commands that act on an experiment or one of its jobs: pause, stop, extend, wait; `resume` stands with `run`."""
+
+from __future__ import annotations
+
+import time as clock
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Job, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.types import Experiment as ExperimentValue
+
+_PANEL = "Act"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (pause, stop, extend, wait):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def pause(
+    experiment: Experiment = None, job: Job = None, server: Server = None, data: Data = None, json: Json = False
+) -> None:
+    """Suspend an experiment, or one job of it.
+
+    Its jobs save and leave their machines; `hopyard resume` goes on. Returns once it is paused. With --job the experiment
+    goes on without that job, which stays where it is, whatever the policy wants, until `hopyard resume --job`.
+
+    **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.run_session import SUSPEND_SECONDS
+    from hopyard.client.types import ExperimentState
+
+    if job is not None:
+        from hopyard.cli.job_actions import pause_one
+
+        pause_one(experiment, job, server, data, json)
+        return
+
+    async def act(client: AsyncClient) -> ExperimentValue:
+        chosen = await find(client, experiment)
+        present = await client.pause(chosen)
+        if present.state.ended or present.state is ExperimentState.PAUSED:
+            return present
+        return await client.wait(present, SUSPEND_SECONDS, until={ExperimentState.PAUSED})
+
+    _tell(with_client(server, data, "hopyard pause", act), json)
+
+
+def stop(
+    experiment: Experiment = None, job: Job = None, server: Server = None, data: Data = None, json: Json = False
+) -> None:
+    """End an experiment, or one job of it.
+
+    Its jobs are terminated. What they reported, and the best job's snapshot, stay. `hopyard extend` goes on with an
+    experiment that was stopped; a job that was stopped trains no more.
+
+    **Examples:** `hopyard stop digits`, `hopyard stop digits --job 7`
+    """
+    from hopyard.cli.connect import find, with_client
+
+    if job is not None:
+        from hopyard.cli.job_actions import stop_one
+
+        stop_one(experiment, job, server, data, json)
+        return
+
+    async def act(client: AsyncClient) -> ExperimentValue:
+        return await client.stop(await find(client, experiment))
+
+    _tell(with_client(server, data, "hopyard stop", act), json)
+
+
+def extend(
+    experiment: Experiment = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="So many jobs more.", show_default=False)] = 0,
+    max_iterations: Annotated[
+        int,
+        typer.Option(
+            "--max-iterations",
+            min=0,
+            metavar="M",
+            help="The new length of a job in all, not what is added; jobs that were trained to their end go on.",
+            show_default=False,
+        ),
+    ] = 0,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="TIME", help="So much time more: 30s, 10m, 1h30m.", show_default=False),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Train and watch it, as `hopyard resume` does.")] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Give an experiment more jobs, iterations or time.
+
+    --jobs and --time are added to what there is; --max-iterations is the new total. An experiment that has ended goes on, and
+    jobs that were trained to their end do with --max-iterations, those that the end of its time stopped with --time.
+
+    **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
+    """
+    import asyncio
+
+    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.hints import next_step
+    from hopyard.cli.output import say
+    from hopyard.cli.run_session import extend_experiment
+    from hopyard.client.types import ExperimentState
+
+    seconds = _seconds(time)
+    if not (jobs or max_iterations or seconds):
+        raise WrongUse("extend by --jobs N, --max-iterations M or --time TIME")
+
+    async def act(client: AsyncClient) -> ExperimentValue:
+        chosen = await find(client, experiment)
+        extended = await client.extend(chosen, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
+        if watch and extended.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
+            return await client.resume(extended)
+        return extended
+
+    if watch:
+        raise typer.Exit(extend_experiment(act, experiment or "", server=server, data=data, json=json))
+    idle = asyncio.run(resting(server, data))
+    extended = with_client(server, data, "hopyard extend", act)
+    _tell(extended, json)
+    if not json and (hint := next_step(extended, idle, where(server, data), extended=True)):
+        say(hint)
+
+
+def wait(
+    experiment: Experiment = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Fail when it takes longer.")
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Wait until an experiment has ended.
+
+    Exit code 1 when it failed, its metric was never reported, or the time is up. One that is paused, or has only jobs left
+    that are, is only waited for with --timeout; one that no cluster trains is not.
+
+    **Example:** `hopyard wait digits --timeout 3600 && hopyard best digits`
+    """
+    import asyncio
+
+    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.errors import EXIT_FAILED
+    from hopyard.cli.outcome import ONLY_PAUSED, ended_error
+    from hopyard.cli.output import emit_json, say
+
+    def tell_waiting(found: ExperimentValue) -> None:
+        nobody = f", and no cluster runs in {idle}" if idle is not None else ""
+        command = f"hopyard resume {found.id}"
+        if idle is None and found.reason.startswith(ONLY_PAUSED):
+            nobody, command = f": {found.reason}", f"{command} --job JOB"
+        say(f"{found.name} ({found.id}) is {found.state.value}{nobody}: {command}{where(server, data)}")
+
+    async def act(client: AsyncClient) -> tuple[ExperimentValue, str]:
+        found, begin = await find(client, experiment), clock.monotonic()
+        if idle is None:
+            found = await _settled(client, found, timeout)
+        if not found.state.ended:
+            tell_waiting(found)
+        if idle is None and timeout is not None and not found.state.ended:
+            found = await client.wait(found, max(0.0, timeout - (clock.monotonic() - begin)))
+        return found, await ended_error(client, found) if found.state.ended else ""
+
+    idle = asyncio.run(resting(server, data))
+    found, error = with_client(server, data, "hopyard wait", act)
+    if json:
+        emit_json(found)
+    if error:
+        say(f"error: {error}")
+    elif found.state.ended and not json:
+        _tell(found, json)
+    if error or not found.state.ended:
+        raise typer.Exit(EXIT_FAILED)
+
+
+async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: float | None) -> ExperimentValue:
+    """The experiment once it has ended, or goes on only when a person does something.
+
+    Raises:
+        TimedOut: It took longer.
+    """
+    import asyncio
+
+    from hopyard.cli.outcome import ONLY_PAUSED
+    from hopyard.client.types import Experiment as Shown
+    from hopyard.client.types import ExperimentState
+    from hopyard.errors import TimedOut
+
+    present = experiment
+    try:
+        async with asyncio.timeout(seconds), aclosing(client.watch(experiment)) as changes:
+            async for change in changes:
+                if isinstance(change, Shown):
+                    present = change
+                    paused = present.state is ExperimentState.PAUSED or present.reason.startswith(ONLY_PAUSED)
+                    if present.state.ended or paused:
+                        return present
+    except TimeoutError as error:
+        raise TimedOut(f"experiment {present.id}: still {present.state.value} after {seconds:g} s") from error
+    return await client.get(experiment)
+
+
+def _seconds(time: str | None) -> float:
+    if time is None:
+        return 0.0
+    from hopyard.cli.errors import WrongUse
+    from hopyard.spec.durations import seconds
+
+    try:
+        return seconds(time)
+    except ValueError as error:
+        raise WrongUse(f"--time: {error}") from error
+
+
+def _tell(experiment: ExperimentValue, json: bool) -> None:
+    from hopyard.cli.output import emit_json, say
+
+    if json:
+        emit_json(experiment)
+    else:
+        reason = f": {experiment.reason}" if experiment.reason else ""
+        say(f"{experiment.name} ({experiment.id}) is {experiment.state.value}{reason}")

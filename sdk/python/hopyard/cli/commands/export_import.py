@@ -1,0 +1,107 @@
+"""Commands for experiments that travel: export, import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.types import Exported, Imported
+
+_PANEL = "Act"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("export", rich_help_panel=_PANEL)(export)
+    app.command("import", rich_help_panel=_PANEL)(import_)
+
+
+def export(
+    experiment: Experiment = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--to", metavar="FILE", help="The file to make. [default: ./ID.hopyard]", show_default=False
+        ),
+    ] = None,
+    no_snapshots: Annotated[
+        bool, typer.Option("--no-snapshots", help="Leave the snapshots out: elsewhere, jobs begin anew.")
+    ] = False,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write an experiment to one file, for another cluster.
+
+    The file holds its journal, results, code and snapshots; `hopyard import` brings it to a cluster. It must
+    be paused, or over. An experiment of a group (`share`) takes the group with it.
+
+    **Examples:** `hopyard export digits -o digits.hopyard`, `hopyard export --no-snapshots`
+    """
+    from hopyard import formatting
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json, say
+
+    async def work(client: AsyncClient) -> Exported:
+        chosen = await find(client, experiment)
+        return await client.export_experiment(chosen, to, snapshots=not no_snapshots)
+
+    got = with_client(server, data, "hopyard export", work)
+    if json:
+        emit_json(got)
+        return
+    say(
+        f"{', '.join(got.experiments)}: {formatting.count(got.events, 'event')}, {formatting.count(got.statistics, 'report')}, "
+        f"{formatting.count(got.snapshots, 'snapshot')}, {formatting.size(got.size_bytes)}"
+    )
+    if got.left_behind and not no_snapshots:
+        jobs = ", ".join(dict.fromkeys(one.job for one in got.left_behind))
+        say(
+            f"{formatting.count(len(got.left_behind), 'snapshot')} of jobs {jobs} could not be read: elsewhere these go on from "
+            "an earlier one, or begin anew. What lies on a node only can be read while that runs (hopyard up)"
+        )
+    emit(str(got.file))
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `hopyard export` wrote.", show_default=False)],
+    name: Annotated[
+        str | None,
+        typer.Option("--as", metavar="ID", help="The id that it gets here. [default: its own]", show_default=False),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Bring an experiment from a file into this cluster.
+
+    All is as it was; `hopyard resume` or `hopyard extend` goes on with it. The file is
+    verified before anything is written, and the experiment is there as a whole or not at all.
+
+    **Examples:** `hopyard import digits.hopyard`, `hopyard import digits.hopyard --as digits-again --data elsewhere`
+    """
+    from hopyard import formatting
+    from hopyard.cli.connect import where, with_client
+    from hopyard.cli.output import emit_json, say
+
+    async def work(client: AsyncClient) -> Imported:
+        return await client.import_experiment(file, name)
+
+    if not file.is_file():  # Before a directory is made for it.
+        from hopyard.errors import NotFound
+
+        raise NotFound(f"{file}: there is no such file")
+    got = with_client(server, data, "hopyard import", work, fresh=True)
+    one = got.experiment
+    if json:
+        emit_json(got)
+        return
+    say(f"{one.name} ({one.id}) is here, {one.state.value}, with {formatting.count(got.snapshots, 'snapshot')}")
+    then = "extend" if one.state.ended else "resume"
+    say(f"hopyard {then} {one.id}{where(server, data)}")

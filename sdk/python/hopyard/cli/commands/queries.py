@@ -1,0 +1,171 @@
+"""Commands that look: experiments, jobs, nodes, best, curve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.types import Experiment as ExperimentValue
+    from hopyard.client.types import Job as JobValue
+
+_PANEL = "Look"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (experiments, jobs, best, curve, nodes):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def experiments(server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List the experiments, newest first.
+
+    **Example:** `hopyard experiments --json | jq '.[].id'`
+    """
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import emit, emit_json, width
+    from hopyard.cli.tables import experiments_table
+
+    found = with_client(server, data, "hopyard experiments", lambda client: client.experiments())
+    if json:
+        emit_json(found)
+    else:
+        emit(experiments_table(found, width()))
+
+
+def jobs(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List an experiment's jobs, the best first.
+
+    **Example:** `hopyard jobs digits`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json, width
+    from hopyard.cli.tables import jobs_table
+
+    async def ask(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        found = await client.jobs(chosen)
+        if json:
+            emit_json(found)
+        else:
+            emit(jobs_table(chosen, found, width=width()))
+
+    with_client(server, data, "hopyard jobs", ask)
+
+
+def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
+    """List a running cluster's nodes, and what their machines do.
+
+    **Example:** `hopyard nodes --server gpu1:4650`
+    """
+    import asyncio
+
+    from hopyard.cli.connect import resting, with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import nodes_table
+
+    idle = asyncio.run(resting(server, data))
+    if idle is not None:
+        # The nodes that the directory remembers are gone.
+        if json:
+            emit_json([])
+        else:
+            emit(f"no cluster runs in {idle}, so it has no nodes; `hopyard up` or `hopyard resume` starts it")
+        return
+    found = with_client(server, data, "hopyard nodes", lambda client: client.nodes())
+    if json:
+        emit_json(found)
+    else:
+        emit(nodes_table(found))
+
+
+def best(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
+    """Show the best job and its hyperparameters.
+
+    **Example:** `hopyard best digits --json | jq .hyperparameters`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import best_text
+
+    async def ask(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        job = await _best(client, chosen)
+        if json:
+            emit_json(job)
+        else:
+            emit(best_text(chosen, job))
+
+    with_client(server, data, "hopyard best", ask)
+
+
+async def _best(client: AsyncClient, chosen: ExperimentValue) -> JobValue:
+    from hopyard.cli.outcome import metric_error
+    from hopyard.errors import NotFound
+
+    job = await client.best(chosen)
+    if job is None:
+        trouble = await metric_error(client, chosen)
+        why = trouble or f"no job has reported {chosen.metric.name} yet"
+        raise NotFound(f"{chosen.name} ({chosen.id}) has no best job: {why}")
+    return job
+
+
+def curve(
+    names: ExperimentAndJob = None,
+    named: Job = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="A metric's name. [default: the experiment's]", show_default=False)
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Plot a job's metric over its positions.
+
+    Without names it is that of the newest experiment's best job. Below the curve of a job that was forked from another one stands
+    who trained it from where to where, and with which hyperparameters.
+
+    **Examples:** `hopyard curve`, `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
+    """
+    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.lineage import lineage, lineage_table
+    from hopyard.cli.names import experiment_and_job
+    from hopyard.cli.outcome import metric_trouble, metrics_seen
+    from hopyard.cli.output import emit, emit_json
+    from hopyard.cli.tables import curve_text
+    from hopyard.errors import NotFound
+
+    experiment, given = experiment_and_job(names, named) if names or named is not None else (None, None)
+
+    async def ask(client: AsyncClient) -> None:
+        chosen = await find(client, experiment)
+        one = await client.job(chosen, given) if given is not None else await _best(client, chosen)
+        job = one.id
+        points = await client.curve(chosen, job, metric)
+        seen = {} if points else metrics_seen(await client.statistics(chosen, job))
+        if seen:
+            trouble = metric_trouble(metric or chosen.metric.name, seen)
+            raise NotFound(f"job {job} of {chosen.name} ({chosen.id}): {trouble}")
+        origin = lineage({other.id: other for other in await client.jobs(chosen)}, one) if one.parent else []
+        if json:
+            emit_json(
+                {
+                    "experiment": chosen.id,
+                    "job": job,
+                    "metric": metric or chosen.metric.name,
+                    "points": points,
+                    "lineage": origin,
+                }
+            )
+        else:
+            emit(curve_text(chosen, one, metric or chosen.metric.name, points))
+            if origin:
+                emit(lineage_table(origin))
+
+    with_client(server, data, "hopyard curve", ask)

@@ -1,0 +1,92 @@
+"""`run` and `resume`: an experiment with its live view, until it ends or is suspended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Job, Json, Server
+
+_PANEL = "Train"
+Slots = Annotated[
+    int | None,
+    typer.Option(
+        "--slots",
+        min=1,
+        max=1024,
+        help="Jobs that train at a time. [default: the experiment's resources.slots, else what the CPUs hold]",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (run, resume):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file (YAML or JSON).")],
+    slots: Slots = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Where the training code lies. [default: beside FILE]"),
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            "--export-trace",
+            metavar="FILE",
+            help="Write its traces there when it ends or is suspended, as `hopyard trace` does.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Run an experiment and watch it.
+
+    Without --server it gets a cluster of its own in the data directory, on this computer. Ctrl-C suspends: every job saves
+    and leaves its machine, and `hopyard resume` goes on where it was. A second Ctrl-C quits at once; then jobs go back to
+    their last snapshot.
+
+    The folder beside FILE travels to the machines, at most 100 MiB; a `.hopyardignore` in it, written like a `.gitignore`,
+    leaves out data and results.
+
+    **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`
+    """
+    from hopyard.cli.run_session import run_file
+
+    raise typer.Exit(run_file(file, folder=folder, slots=slots, server=server, data=data, json=json, traces=traces))
+
+
+def resume(
+    experiment: Experiment = None,
+    job: Job = None,
+    slots: Slots = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Go on with a suspended experiment and watch it.
+
+    When no cluster serves the data directory, one is started in it. With --job a job that `hopyard pause --job` paused is
+    given back to its policy, and nothing is watched.
+
+    **Examples:** `hopyard resume`, `hopyard resume digits --slots 4`, `hopyard resume digits --job 7`
+    """
+    if job is not None:
+        from hopyard.cli.errors import WrongUse
+        from hopyard.cli.job_actions import resume_one
+
+        if slots is not None:
+            raise WrongUse("--slots is for an experiment; --job gives one job back to a policy that runs")
+        resume_one(experiment, job, server, data, json)
+        return
+    from hopyard.cli.run_session import resume_experiment
+
+    raise typer.Exit(resume_experiment(experiment, slots=slots, server=server, data=data, json=json))

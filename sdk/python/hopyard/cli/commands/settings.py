@@ -1,0 +1,120 @@
+"""`set`: the terms of an experiment, changed while it runs or when it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hopyard.cli.options import Data, Experiment, Json, Server
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.types import Experiment as ExperimentValue
+
+_NONE: Final = "none"
+_OPTIONS: Final = "--machines N, --concurrency N, --target Y or --weight W"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("set", rich_help_panel="Act")(set_terms)
+
+
+def set_terms(
+    experiment: Experiment = None,
+    machines: Annotated[
+        str | None,
+        typer.Option("--machines", metavar="N|none", help="The most machines it uses at a time.", show_default=False),
+    ] = None,
+    concurrency: Annotated[
+        str | None,
+        typer.Option("--concurrency", metavar="N|none", help="The most jobs that train at a time.", show_default=False),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="Y|none",
+            help="It ends when a job reaches this value of its metric.",
+            show_default=False,
+        ),
+    ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            "--weight", metavar="W", help="Its part of the cluster beside others, above 0.", show_default=False
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Change the terms of an experiment, running or not.
+
+    What is above a lower limit leaves as with a smaller share: the policy chooses, and after 30 s the scheduler does. `none`
+    takes a term away. Jobs differ from machines where one job trains on several.
+
+    **Examples:** `hopyard set digits --machines 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set --target none`
+    """
+    import asyncio
+
+    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.errors import WrongUse
+    from hopyard.cli.hints import next_step
+    from hopyard.cli.output import emit_json, say
+
+    limits = {"slots": _count("--machines", machines), "concurrency": _count("--concurrency", concurrency)}
+    goal = _number("--target", target)
+    values: dict[str, Any] = {**limits, "target": goal, "weight": weight}
+    given = {name: value for name, value in values.items() if value is not None}
+    if not given:
+        raise WrongUse(f"set at least one of {_OPTIONS}; `none` takes a limit or the target away")
+    clear = [name for name, value in given.items() if value == _NONE]
+    change = {name: value for name, value in given.items() if value != _NONE}
+
+    async def act(client: AsyncClient) -> ExperimentValue:
+        return await client.update(await find(client, experiment), **change, clear=clear)
+
+    idle = asyncio.run(resting(server, data))
+    found = with_client(server, data, "hopyard set", act)
+    if json:
+        emit_json(found)
+        return
+    say(f"{found.name} ({found.id}) is {found.state.value}: {terms_of(found)}")
+    if hint := next_step(found, idle, where(server, data), extended=False):
+        say(hint)
+
+
+def terms_of(experiment: ExperimentValue) -> str:
+    """The terms in force, in words."""
+    resources = experiment.spec.get("resources", {})
+    target = experiment.metric.target
+    shown = {
+        "machines": resources.get("slots"),
+        "concurrency": resources.get("concurrency"),
+        "target": target,
+        "weight": experiment.spec.get("weight", 1.0),
+    }
+    return ", ".join(f"{name} {_NONE if value is None else f'{value:g}'}" for name, value in shown.items())
+
+
+def _count(option: str, given: str | None) -> int | str | None:
+    from hopyard.cli.errors import WrongUse
+
+    if given is None or given == _NONE:
+        return given
+    if not (given.isascii() and given.isdecimal() and int(given) >= 1):
+        raise WrongUse(f"{option}: found {given!r}, allowed are a whole number from 1 on, or none")
+    return int(given)
+
+
+def _number(option: str, given: str | None) -> float | str | None:
+    from hopyard.cli.errors import WrongUse
+
+    if given is None or given == _NONE:
+        return given
+    try:
+        return float(given)
+    except ValueError:
+        raise WrongUse(f"{option}: found {given!r}, allowed are a number, or none") from None

@@ -1,0 +1,210 @@
+"""From a script to the experiment file for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hopyard.cli.errors import WrongUse
+from hopyard.cli.init import suggest
+from hopyard.cli.init.metric_patterns import NUMBER
+from hopyard.cli.init.script_analysis import Script, read_script
+from hopyard.cli.init.yaml_writer import experiment_text
+
+JOBS: Final = 20
+ITERATIONS: Final = 20
+
+_EXAMPLE_SPACE: Final = {"lr": {"loguniform": [1e-4, 1e-1]}}
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an experiment file will say.
+
+    Attributes:
+        mode: How it trains.
+        data: The file's settings.
+        notes: Further comments, by place: a field, or section.field.
+        todo: What the person has to see to, in words.
+    """
+
+    mode: Literal["trainer", "command", "log"]
+    data: dict[str, Any]
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    todo: list[str] = field(default_factory=list)
+
+    def text(self, source: str) -> str:
+        """The file's text."""
+        head = [
+            f"An experiment file for {source}, written by hopyard init. Each setting that is not set stands here with its",
+            "default, behind a # without a blank.",
+        ]
+        return experiment_text(self.data, head, self.notes)
+
+
+def plan_for(script: Path | None, folder: Path) -> Plan:
+    """A plan for a script; for none: a pattern to fill in.
+
+    Args:
+        script: A Python script, or any program.
+        folder: Where the experiment file will lie: what is in it travels to the machines.
+
+    Raises:
+        InvalidInput: The script is not there or is not Python.
+        WrongUse: It lies outside of the folder.
+    """
+    if script is None:
+        return _without_script()
+    path = _within(script, folder)
+    if script.suffix != ".py":
+        return _program(script, path)
+    found = read_script(script)
+    plan = _trainer(found, path) if found.trainer is not None else _command(found, path)
+    plan.data = {"name": _name(script), **plan.data}
+    return plan
+
+
+def _within(script: Path, folder: Path) -> str:
+    path = os.path.relpath(script.absolute(), folder.absolute())
+    if path.startswith(".."):
+        raise WrongUse(
+            f"{script} lies outside of {folder.absolute()}, and only what is beside the experiment file travels to the "
+            f"machines: hopyard init {script} -o {script.parent / 'experiment.yaml'}"
+        )
+    return path
+
+
+def _name(script: Path) -> str:
+    stem = script.stem if script.stem not in ("train", "main", "run", "__main__") else script.absolute().parent.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:100] or "experiment"
+
+
+def _without_script() -> Plan:
+    plan = Plan(
+        "trainer",
+        {
+            "name": "experiment",
+            "trainer": "train.py:MyTrainer",
+            "metric": {"name": "accuracy", "mode": "max"},
+            "space": dict(_EXAMPLE_SPACE),
+            "stop": {"jobs": JOBS, "max_iterations": ITERATIONS},
+        },
+    )
+    plan.notes["trainer"] = _other_ways("trainer")
+    plan.todo = ["no script was named, so everything in it is an example: name your trainer, metric and space"]
+    return plan
+
+
+def _trainer(found: Script, path: str) -> Plan:
+    space = suggest.space([], found.values)
+    plan = Plan("trainer", {"trainer": f"{path}:{found.trainer}"})
+    _add_metric(plan, found.metrics, f"{found.trainer} returns no metrics that can be seen here")
+    _add_space(plan, space, 'its trainer reads no value such as hyperparameters["lr"] that can be seen here')
+    plan.data["stop"] = {"jobs": JOBS, "max_iterations": found.epochs or ITERATIONS}
+    if found.epochs is None:
+        plan.todo.append(f"stop.max_iterations: how long one job is; {ITERATIONS} is a guess")
+    plan.notes["trainer"] = _other_ways("trainer")
+    return plan
+
+
+def _command(found: Script, path: str) -> Plan:
+    space = suggest.space(found.options, found.values)
+    arguments = [word for one in found.options if one.name in space for word in (one.flag, f"{{{one.name}}}")]
+    command = ["python", path, *arguments]
+    length = next((one.default for one in found.options if suggest.is_length(one.name)), found.epochs)
+    stop: dict[str, Any] = {"jobs": JOBS}
+    if isinstance(length, int) and length >= 1:
+        stop["max_iterations"] = length
+    if found.reports:
+        plan = Plan("command", {"command": command})
+        _add_metric(plan, found.metrics, "hopyard.report is called without a name that can be seen here")
+        plan.notes["command"] = _other_ways("command")
+        plan.notes["stop.max_iterations"] = [
+            "The script is ended inside its report at this position: what stands behind its loop does not run, only",
+            "finally does. A script that ends by itself before that is complete where it stands.",
+        ]
+        if not found.checkpoints:
+            plan.todo.append(
+                "hopyard.report is given no checkpoint=FILE, so a job that is suspended begins again, and hopyard download "
+                "has nothing to bring"
+            )
+    else:
+        plan = Plan("log", {})
+        _add_log(plan, command, found.patterns)
+    _add_space(plan, space, "it has no option with a number as its default")
+    if not any(one.name in space for one in found.options) and not found.values:
+        plan.todo.append(
+            f"hand it the values: options in the command, such as [python, {path}, --lr, '{{lr}}'], or "
+            'hopyard.hyperparameters()["lr"] in the script'
+        )
+    plan.data["stop"] = stop
+    left = [one.flag for one in found.options if one.name not in space]
+    if left:
+        plan.notes["space"] = [f"Options that are left as they are: {', '.join(left)}."]
+    lengths = [one.flag for one in found.options if suggest.is_length(one.name)]
+    if lengths:
+        plan.notes["stop"] = [
+            f"max_iterations trains no longer than the script itself does ({lengths[0]}): for more, give both more."
+        ]
+    return plan
+
+
+def _program(script: Path, path: str) -> Plan:
+    if not script.exists():
+        raise WrongUse(f"{script}: there is no such file")
+    if script.is_dir():
+        raise WrongUse(f"{script}: this is a folder; name the script in it")
+    start = path if os.sep in path else f"./{path}"
+    plan = Plan("log", {"name": _name(script)})
+    _add_log(plan, [start, "{lr}"], {})
+    _add_space(plan, {}, "it is not Python, so its arguments cannot be seen here")
+    plan.data["stop"] = {"jobs": JOBS}
+    if not os.access(script, os.X_OK):
+        plan.todo.append(f"make it executable: chmod +x {script}")
+    return plan
+
+
+def _add_log(plan: Plan, command: Sequence[str], patterns: dict[str, str]) -> None:
+    there = dict(patterns) or {"score": f"score={NUMBER}"}
+    plan.data["log"] = {"command": list(command), "metrics": there}
+    _add_metric(plan, list(there), "")
+    plan.notes["log"] = [
+        "A line with the experiment's metric ends an iteration; other metrics' last values go with it.",
+        *_other_ways("log"),
+    ]
+    if patterns:
+        plan.todo.append("log.metrics: see that the patterns find what it prints")
+    else:
+        plan.todo.append(
+            "log.metrics: nothing was recognised that it prints as a metric; let it print such as score=0.93 after each "
+            "epoch and fit the pattern, or call hopyard.report(score=0.93) there"
+        )
+
+
+def _add_metric(plan: Plan, names: Sequence[str], missing: str) -> None:
+    name, mode = suggest.metric(names) or ("accuracy", "max")
+    plan.data["metric"] = {"name": name, "mode": mode}
+    if len(names) > 1:
+        plan.notes["metric"] = [f"Found: {', '.join(names)}."]
+    if missing and not names:
+        plan.todo.append(f"metric.name: {missing}; accuracy is an example")
+
+
+def _add_space(plan: Plan, space: dict[str, Any], missing: str) -> None:
+    plan.data["space"] = space or dict(_EXAMPLE_SPACE)
+    if not space:
+        plan.todo.append(f"space: {missing}; lr is an example")
+
+
+def _other_ways(mode: str) -> list[str]:
+    """How else a program can be named, beside the way that is used."""
+    ways = {
+        "trainer": "trainer: train.py:MyTrainer                          a class of yours that is derived from hopyard.Trainer",
+        "command": "command: [python, train.py, --lr, '{lr}']            a script that calls hopyard.report(accuracy=...)",
+        "log": "log: {command: [./train, '{lr}'], metrics: 'acc=([0-9.]+)'}  any program; metrics are read from its output",
+    }
+    return ["Instead of it, one of:", *(f"  {text}" for name, text in ways.items() if name != mode)]

@@ -1,0 +1,180 @@
+"""A training script as its syntax tree shows it: nothing of it is run or imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hopyard.cli.init.metric_patterns import patterns_of
+from hopyard.cli.init.option_detection import Option, options_of
+from hopyard.errors import InvalidInput
+
+_HYPERPARAMETERS: Final = "hopyard.hyperparameters"
+_REPORT: Final = "hopyard.report"
+_NOT_METRICS: Final = frozenset({"position", "checkpoint"})
+_GIVEN_AT: Final = {"build": 1, "setup": 1, "build_model": 1, "build_optimizer": 2, "build_scheduler": 2, "change": 1}
+"""Which argument of a trainer's method is its hyperparameters."""
+_MEASURING: Final = ("evaluate", "metrics", "train")
+_TORCH_METRICS: Final = ("loss", "train_loss")
+
+
+@dataclass(slots=True)
+class Script:
+    """What a script shows of itself.
+
+    Attributes:
+        trainer: The class that trains, if it defines one that is derived from Hopyard's; the last one that no other is
+            derived from.
+        options: Options of its command line, in their order.
+        values: Hyperparameters that it reads by name, and the default where it gives one.
+        reports: Whether it calls `hopyard.report`.
+        checkpoints: Whether it may give a checkpoint there.
+        metrics: Names that it reports, or that its trainer returns.
+        patterns: What it prints beside a number: metrics by name, and the pattern that finds each.
+        epochs: How long its loop over epochs is, if that is a number.
+    """
+
+    trainer: str | None = None
+    options: list[Option] = field(default_factory=list)
+    values: dict[str, object] = field(default_factory=dict)
+    reports: bool = False
+    checkpoints: bool = False
+    metrics: list[str] = field(default_factory=list)
+    patterns: dict[str, str] = field(default_factory=dict)
+    epochs: int | None = None
+
+
+def read_script(file: Path) -> Script:
+    """Read a Python script.
+
+    Raises:
+        InvalidInput: It is not there, or is not Python; the line is named.
+    """
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        raise InvalidInput(f"{file}: there is no such file") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{file}: this is a folder; name the script in it") from None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise InvalidInput(f"{file}:{line}: is not Python: {getattr(error, 'msg', error)}") from error
+    return _Reader(tree).script
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module) -> None:
+        self._names = _imported(tree)
+        self.script = Script(options=options_of(tree), patterns=patterns_of(tree))
+        holders = {"hyperparameters"}
+        trainers = self._trainers(tree)
+        if trainers:
+            self.script.trainer = trainers[-1].name
+            holders |= _arguments(trainers)
+            self.script.metrics = self._returned(trainers)
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called)) if (
+                    self._full(called) == _HYPERPARAMETERS
+                ):
+                    holders.add(name)
+                case ast.Call(func=called) if self._full(called) == _REPORT:
+                    self.script.reports = True
+                    self.script.checkpoints |= any(key.arg in ("checkpoint", None) for key in node.keywords)
+                    names = [key.arg for key in node.keywords if key.arg is not None and key.arg not in _NOT_METRICS]
+                    self.script.metrics += [name for name in names if name not in self.script.metrics]
+                case ast.For(
+                    target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[*_, ast.Constant(int(n))])
+                ) if "epoch" in name:
+                    self.script.epochs = n
+        for node in ast.walk(tree):
+            self._read_value(node, holders)
+
+    def _full(self, node: ast.expr) -> str:
+        """The dotted name of an expression, as the imports make it; empty: it has none."""
+        match node:
+            case ast.Name(id=name):
+                return self._names.get(name, name)
+            case ast.Attribute(value=value, attr=name):
+                before = self._full(value)
+                return f"{before}.{name}" if before else ""
+            case _:
+                return ""
+
+    def _trainers(self, tree: ast.Module) -> list[ast.ClassDef]:
+        """Classes derived from a trainer of Hopyard's, those left out from which others are derived."""
+        found: dict[str, ast.ClassDef] = {}
+        bases: set[str] = set()
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                full = [self._full(base) for base in node.bases]
+                known = [name for name in full if name in found]
+                if known or any(name.startswith("hopyard.") and name.endswith("Trainer") for name in full):
+                    found[node.name] = node
+                    bases.update(known)
+        return [node for name, node in found.items() if name not in bases]
+
+    def _returned(self, trainers: list[ast.ClassDef]) -> list[str]:
+        """Names of the metrics that a trainer's methods return."""
+        names: list[str] = []
+        for trainer in trainers[-1:]:
+            methods = {one.name: one for one in trainer.body if isinstance(one, ast.FunctionDef)}
+            for method in _MEASURING:
+                for node in ast.walk(methods[method]) if method in methods else ():
+                    if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+                        keys = [key.value for key in node.value.keys if isinstance(key, ast.Constant)]
+                        names += [key for key in keys if isinstance(key, str) and key not in names]
+            if any(self._full(base).startswith("hopyard.torch") for base in trainer.bases):
+                names += [name for name in _TORCH_METRICS if name not in names]
+                self.script.values.setdefault("batch_size", None)  # The class itself reads it.
+        return names
+
+    def _read_value(self, node: ast.AST, holders: set[str]) -> None:
+        match node:
+            case ast.Subscript(value=holder, slice=ast.Constant(str(name))) if self._holds(holder, holders):
+                self.script.values.setdefault(name, None)
+            case ast.Call(func=ast.Attribute(value=holder, attr="get"), args=[ast.Constant(str(name)), *rest]) if (
+                self._holds(holder, holders)
+            ):
+                default = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
+                if self.script.values.get(name) is None:
+                    self.script.values[name] = default
+
+    def _holds(self, node: ast.expr, holders: set[str]) -> bool:
+        match node:
+            case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
+                return name in holders
+            case ast.Call(func=called):
+                return self._full(called) == _HYPERPARAMETERS
+            case _:
+                return False
+
+
+def _arguments(trainers: list[ast.ClassDef]) -> set[str]:
+    """How the methods of trainers call their hyperparameters."""
+    return {
+        method.args.args[_GIVEN_AT[method.name]].arg
+        for trainer in trainers
+        for method in trainer.body
+        if isinstance(method, ast.FunctionDef) and len(method.args.args) > _GIVEN_AT.get(method.name, 99)
+    }
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """What names in the script stand for, by its imports."""
+    return dict(_imports(tree))
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                yield one.asname or one.name.partition(".")[0], one.name if one.asname else one.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                yield one.asname or one.name, f"{node.module}.{one.name}"

@@ -1,0 +1,111 @@
+"""What a search would train: its trials put together as far as they begin alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from hopyard.cli.preflight import checked_policy
+from hopyard.client.submission import Submission, read_text
+from hopyard.errors import InvalidInput
+from hopyard.generator import Generator
+from hopyard.plugins import GENERATORS, POLICIES, load_plugin
+from hopyard.policy import Policy
+from hopyard.sequences import PrefixTree, Request
+from hopyard.spec import ExperimentSpec, load_search
+
+_MOST: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one or several searches would train, each trial to its full length.
+
+    Attributes:
+        trials: how many configurations.
+        total_steps: positions, each trial trained alone.
+        unique_steps: positions, common beginnings trained once.
+        merge_rate: total by unique; over several files, the k-wise merge rate.
+        critical_path: the most positions that follow one another.
+        slots: how many machines.
+        makespan_lower_bound: positions that these machines train one after the other at the least.
+    """
+
+    trials: int
+    total_steps: int
+    unique_steps: int
+    merge_rate: float
+    critical_path: int
+    slots: int
+    makespan_lower_bound: int
+
+
+def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, Plan]], Plan]:
+    """The plan of each file, and that of all together.
+
+    Without `slots`, the most that a file itself says; else 1.
+
+    Raises:
+        SpecError: a file is wrong.
+        InvalidInput: a file cannot be read, or does not say how long a trial is, or how many there are, or its policy cannot be made.
+    """
+    specs = [(file, _with_generator(file)) for file in files]
+    machines = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
+    requests = [(file, list(_requests(file, spec))) for file, spec in specs]
+    alone = [(file, _plan(found, machines)) for file, found in requests]
+    return alone, _plan([request for _, found in requests for request in found], machines)
+
+
+def _with_generator(file: Path) -> ExperimentSpec:
+    text = read_text(file)
+    spec = load_search(text, str(file))
+    if spec.policy.remote:
+        return spec
+    if (installed := checked_policy(Submission(text, str(file), spec, None))) is not None:
+        return spec.with_generator(installed.generator)
+    kind = cast("type[Policy]", load_plugin(POLICIES, spec.policy.name, Policy))
+    try:
+        policy = kind(**spec.policy.parameters)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{file}: policy {spec.policy.name}: {error}") from error
+    return spec.with_generator(policy.generator)
+
+
+def _plan(requests: Sequence[Request], slots: int) -> Plan:
+    tree = PrefixTree(requests)
+    return Plan(
+        tree.requests,
+        tree.total,
+        tree.unique,
+        tree.total / tree.unique,
+        tree.critical_path,
+        slots,
+        tree.makespan_lower_bound(slots),
+    )
+
+
+def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
+    length = spec.stop.max_iterations
+    if length is None:
+        raise InvalidInput(f"{file}: stop.max_iterations is missing: a plan needs to know how long a trial is")
+    kind = cast("type[Generator]", load_plugin(GENERATORS, spec.generator.name, Generator))
+    generator = kind(spec.search_space, spec.generator.seed, **spec.generator.parameters)
+    if generator.size is None and spec.stop.jobs is None and spec.space.size is None and spec.generator.name != "grid":
+        raise InvalidInput(f"{file}: stop.jobs is missing: a plan needs to know how many trials there are")
+    # Whatever else decides about a training: what differs in it shares nothing.
+    root = (spec.trainer, spec.command, str(spec.log), spec.interpreter, str(spec.environment), spec.unit, spec.seed)
+    if spec.stop.jobs == 0:
+        raise InvalidInput(f"{file}: stop.jobs is 0: which trials there will be is for clients to ask")
+    for number in range(min(spec.stop.jobs or _MOST, _MOST) + 1):
+        found = generator.create(str(number), number) if number != spec.stop.jobs else None
+        if found is None:
+            if number == 0:
+                raise InvalidInput(
+                    f"{file}: the generator {spec.generator.name} proposes nothing; loosen the constraints"
+                )
+            return
+        if number == _MOST:
+            raise InvalidInput(f"{file}: more than {_MOST} trials; allowed: that many, set stop.jobs")
+        yield Request(cast("dict[str, Any]", found), length, root)

@@ -1,0 +1,406 @@
+"""A `run` or `resume` from beginning to end: cluster, experiment, live view, Ctrl-C, result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from hopyard.cli.connect import choose, find_unfinished, running_server, where
+from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
+from hopyard.cli.hints import mended, unused_note
+from hopyard.cli.interrupts import Interrupts
+from hopyard.cli.live import LiveModel
+from hopyard.cli.live.screen import shown
+from hopyard.cli.outcome import STARTS_OVER, ended_error, metric_error, metrics_seen, nobody_trained
+from hopyard.cli.output import emit, emit_json, say, width
+from hopyard.cli.preflight import check_policy, sharing_note
+from hopyard.cli.trace_export import TraceFile
+from hopyard.client import converters
+from hopyard.client.async_client import AsyncClient
+from hopyard.client.data_dir_lock import lock_holder
+from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.submission import Submission, prepare
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState
+from hopyard.errors import Conflict, HopyardError, NotFound
+
+T = TypeVar("T")
+
+SUSPEND_SECONDS: Final = 120.0
+"""How long all runs may take to save after Ctrl-C. Each goes on to the end of its iteration first."""
+
+_POLL_SECONDS: Final = 0.1
+_TROUBLE_SECONDS: Final = 2.0
+
+POLICY_ERROR: Final = "policy error"
+"""How the reason of an experiment begins that its own policy paused."""
+
+
+class Session:
+    """One `run` or `resume`.
+
+    Args:
+        server: A running cluster's address; None: one of its own in `data`, unless a cluster serves that already.
+        data: The data directory.
+        slots: Machines of an own cluster; None: what the experiment says.
+        purpose: For whoever finds the directory locked.
+        eager: Bring the machines at once; else only when it is known that there is something to train.
+        cpus: CPU threads that each job needs, if that is known.
+        traces: Where its traces are written in the end; None: they are not wanted.
+    """
+
+    def __init__(
+        self,
+        server: str | None,
+        data: Path,
+        slots: int | None,
+        purpose: str,
+        *,
+        eager: bool = False,
+        cpus: int = 1,
+        traces: TraceFile | None = None,
+    ) -> None:
+        self._eager = eager
+        self._traces = traces
+        self._cpus = cpus
+        self._server = server
+        self._data = data
+        self._slots = slots
+        self._purpose = purpose
+        self._own: EmbeddedCluster | None = None
+        self._asked = server
+        self._experiment: Experiment | None = None
+        self._interrupts = Interrupts()
+
+    async def follow(
+        self, begin: Callable[[AsyncClient], Coroutine[Any, Any, Experiment]], source: str, json: bool
+    ) -> int:
+        """Start an experiment with `begin`, watch it to its end, print the result; answers the exit code."""
+        with self._interrupts:
+            try:
+                async with self._connected() as client:
+                    experiment = await self._unless_interrupted(self._begin(begin(client)))
+                    self._experiment = experiment
+                    if experiment.state.ended and not self._eager:
+                        return await self._ended(client, experiment, json)
+                    return await self._watch(client, experiment, source, json)
+            except Interrupted:
+                if self._experiment is None:
+                    say("interrupted")
+                else:
+                    command = self.resume_command(self._experiment)
+                    back = "; jobs go back to their last snapshot" if self._own is not None else ""
+                    say(f"interrupted{back}; go on with: {command}")
+                return EXIT_INTERRUPTED
+            finally:
+                if self._traces is not None and self._experiment is not None:
+                    self._traces.tell_missing(self._experiment, self._where)
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
+        return await self._interrupts.unless(self._interrupts.first, work)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncClient]:
+        server = self._server or await self._unless_interrupted(running_server(self._data))
+        if server is not None:
+            if self._server is None:
+                _refuse_somebody_else_s(self._data)
+            self._server = server
+            async with AsyncClient(server) as client:
+                yield client
+            return
+        if self._eager:
+            say(f"starting a cluster in {self._data}")
+        # Machines whose number is known come up beside the services.
+        slots = self._slots if self._eager and self._slots is not None else 0
+        cpus = slot_cpus(slots, self._cpus) if slots else None
+        self._own = EmbeddedCluster(self._data, slots=slots, cpus=cpus, purpose=self._purpose)
+        try:
+            async with AsyncClient(await self._unless_interrupted(self._own.start())) as client:
+                yield client
+        finally:
+            try:
+                await self._interrupts.unless(self._interrupts.second, self._own.stop())
+            except Interrupted:
+                self._own.kill()
+                await self._own.stop()
+
+    async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
+        """Begin, and bring the machines, unless they are there."""
+        own, slots = self._own, self._slots
+        if own is None or own.slots:
+            return await work
+        experiment = await work
+        if not experiment.state.ended:
+            if not self._eager:
+                say(f"starting a cluster in {self._data}")
+            resources = experiment.spec.get("resources") or {}
+            cpus = (resources.get("per_job") or {}).get("cpus", 1)
+            slots = slots or default_slots(resources.get("slots"), cpus)
+            await own.start_agent(slots, slot_cpus(slots, cpus))
+        return experiment
+
+    async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:
+        model = LiveModel(source, slots=self._own.slots if self._own else None, server=self._server or "")
+        feeding = asyncio.create_task(feed(client, experiment, model), name="watch")
+        waits: list[asyncio.Task[Any]] = [
+            feeding,
+            asyncio.create_task(self._interrupts.first.wait(), name="interrupt"),
+            asyncio.create_task(_given_up(model), name="policy"),
+        ]
+        own = self._own
+        died = asyncio.create_task(own.died(), name="cluster") if own is not None else None
+        if died is not None:
+            waits.append(died)
+        troubles = asyncio.create_task(_tell_troubles(client, model), name="troubles")
+        try:
+            async with shown(model):
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if self._interrupts.first.is_set() and not feeding.done():
+                    await self._suspend(client, experiment, model, feeding)
+            if died is not None and died.done() and not feeding.done():
+                died.result()
+            if feeding.done():
+                feeding.result()
+        finally:
+            for wait in (*waits, troubles):
+                wait.cancel()
+            await asyncio.gather(*waits, troubles, return_exceptions=True)
+        if model.starts_over:
+            say(f"warning: {STARTS_OVER}")
+        return await self._result(client, experiment, json)
+
+    async def _suspend(
+        self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
+    ) -> None:
+        """Pause the experiment and wait until its runs are saved; a second signal ends the wait."""
+        model.note = "suspending... (Ctrl-C again quits at once)"
+
+        async def paused() -> None:
+            try:
+                await client.pause(experiment)
+            except Conflict:
+                return  # it has ended meanwhile
+            end = time.monotonic() + SUSPEND_SECONDS
+            while not feeding.done() and not (model.experiment and model.experiment.state is ExperimentState.PAUSED):
+                if time.monotonic() > end:
+                    say(f"not every job has saved within {SUSPEND_SECONDS:g} s; those go back to their last snapshot")
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+
+        await self._interrupts.unless(self._interrupts.second, paused())
+
+    async def _result(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
+        present = await client.get(experiment)
+        jobs = await client.jobs(experiment)
+        if json:
+            emit_json(_document(present, jobs))
+        else:
+            from hopyard.cli.tables import summary
+
+            emit(summary(present, jobs, width()))
+        traced = self._traces is None or await self._traces.write(client, present, self._where)
+        code = await self._outcome(client, present, jobs)
+        return code if traced else code or EXIT_FAILED
+
+    async def _outcome(self, client: AsyncClient, present: Experiment, jobs: Sequence[Job]) -> int:
+        """Say how it ended, or how it goes on; answers the exit code."""
+        if present.state.ended:
+            return await self._verdict(client, present, jobs)
+        if present.reason.startswith(POLICY_ERROR):
+            say(f"error: {present.reason}")
+            say(f"{mended(present)} {self.resume_command(present)}")
+            return EXIT_FAILED
+        if trouble := await metric_error(client, present, jobs):
+            say(f"warning: {trouble}")
+        say(f"suspended; go on with: {self.resume_command(present)}")
+        return EXIT_INTERRUPTED
+
+    async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
+        """What is said of an experiment that has ended before."""
+        jobs = await client.jobs(experiment)
+        if json:
+            emit_json(_document(experiment, jobs))
+        why = f" ({experiment.reason})" if experiment.reason else ""
+        say(
+            f"{experiment.name} ({experiment.id}) has ended already, {experiment.state.value}{why}: "
+            f"hopyard jobs {experiment.id}{self._where} shows it, hopyard extend {experiment.id}{self._where} goes on"
+        )
+        return EXIT_FAILED if await ended_error(client, experiment, jobs) else EXIT_DONE
+
+    async def _verdict(self, client: AsyncClient, experiment: Experiment, jobs: Sequence[Job]) -> int:
+        """Say with which error it ended, if with any; answers the exit code."""
+        error = await ended_error(client, experiment, jobs)
+        if not error:
+            if note := nobody_trained(experiment, jobs):
+                say(f"note: {note}")
+            return EXIT_DONE
+        say(f"error: {error}")
+        if jobs and all(job.state is JobState.FAILED for job in jobs):
+            say(f"its output: hopyard logs {experiment.id} {jobs[0].id}{self._where}")
+        return EXIT_FAILED
+
+    def resume_command(self, experiment: Experiment) -> str:
+        """What the person types to go on."""
+        return f"hopyard resume {experiment.id}{self._where}"
+
+    @property
+    def _where(self) -> str:
+        """The options that lead other commands to this cluster."""
+        return where(self._asked, None if self._asked is not None else self._data)
+
+
+def _refuse_somebody_else_s(data: Path) -> None:
+    """Joins a cluster that stays, never one that ends with somebody else's command.
+
+    Raises:
+        Conflict: The directory's cluster belongs to another `hopyard run` or `resume`.
+    """
+    holder = lock_holder(data)
+    if holder is not None and holder[1] != "hopyard up":
+        raise Conflict(
+            f"{data}: in use by {holder[1]} (process {holder[0]}), and its cluster ends with it; wait for it, name another "
+            "directory with --data, or keep a cluster with hopyard up and use --server"
+        )
+
+
+async def _given_up(model: LiveModel) -> None:
+    """Until the experiment is paused because its policy failed: it does not go on by itself."""
+    while True:
+        present = model.experiment
+        if present and present.state is ExperimentState.PAUSED and present.reason.startswith(POLICY_ERROR):
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
+    """Show what keeps the cluster from going on."""
+    while True:
+        with suppress(HopyardError):  # a scheduler that is away is waited for by those who need it
+            model.trouble = (await client.cluster()).trouble
+            model.heard(time.monotonic())
+        await asyncio.sleep(_TROUBLE_SECONDS)
+
+
+async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:
+    """Keep a model up to date until the experiment ends."""
+    model.apply(experiment, time.monotonic())
+    by_job: dict[str, list[Any]] = {}
+    statistics = await client.statistics(experiment)
+    model.load_metrics(metrics_seen(statistics))
+    for one in statistics:
+        by_job.setdefault(one.job, []).append(one)
+    for job, reports in by_job.items():
+        model.load_curve(job, converters.curve(reports, experiment.metric.name))
+    async with aclosing(client.watch(experiment)) as changes:
+        async for change in changes:
+            model.apply(change, time.monotonic())
+
+
+def _document(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
+    best = next((job for job in jobs if job.id == experiment.best_job), None)
+    return {"experiment": experiment, "best": best, "jobs": jobs}
+
+
+def default_slots(asked: int | None, cpus: int) -> int:
+    """Machines for an experiment on this computer: what it asks for, else as many as the CPUs hold with `cpus` each."""
+    return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))
+
+
+def slot_cpus(slots: int, cpus: int) -> int:
+    """CPU threads of each of this computer's machines: its CPUs shared evenly, and at least what a job was said to need."""
+    return max(cpus, len(os.sched_getaffinity(0)) // slots)
+
+
+def run_file(
+    file: Path,
+    *,
+    folder: Path | None,
+    slots: int | None,
+    server: str | None,
+    data: Path | None,
+    json: bool,
+    traces: Path | None = None,
+) -> int:
+    """Carry out `hopyard run`; answers the exit code."""
+    # Before anything is started, so that a mistake in the file costs no waiting.
+    submission: Submission = prepare(file, folder)
+    trace_file = TraceFile(traces) if traces is not None else None
+    for note in (unused_note(submission.spec), sharing_note(submission)):
+        if note:
+            say(note)
+    address, directory = choose(server, data)
+    if address is None:
+        check_policy(submission)
+
+    resources = submission.spec.resources
+    machines = slots or default_slots(resources.slots, resources.per_job.cpus)
+
+    async def begin(client: AsyncClient) -> Experiment:
+        experiment = await client.create(submission)
+        if experiment.note:
+            say(f"note: {experiment.note}")
+        return experiment
+
+    async def main() -> int:
+        cpus = resources.per_job.cpus
+        session = Session(address, directory, machines, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
+        return await session.follow(begin, submission.spec.name, json)
+
+    return asyncio.run(main())
+
+
+def resume_experiment(
+    given: str | None, *, slots: int | None, server: str | None, data: Path | None, json: bool
+) -> int:
+    """Carry out `hopyard resume`; answers the exit code."""
+    address, directory = choose(server, data)
+    need_cluster(address, directory, "resume")
+
+    async def begin(client: AsyncClient) -> Experiment:
+        experiment, others = await find_unfinished(client, given)
+        if others:
+            left = ", ".join(f"{one.name} ({one.id}, {one.state.value})" for one in others)
+            say(f"going on with {experiment.name} ({experiment.id}); not with {left}: hopyard resume ID")
+        if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
+            return await client.resume(experiment)
+        return experiment
+
+    async def main() -> int:
+        return await Session(address, directory, slots, "hopyard resume").follow(begin, given or "", json)
+
+    return asyncio.run(main())
+
+
+def extend_experiment(
+    begin: Callable[[AsyncClient], Coroutine[Any, Any, Experiment]],
+    source: str,
+    *,
+    server: str | None,
+    data: Path | None,
+    json: bool,
+) -> int:
+    """Carry out `hopyard extend --watch`, with `begin` to extend the experiment; answers the exit code."""
+    address, directory = choose(server, data)
+    need_cluster(address, directory, "extend")
+
+    async def main() -> int:
+        return await Session(address, directory, None, "hopyard extend").follow(begin, source, json)
+
+    return asyncio.run(main())
+
+
+def need_cluster(address: str | None, directory: Path, action: str) -> None:
+    """Refuse a data directory in which no cluster has ever run.
+
+    Raises:
+        NotFound: It is one.
+    """
+    if address is None and not (directory / "cluster.lock").exists():
+        raise NotFound(
+            f"{directory}: no cluster has run here, so there is nothing to {action}; name another with --data"
+        )

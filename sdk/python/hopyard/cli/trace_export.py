@@ -1,0 +1,93 @@
+"""What `hopyard trace` and `hopyard run --export-trace` share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from hopyard.cli.output import say
+from hopyard.errors import os_error_text
+from hopyard.formatting import count
+from hopyard.traces import need_writable, write_traces
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.types import Experiment
+    from hopyard.traces import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An experiment's traces, and how many of its jobs have none because they have not reported anything."""
+
+    experiment: Experiment
+    traces: list[Trace]
+    left_out: int
+
+    def write(self, path: Path) -> bool:
+        """Write the file, if there is anything to write; answers whether there is."""
+        return bool(self.traces) and write_traces(path, self.traces) > 0
+
+    def counts(self) -> dict[str, int]:
+        """For --json."""
+        reports = sum(len(trace.metrics) for trace in self.traces)
+        return {"jobs": len(self.traces), "reports": reports, "left_out": self.left_out}
+
+    def told(self) -> str:
+        """The same for people."""
+        if not self.traces:
+            return f"{self.experiment.name} ({self.experiment.id}) has no traces: no job has reported anything yet"
+        counts = self.counts()
+        left = f"; {count(self.left_out, 'job')} without a report left out" if self.left_out else ""
+        return f"traces of {count(counts['jobs'], 'job')}, {count(counts['reports'], 'report')}{left}"
+
+
+class TraceFile:
+    """The file that `hopyard run --export-trace` promises.
+
+    Args:
+        path: Its name.
+
+    Raises:
+        AlreadyExists: Something else than traces is there.
+        InvalidInput: It cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        need_writable(path)
+        self._path = path
+        self._told = False
+
+    async def write(self, client: AsyncClient, experiment: Experiment, where: str) -> bool:
+        """Write what there is by now, and say so; answers whether that went well.
+
+        Args:
+            client: Asks for the reports.
+            experiment: Whose.
+            where: The options that lead other commands to its cluster.
+        """
+        found = await record(client, experiment)
+        try:
+            written = found.write(self._path)
+        except OSError as error:
+            say(f"error: {os_error_text(error)}")
+            self.tell_missing(experiment, where)
+            return False
+        self._told = True
+        say(f"{found.told()}: {self._path}" if written else found.told())
+        return True
+
+    def tell_missing(self, experiment: Experiment, where: str) -> None:
+        """Say how to get the file, once, if it was not written."""
+        if not self._told:
+            self._told = True
+            say(f"no traces were written; hopyard trace {experiment.id} -o {quote(str(self._path))}{where} writes them")
+
+
+async def record(client: AsyncClient, experiment: Experiment) -> Recording:
+    """An experiment's traces as of now."""
+    traces = await client.traces(experiment)
+    jobs = await client.jobs(experiment)
+    return Recording(experiment, traces, len(jobs) - len(traces))

@@ -1,0 +1,304 @@
+"""Experiments that leave a cluster in a file, and come to one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hopyard import __version__
+from hopyard._net.rpc import retry
+from hopyard._net.rpc.values import metrics_from_proto
+from hopyard.client import converters
+from hopyard.client.archive import SUFFIX, ArchiveReader, ArchiveWriter
+from hopyard.client.blobs import BUNDLE_OWNER, CHUNK_BYTES, fetch_stored, put_chunks
+from hopyard.client.connection import Connection
+from hopyard.client.downloads import fetch
+from hopyard.client.types import Experiment, ExperimentState, Exported, Imported, Snapshot
+from hopyard.errors import Aborted, AlreadyExists, Conflict, DataLoss, HopyardError, NotFound, Unavailable
+from hopyard.v1 import appstat_pb2, experiment_pb2
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+    from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
+
+JOURNAL: Final = "journal.jsonl"
+STATISTICS: Final = "statistics.jsonl"
+EXPERIMENTS: Final = "experiments.json"
+BUNDLES: Final = "bundles/"
+SNAPSHOTS: Final = "snapshots/"
+
+_PAGE: Final = 10_000
+_HASHES: Final = 1000
+_TRIES: Final = 3
+_IMPORT_SECONDS: Final = 3600.0
+
+
+# ------------------------------------------------------------------------------------------------------------------ out
+
+
+async def write(
+    client: AsyncClient, connection: Connection, experiment: Experiment, path: Path | None, snapshots: bool
+) -> Exported:
+    """See `AsyncClient.export_experiment`."""
+    stream = experiment.group or experiment.id
+    group = await _at_rest(client, stream)
+    path = path if path is not None else Path(f"{stream}{SUFFIX}")
+    await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    with ArchiveWriter(path) as archive, tempfile.TemporaryDirectory(dir=path.parent, prefix=".export.") as scratch:
+        stub = await connection.appstat()
+        await retry(lambda: _need_written(stub, group), deadline=connection.patience)
+        events = await _write_journal(stub, archive, stream)
+        archive.add(EXPERIMENTS, [_json([_plain(one) for one in group])])
+        statistics = await _write_statistics(stub, archive, [one.id for one in group])
+        for bundle in dict.fromkeys(one.bundle for one in group if one.bundle):
+            file = Path(scratch) / "bundle"
+            await fetch_stored(connection, bundle, file)
+            await asyncio.to_thread(archive.add, BUNDLES + bundle, _chunks(file))
+        held = _distinct([s for one in group for job in await client.jobs(one) for s in job.snapshots])
+        left = await _write_snapshots(client, connection, archive, held, Path(scratch)) if snapshots else held
+        if [(one.id, one.state) for one in await _at_rest(client, stream)] != [(one.id, one.state) for one in group]:
+            raise Conflict(f"experiment {stream} went on while it was exported; pause it, and export it again")
+        about = {
+            "hopyard": __version__,
+            "written_at": time.time(),
+            "stream": stream,
+            "experiments": [{"id": one.id, "name": one.name, "state": one.state.value} for one in group],
+            "events": events,
+            "statistics": statistics,
+            "left_behind": [{"job": s.job, "position": s.position, "sha256": s.sha256} for s in left],
+        }
+        archive.finish(about)
+    size = await asyncio.to_thread(lambda: path.stat().st_size)
+    ids = tuple(one.id for one in group)
+    return Exported(path, ids, size, events, statistics, len(held) - len(left), tuple(left))
+
+
+async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
+    """The experiments of a stream, oldest first; none of them runs.
+
+    Raises:
+        Conflict: One does.
+    """
+    group = [one for one in reversed(await client.experiments()) if (one.group or one.id) == stream]
+    for one in group:
+        if not (one.state.ended or one.state is ExperimentState.PAUSED):
+            others = f" (a group of {len(group)}, which travels as one)" if len(group) > 1 else ""
+            raise Conflict(
+                f"experiment {one.id}{others} is {one.state.value}; only what is paused or over can be exported: "
+                f"hopyard pause {one.id}"
+            )
+    return group
+
+
+async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experiment]) -> None:
+    """Looks whether the store has these experiments as they are shown: the scheduler is ahead of its journal for a moment.
+
+    Raises:
+        Unavailable: It has not yet.
+    """
+    missing = {(one.id, one.state.value) for one in group}
+    for state in sorted({state for _, state in missing}):
+        request = appstat_pb2.QueryExperimentsRequest(state=state, page_size=_PAGE)
+        while True:
+            page = await stub.QueryExperiments(request)
+            missing.difference_update((row.id, row.state) for row in page.experiments)
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+    if missing:
+        name, state = min(missing)
+        raise Unavailable(f"the journal does not say yet that {name} is {state}; export it again in a while")
+
+
+async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, stream: str) -> int:
+    count = 0
+    with archive.member(JOURNAL) as member:
+        async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
+            for record in response.records:
+                head = {"position": record.position, "at": record.at, "kind": record.kind}
+                # As Python writes JSON, in which numbers may be NaN.
+                line = json.dumps({**head, "payload": json.loads(record.payload)}, separators=(",", ":"))
+                member.write(line.encode() + b"\n")
+                count += 1
+    return count
+
+
+async def _write_statistics(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, experiments: Sequence[str]) -> int:
+    count = 0
+    with archive.member(STATISTICS) as member:
+        for experiment in experiments:
+            request = appstat_pb2.QueryStatisticsRequest(experiment=experiment, page_size=_PAGE)
+            while True:
+                page = await stub.QueryStatistics(request)
+                for one in page.statistics:
+                    member.write(_json(_statistic(one)) + b"\n")
+                count += len(page.statistics)
+                if not page.next_page_token:
+                    break
+                request.page_token = page.next_page_token
+    return count
+
+
+def _statistic(one: appstat_pb2.Statistic) -> dict[str, Any]:
+    report = one.report
+    return {
+        "experiment": one.experiment,
+        "job": one.job,
+        "attempt": one.attempt,
+        "position": report.position,
+        "part": report.part,
+        "metrics": metrics_from_proto(report.metrics),
+        "seconds": report.seconds,
+        "examples": report.examples,
+        "at": report.at,
+    }
+
+
+async def _write_snapshots(
+    client: AsyncClient, connection: Connection, archive: ArchiveWriter, held: Sequence[Snapshot], scratch: Path
+) -> list[Snapshot]:
+    """Writes what can be had of the snapshots; answers the others."""
+    nodes = await client.nodes() if held else []
+    left = []
+    for snapshot in held:
+        file = scratch / "snapshot"
+        try:
+            await fetch(connection, snapshot, nodes, file)
+        except (NotFound, Unavailable, DataLoss):
+            left.append(snapshot)
+            continue
+        await asyncio.to_thread(archive.add, SNAPSHOTS + snapshot.sha256, _chunks(file))
+    return left
+
+
+def _distinct(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    """One for each content, one that is in the store if there is one."""
+    found: dict[str, Snapshot] = {}
+    for one in sorted(snapshots, key=lambda one: not one.stored):
+        found.setdefault(one.sha256, one)
+    return list(found.values())
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while chunk := opened.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _plain(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "id": experiment.id,
+        "name": experiment.name,
+        "state": experiment.state.value,
+        "reason": experiment.reason,
+        "created_at": experiment.created_at,
+        "ended_at": experiment.ended_at,
+        "spec": experiment.spec,
+        "bundle": experiment.bundle,
+        "best_job": experiment.best_job,
+        "best_value": experiment.best_value,
+        "best_position": experiment.best_position,
+    }
+
+
+def _json(value: object) -> bytes:
+    """Strict JSON: what is not finite stands as text."""
+    return json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+# ------------------------------------------------------------------------------------------------------------------- in
+
+
+async def read(client: AsyncClient, connection: Connection, path: Path, name: str | None) -> Imported:
+    """See `AsyncClient.import_experiment`."""
+    # Not opened on a thread: a caller that is cancelled meanwhile would leave an open file to nobody.
+    with ArchiveReader(path) as archive:
+        await asyncio.to_thread(archive.verify)
+        journal = archive.manifest.members.get(JOURNAL)
+        if journal is None:
+            raise DataLoss(f"{path}: it is truncated or was altered: it has no {JOURNAL}; copy or export it again")
+        await _need_free(client, archive, name)
+        request = experiment_pb2.ImportExperimentRequest(
+            journal=journal.sha256, id=name or "", request_id=uuid.uuid4().hex
+        )
+        # Whose the bytes are until the experiment is there: nobody else ends this need, and garbage collection does in time.
+        owner = f"import {request.request_id}"
+        try:
+            await _put_all(connection, archive, owner)
+            answer = await connection.call(
+                lambda: connection.experiments.ImportExperiment(request, timeout=_IMPORT_SECONDS)
+            )
+        finally:
+            await _disown(connection, archive, owner)
+    return Imported(converters.experiment(answer.experiment), answer.snapshots)
+
+
+async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | None) -> None:
+    """Says before anything is sent what the scheduler would say after."""
+    given = archive.manifest.about.get("experiments", [])
+    wanted = [name] if name is not None else [str(one.get("id")) for one in given if isinstance(one, dict)]
+    taken = {one.id for one in await client.experiments()}
+    for one in wanted:
+        if one in taken:
+            raise AlreadyExists(
+                f"experiment {one} is here already; import it under another id: hopyard import FILE --as ID"
+            )
+
+
+async def _put_all(connection: Connection, archive: ArchiveReader, owner: str) -> None:
+    """Puts journal, code and snapshots. What was put long ago may be gone as garbage, so it is looked after again."""
+    blobs = _blobs(archive)
+    for _ in range(_TRIES):
+        for sha256, member in blobs.items():
+            if member == JOURNAL:
+                await put_chunks(connection, sha256, owner, lambda: archive.packed(JOURNAL))
+            else:
+                whose = BUNDLE_OWNER if member.startswith(BUNDLES) else owner
+                await put_chunks(connection, sha256, whose, lambda member=member: archive.unpacked(member))  # type: ignore[misc]
+        if await _all_there(connection, list(blobs), owner):
+            return
+    raise Aborted("what was put into the store is deleted from it at once; import again when nobody collects garbage")
+
+
+def _blobs(archive: ArchiveReader) -> dict[str, str]:
+    """Members that the store needs, by the hash of what it gets."""
+    blobs = {archive.manifest.members[JOURNAL].sha256: JOURNAL}
+    for member in archive.manifest.members:
+        for folder in (BUNDLES, SNAPSHOTS):
+            if member.startswith(folder):
+                blobs[member.removeprefix(folder)] = member
+    return blobs
+
+
+async def _all_there(connection: Connection, hashes: Sequence[str], owner: str) -> bool:
+    for start in range(0, len(hashes), _HASHES):
+        request = appstat_pb2.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
+        there = await connection.with_appstat(lambda stub, request=request: stub.HasBlobs(request))  # type: ignore[misc]
+        if len(there.sha256) != len(request.sha256):
+            return False
+    return True
+
+
+async def _disown(connection: Connection, archive: ArchiveReader, owner: str) -> None:
+    """Ends the need of what was put. If that fails, garbage collection does it."""
+    hashes = list(_blobs(archive))
+    with suppress(HopyardError):
+        for start in range(0, len(hashes), _HASHES):
+            request = appstat_pb2.DeleteBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
+            await connection.with_appstat(lambda stub, request=request: stub.DeleteBlobs(request))  # type: ignore[misc]

@@ -1,0 +1,138 @@
+"""An event loop on a thread of its own, for code that has none.
+
+All of a process share one: gRPC wakes every event loop that it serves for each answer, and those that it was not for complain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from hopyard._net.rpc.fork_guard import forked
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for threads without an event loop. The thread starts with the first of them; `close` ends it for this user."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: _Shared | None = None
+        self._running: set[Future[Any]] = set()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether it is that of a process from which this one was forked off: it runs there, and nothing here."""
+        return self._shared is not None and self._shared.process != os.getpid()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; when the waiting thread is interrupted, the coroutine is cancelled."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine beside the calling thread. To cancel the future is to cancel the coroutine.
+
+        Raises:
+            Conflict: This process was forked off from the one that began it.
+        """
+        with self._lock:
+            if self._shared is not None and self.inherited:
+                work.close()
+                raise forked(self._shared.process)
+            if self._shared is None:
+                self._shared = _take()
+            shared = self._shared
+            if threading.current_thread() is shared.thread:
+                work.close()
+                raise RuntimeError("called from the client's own event loop; use AsyncClient in asyncio code")
+            future = asyncio.run_coroutine_threadsafe(work, shared.loop)
+            self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        return future
+
+    def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Iterate over an asynchronous generator, which is closed when the iteration is left."""
+        try:
+            while True:
+                try:
+                    yield self.run(_next(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.run(items.aclose())
+
+    def close(self) -> None:
+        """Cancel what still runs here; the last one to close ends the thread. Safe to call twice."""
+        with self._lock:
+            shared, self._shared = self._shared, None
+            running = list(self._running)
+        for future in running:
+            future.cancel()
+        if shared is not None:
+            _give_back(shared)
+
+
+class _Shared:
+    """A loop, its thread, and how many use it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.process = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=_serve, args=(self.loop,), name="hopyard-client", daemon=True)
+        self.thread.start()
+
+
+_LOCK = threading.Lock()
+_shared: _Shared | None = None
+
+
+def _take() -> _Shared:
+    global _shared
+    with _LOCK:
+        if (
+            _shared is None or _shared.process != os.getpid()
+        ):  # A process that was forked off has no thread of its parent.
+            _shared = _Shared()
+        _shared.users += 1
+        return _shared
+
+
+def _give_back(shared: _Shared) -> None:
+    global _shared
+    with _LOCK:
+        shared.users -= 1
+        if shared.users or shared.process != os.getpid():
+            return
+        if _shared is shared:
+            _shared = None
+        shared.loop.call_soon_threadsafe(shared.loop.stop)
+        shared.thread.join()
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()

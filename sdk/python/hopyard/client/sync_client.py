@@ -1,0 +1,295 @@
+"""The synchronous client: the asynchronous one on an event loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from hopyard._net.rpc import DEFAULT_TIMEOUT_SECONDS
+from hopyard.client.address import DEFAULT_DATA
+from hopyard.client.async_client import AsyncClient
+from hopyard.client.datasets import DataPartition, DataSet
+from hopyard.client.downloads import Which
+from hopyard.client.portal import LoopThread
+from hopyard.client.queries import ENDED, PATIENCE_SECONDS
+from hopyard.client.types import (
+    Change,
+    Cluster,
+    Download,
+    Experiment,
+    ExperimentState,
+    Exported,
+    Garbage,
+    Imported,
+    Job,
+    JobState,
+    LogChunk,
+    Node,
+    Point,
+    Statistic,
+)
+
+if TYPE_CHECKING:
+    from hopyard.client.submission import SpecLike
+    from hopyard.results import Results
+    from hopyard.traces import Trace
+
+
+class Client:
+    """A client of a Hopyard cluster. Use it as a context manager, or `close` it; `AsyncClient` says what it promises.
+
+        with Client.local(slots=2) as client:
+            experiment = client.wait(client.create("experiment.yaml"))
+            print(client.best(experiment))
+
+    Args:
+        server: The scheduler's HOST:PORT.
+        data: A data directory whose cluster runs; see `AsyncClient`.
+        timeout: Deadline in seconds of one try of a call.
+        patience: Seconds in which a call is tried again while the cluster is not reachable.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        data: str | Path | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._client = AsyncClient(server, data, timeout=timeout, patience=patience)
+        self._loop = LoopThread()
+
+    @classmethod
+    def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
+        """A client with a cluster of its own in the directory `data`; see `AsyncClient.local`."""
+        client = cls()
+        client._client = AsyncClient.local(data, slots=slots)
+        return client
+
+    @property
+    def asynchronous(self) -> AsyncClient:
+        """The client behind this one: it lives on the event loop of `hopyard.client.portal`."""
+        return self._client
+
+    def __enter__(self) -> Self:
+        """Find the cluster, or start it."""
+        try:
+            self._loop.run(self._client.__aenter__())
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, and stop the client's own cluster. Safe to call twice.
+
+        In a process that was forked off it does nothing.
+        """
+        if self._loop.inherited:
+            return
+        self._loop.run(self._client.close())
+        self._loop.close()
+
+    def create(self, spec: SpecLike, folder: str | Path | None = None, *, interpreter: str = "") -> Experiment:
+        """Start an experiment; see `AsyncClient.create`."""
+        return self._loop.run(self._client.create(spec, folder, interpreter=interpreter))
+
+    def get(self, experiment: str | Experiment) -> Experiment:
+        """An experiment's present state."""
+        return self._loop.run(self._client.get(experiment))
+
+    def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
+        """All experiments, newest first; with `state`, those in it."""
+        return self._loop.run(self._client.experiments(state))
+
+    def watch(self, experiment: str | Experiment) -> Iterator[Change]:
+        """The present state of experiment and jobs, then every change, until it ends; see `AsyncClient.watch`."""
+        return self._loop.iterate(self._client.watch(experiment))
+
+    def wait(
+        self,
+        experiment: str | Experiment,
+        timeout: float | None = None,
+        *,
+        until: Collection[ExperimentState] = ENDED,
+    ) -> Experiment:
+        """Wait until the experiment has ended, or is in one of the states `until`; see `AsyncClient.wait`."""
+        return self._loop.run(self._client.wait(experiment, timeout, until=until))
+
+    def pause(self, experiment: str | Experiment) -> Experiment:
+        """Suspend all its runs at their next boundary and start none."""
+        return self._loop.run(self._client.pause(experiment))
+
+    def resume(self, experiment: str | Experiment) -> Experiment:
+        """Go on with a paused experiment."""
+        return self._loop.run(self._client.resume(experiment))
+
+    def stop(self, experiment: str | Experiment) -> Experiment:
+        """End it: terminate all its jobs. The best job's snapshot is kept."""
+        return self._loop.run(self._client.stop(experiment))
+
+    def close_experiment(self, experiment: str | Experiment) -> Experiment:
+        """End one that is open for requests as one that has done its work; see `AsyncClient.close_experiment`."""
+        return self._loop.run(self._client.close_experiment(experiment))
+
+    def keep_experiment(self, experiment: str | Experiment) -> None:
+        """Keep one that is open for requests open; see `AsyncClient.keep_experiment`."""
+        self._loop.run(self._client.keep_experiment(experiment))
+
+    def request(
+        self, experiment: str | Experiment, hyperparameters: Mapping[str, Any], position: int, *, request_id: str = ""
+    ) -> Job:
+        """Have a configuration trained to a position; see `AsyncClient.request`."""
+        return self._loop.run(self._client.request(experiment, hyperparameters, position, request_id=request_id))
+
+    def request_all(
+        self,
+        experiment: str | Experiment,
+        wanted: Sequence[tuple[Mapping[str, Any], int]],
+        *,
+        request_ids: Sequence[str] = (),
+    ) -> list[Job]:
+        """Have several configurations trained, each to its position, all or none; see `AsyncClient.request_all`."""
+        return self._loop.run(self._client.request_all(experiment, wanted, request_ids=request_ids))
+
+    def extend(
+        self, experiment: str | Experiment, *, jobs: int = 0, max_iterations: int = 0, seconds: float = 0.0
+    ) -> Experiment:
+        """Give it more to do; one that has ended goes on; see `AsyncClient.extend`."""
+        return self._loop.run(
+            self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
+        )
+
+    def update(
+        self,
+        experiment: str | Experiment,
+        *,
+        target: float | None = None,
+        weight: float | None = None,
+        slots: int | None = None,
+        concurrency: int | None = None,
+        clear: Collection[str] = (),
+    ) -> Experiment:
+        """Change its terms; None leaves a term as it is; see `AsyncClient.update`."""
+        changed = self._client.update(
+            experiment, target=target, weight=weight, slots=slots, concurrency=concurrency, clear=clear
+        )
+        return self._loop.run(changed)
+
+    def pause_job(self, experiment: str | Experiment, job: str) -> Job:
+        """Suspend one job, and keep it so until `resume_job`; the experiment goes on without it."""
+        return self._loop.run(self._client.pause_job(experiment, job))
+
+    def resume_job(self, experiment: str | Experiment, job: str) -> Job:
+        """Let a job go on that `pause_job` paused."""
+        return self._loop.run(self._client.resume_job(experiment, job))
+
+    def stop_job(self, experiment: str | Experiment, job: str) -> Job:
+        """End one job; what it reported stays."""
+        return self._loop.run(self._client.stop_job(experiment, job))
+
+    def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
+        """An experiment's jobs in order of creation; with `state`, those in it."""
+        return self._loop.run(self._client.jobs(experiment, state))
+
+    def job(self, experiment: str | Experiment, job: str) -> Job:
+        """One job."""
+        return self._loop.run(self._client.job(experiment, job))
+
+    def best(self, experiment: str | Experiment) -> Job | None:
+        """The job with the best value of the metric so far; None before the first report."""
+        return self._loop.run(self._client.best(experiment))
+
+    def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
+        """All accepted reports, ordered by job and position; of one job, or of all."""
+        return self._loop.run(self._client.statistics(experiment, job))
+
+    def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
+        """What it found as a table; see `AsyncClient.results`."""
+        return self._loop.run(self._client.results(experiment, reports=reports))
+
+    def traces(self, experiment: str | Experiment) -> list[Trace]:
+        """The curves of its jobs with the seconds that each report took; see `AsyncClient.traces`."""
+        return self._loop.run(self._client.traces(experiment))
+
+    def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
+        """A job's curve, in order of position; see `AsyncClient.curve`."""
+        return self._loop.run(self._client.curve(experiment, job, metric))
+
+    def logs(
+        self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
+    ) -> Iterator[LogChunk]:
+        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends."""
+        return self._loop.iterate(self._client.logs(experiment, job, follow=follow, rank=rank))
+
+    def download(
+        self,
+        experiment: str | Experiment,
+        job: str | None = None,
+        *,
+        to: str | Path | None = None,
+        which: Which = "best",
+    ) -> Download:
+        """Fetch a snapshot, verify its hash, and unpack it; see `AsyncClient.download`."""
+        return self._loop.run(self._client.download(experiment, job, to=to, which=which))
+
+    def export_experiment(
+        self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
+    ) -> Exported:
+        """Write an experiment to one file; see `AsyncClient.export_experiment`."""
+        return self._loop.run(self._client.export_experiment(experiment, to, snapshots=snapshots))
+
+    def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+        """Bring an experiment from a file; see `AsyncClient.import_experiment`."""
+        return self._loop.run(self._client.import_experiment(file, name))
+
+    def nodes(self) -> list[Node]:
+        """The cluster's nodes with their machines."""
+        return self._loop.run(self._client.nodes())
+
+    def data_sets(self) -> list[DataSet]:
+        """See `AsyncClient.data_sets`."""
+        return self._loop.run(self._client.data_sets())
+
+    def data_set(self, name: str) -> DataSet:
+        """See `AsyncClient.data_set`."""
+        return self._loop.run(self._client.data_set(name))
+
+    def register_data(
+        self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
+    ) -> DataSet:
+        """See `AsyncClient.register_data`."""
+        return self._loop.run(self._client.register_data(name, partitions, request_id=request_id))
+
+    def drop_data(self, name: str) -> None:
+        """See `AsyncClient.drop_data`."""
+        self._loop.run(self._client.drop_data(name))
+
+    def collect_garbage(
+        self,
+        *,
+        dry_run: bool = False,
+        older_than: float | None = None,
+        foreign: bool = False,
+        idle: Sequence[str] = (),
+        for_others: bool = False,
+    ) -> Garbage:
+        """See `AsyncClient.collect_garbage`."""
+        return self._loop.run(
+            self._client.collect_garbage(
+                dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle, for_others=for_others
+            )
+        )
+
+    def cluster(self) -> Cluster:
+        """Where the cluster's services answer."""
+        return self._loop.run(self._client.cluster())

@@ -1,0 +1,156 @@
+"""Models of PyTorch: hops are bit-identical on a CPU with the same number of threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hopyard.model_hopper.frameworks import Handler
+from hopyard.model_hopper.gang import Gang
+from hopyard.torch import seed_everything
+from hopyard.torch.apply_hyperparameters import change_optimizer
+from hopyard.torch.determinism import prepare_process
+from hopyard.torch.state_io import read_state, unmapped, write_state
+from hopyard.trainer import SnapshotStateError, TrainerContext
+
+if TYPE_CHECKING:
+    from hopyard.torch.gang import TorchGang
+
+_FILE: Final = "torch.pt"
+_FORMAT: Final = 1
+_EXTRA: Final = "_extra_state"
+
+
+class PyTorch(Handler):
+    """Saves a module with its optimizer: one, None, or a list, tuple or dict of what has `state_dict` (schedulers, a scaler)."""
+
+    def __init__(self, *, find_unused_parameters: bool = False, exchange_timeout: float = 600.0) -> None:
+        """Say how gangs exchange gradients.
+
+        Args:
+            find_unused_parameters: Look in every step for parameters that got no gradient. Needed only where the loss leaves out
+                some; it takes time.
+            exchange_timeout: Seconds (> 0) that a rank waits for another one, before the run is lost.
+        """
+        self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
+
+    def prepare(self) -> None:
+        """Threads, denormals, deterministic algorithms."""
+        prepare_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"), deterministic=True)
+
+    def seed(self, seed: int) -> None:
+        """Seed Python's, NumPy's and PyTorch's global generators."""
+        seed_everything(seed)
+
+    def change(self, model: torch.nn.Module, optimizer: Any, name: str, old: object, new: object) -> None:
+        """Give an option of the optimizers its new value."""
+        for one in _parts(optimizer).values():
+            if isinstance(one, torch.optim.Optimizer) and (name != "lr" or "lr" in one.param_groups[0]):
+                change_optimizer(one, name, old, new)
+
+    @contextmanager
+    def evaluating(self, model: torch.nn.Module) -> Iterator[None]:
+        """No gradients, and the model in evaluation mode."""
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            model.train(training)
+
+    def gang(self, context: TrainerContext, model: torch.nn.Module) -> Gang:
+        """Train data-parallel: NCCL between GPUs, where the model is on one, else gloo."""
+        from hopyard.torch.gang import TorchGang
+
+        device = next((one.device for one in model.parameters()), torch.device("cpu"))
+        return _Together(TorchGang(context, device, self._timeout), self._find_unused)
+
+    def save(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> None:
+        """Write one file, which is read with `weights_only`."""
+        weights = model.state_dict()
+        state = {
+            "format": _FORMAT,
+            "model": weights,
+            "model_versions": getattr(weights, "_metadata", {}),
+            "optimizer": {name: one.state_dict() for name, one in _parts(optimizer).items()},
+        }
+        write_state(directory / _FILE, state)
+
+    def load(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> tuple[torch.nn.Module, Any]:
+        """Read it into the model and the optimizer that are there."""
+        path = directory / _FILE
+        state = read_state(path, mapped=True)
+        if state.get("format") != _FORMAT:
+            raise SnapshotStateError(f"{path} has format {state.get('format')!r}; this version reads {_FORMAT}")
+        parts = _parts(optimizer)
+        if parts.keys() != state["optimizer"].keys():
+            raise ValueError(
+                f"model_fn returned the optimizers {sorted(parts)}, the snapshot has {sorted(state['optimizer'])}; "
+                "allowed: the same ones for a configuration in every run"
+            )
+        # Parameters and buffers are copied into those of the model; what else a module takes, it keeps.
+        weights = OrderedDict(
+            (name, unmapped(value) if name.endswith(_EXTRA) else value) for name, value in state["model"].items()
+        )
+        weights._metadata = state["model_versions"]  # type: ignore[attr-defined]  # where torch's modules look for it
+        model.load_state_dict(weights)
+        for name, one in parts.items():
+            one.load_state_dict(unmapped(state["optimizer"][name]))
+        return model, optimizer
+
+
+class _Together(Gang):
+    """A rank of a gang whose gradients a DistributedDataParallel exchanges."""
+
+    def __init__(self, gang: TorchGang, find_unused: bool) -> None:
+        self.rank, self.size = gang.rank, gang.size
+        self._gang, self._find_unused = gang, find_unused
+
+    @property
+    def exchanges(self) -> int:
+        return self._gang.exchanges
+
+    def parallel(self, model: torch.nn.Module) -> torch.nn.Module:
+        found = self._gang.wrapped(model, find_unused_parameters=self._find_unused, shares_buffers=False)
+        found.register_forward_pre_hook(lambda *_: self.called() if torch.is_grad_enabled() else None)
+        return found
+
+    def weigh(self, share: float) -> None:
+        self._gang.weigh(share)
+
+    def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
+        return self._gang.gathered(numbers)
+
+    def summed(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return self._gang.summed(sums)
+
+    def exchanging(self) -> AbstractContextManager[object]:
+        return self._gang.exchanging()
+
+    def close(self) -> None:
+        self._gang.close()
+
+
+def _parts(optimizer: Any) -> dict[str, Any]:
+    """What has a state beside the model, by name."""
+    if optimizer is None:
+        return {}
+    if isinstance(optimizer, Mapping):
+        found = {str(name): one for name, one in optimizer.items()}
+    elif isinstance(optimizer, list | tuple):
+        found = {str(index): one for index, one in enumerate(optimizer)}
+    else:
+        found = {"": optimizer}
+    for name, one in found.items():
+        if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+            raise TypeError(
+                f"model_fn returned the optimizer {name!r}, a {type(one).__qualname__}, without state_dict and load_state_dict; "
+                "allowed: an optimizer, or a list, tuple or dict of things with both"
+            )
+    return found

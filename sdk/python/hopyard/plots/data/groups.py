@@ -1,0 +1,106 @@
+"""Searches side by side: what each is called, and which are compared in one panel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from hopyard.errors import InvalidInput
+from hopyard.plots.model import Search, Source
+
+T = TypeVar("T")
+
+
+def need(search: Search, field: str, kind: str, key: str) -> Any:
+    """A value that a plot cannot do without.
+
+    Args:
+        search: Whose.
+        field: Its name in `Search`.
+        kind: The plot.
+        key: What a person knows it by.
+
+    Raises:
+        InvalidInput: The search does not have it.
+    """
+    value = getattr(search, field)
+    if value is None:
+        hint = ""
+        if search.source is Source.SIMULATION and field in ("curves", "runs"):
+            hint = "; hopyard simulate --json --details prints them"
+        raise InvalidInput(f"{search.where}: it has no {key}, which --kind {kind} shows{hint}")
+    return value
+
+
+def one(searches: Sequence[Search], kind: str) -> Search:
+    """The only search.
+
+    Raises:
+        InvalidInput: There are several.
+    """
+    if len(searches) > 1:
+        raise InvalidInput(
+            f"--kind {kind} shows one search, and here are {len(searches)}: {searches[0].where}, {searches[1].where}"
+            f"{', ...' if len(searches) > 2 else ''}; name one of them, or compare them with --kind boxes or durations"
+        )
+    return searches[0]
+
+
+def labels(searches: Sequence[Search]) -> list[str]:
+    """What each search is called: its policy, and only what else tells one group of them from another."""
+    predictors = {search.predictor for search in searches if search.predictor is not None}
+    sources = {search.source for search in searches}
+    found = []
+    for search in searches:
+        name = search.policy or search.source.value
+        if search.predictor is not None and len(predictors) > 1:
+            name += f" + {search.predictor}"
+        if len(sources) > 1 and search.policy is not None:
+            name += f", {search.source.value}"
+        found.append(name)
+    return found
+
+
+def grouped(keys: Iterable[T], searches: Iterable[Search]) -> dict[T, list[Search]]:
+    """Searches by their keys, both in order of first appearance."""
+    groups: dict[T, list[Search]] = {}
+    for key, search in zip(keys, searches, strict=True):
+        groups.setdefault(key, []).append(search)
+    return groups
+
+
+def panels(searches: Sequence[Search], *, by_slots: bool) -> list[tuple[str, list[Search]]]:
+    """Searches that may be compared with each other, under a title that says what they have in common.
+
+    Those on other traces come in panels of their own, and with `by_slots` those on other numbers of machines too. A single panel
+    has no title.
+    """
+    several = len({search.traces for search in searches}) > 1
+
+    def key(search: Search) -> Hashable:
+        return search.traces, (search.slots if by_slots else None)
+
+    groups = grouped(map(key, searches), searches)
+    if len(groups) == 1:
+        return [("", list(searches))]
+    named = []
+    for group in groups.values():
+        first = group[0]
+        parts = [", ".join(_short(trace) for trace in first.traces) or "live"] if several else []
+        if by_slots:
+            parts.append("? machines" if first.slots is None else f"{first.slots} machine{'s' * (first.slots != 1)}")
+        named.append((first.traces, first.slots or 0, ", ".join(parts), group))
+    ordered = sorted(named, key=lambda item: (item[0], item[1] if by_slots else 0))
+    return [(title, group) for _, same in groupby(ordered, key=lambda item: item[0]) for _, _, title, group in same]
+
+
+def _short(trace: str) -> str:
+    name = trace.replace("\\", "/").rpartition("/")[2]
+    return name.partition(".")[0] or name
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts names with the numbers in them counted."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

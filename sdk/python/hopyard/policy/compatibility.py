@@ -1,0 +1,58 @@
+"""Whether a policy and an experiment's program and data fit each other: what can be told before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hopyard.spec import ExperimentSpec
+
+NEEDS_DATA: Final = (
+    "sends jobs to partitioned data, and the experiment names none; register some with `hopyard data register`, and name them: "
+    "`data: NAME`"
+)
+"""What is said, after its name, of a policy that needs data (`Policy.needs_data`) where there are none."""
+
+_NO_PARTITIONS: Final = (
+    "sends no job to a partition, so none would be read; leave `data` out, or take a policy that does, such as mop (one of your own "
+    "says so by `needs_data = True`)"
+)
+_NEEDS_TRAINER: Final = (
+    "sends jobs to partitioned data, and a program of this kind does not learn which partition it is to read; needed is "
+    "`trainer: FILE.py:NAME`, best one of hopyard.model_hopper.trainer"
+)
+_ON_ONE_MACHINE: Final = (
+    "trains jobs on several machines at once, and a program of this kind runs on one; needed is `trainer: FILE.py:NAME`, or leave "
+    "`elastic` out"
+)
+_CANNOT_SHARE: Final = (
+    "lets jobs go on from what others trained with other hyperparameters, and a process goes on with those that it began with; needed "
+    "is a trainer, or a script that saves (hopyard.report(..., checkpoint=...)) with `snapshot: {provider: framework}`"
+)
+
+
+def misfit(spec: ExperimentSpec, *, needs_data: bool, shares: bool, scales: bool = False) -> tuple[str, str] | None:
+    """What of an experiment its policy cannot serve.
+
+    Args:
+        spec: The experiment.
+        needs_data: Its policy's `Policy.needs_data`.
+        shares: Its policy's `Policy.shares`.
+        scales: Its policy's `Policy.scales`.
+
+    Returns:
+        The field of the experiment file, and what is wrong with it; None: they fit.
+    """
+    policy, program, provider = spec.policy.label, spec.program, spec.snapshot.provider
+    has_data = spec.data is not None
+    if needs_data and not has_data:
+        return "data", f"{policy} {NEEDS_DATA}"
+    if needs_data and program != "trainer":
+        return program, f"{policy} {_NEEDS_TRAINER}"
+    if has_data and not needs_data:
+        return "data", f"{policy} {_NO_PARTITIONS}"
+    if scales and program != "trainer":
+        return program, f"{policy} {_ON_ONE_MACHINE}"
+    if shares and program != "trainer" and (provider == "criu" or (provider == "auto" and program == "log")):
+        return "snapshot.provider", f"{policy} {_CANNOT_SHARE}"
+    return None

@@ -1,0 +1,85 @@
+"""One up-call on a policy, from what was refused to what it could use now: the same wherever the policy runs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hopyard.policy.base import Policy, make_up_call, useful_nodes
+from hopyard.policy.command_buffer import CollectingView
+from hopyard.policy.vocabulary import Answer, Call, Decision, IterationFinish, Verdict
+
+MOST_BYTES: Final = 16 << 20
+"""Of one answer, as it travels and as it is recorded."""
+
+_MOST_CHARACTERS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer, with the policy's demand and gang, and the nodes where machines are of use; none: all are."""
+
+    answer: Answer
+    demand: int | None
+    gang: int
+    nodes: tuple[str, ...] = ()
+
+
+def ask(
+    policy: Policy, look: Callable[[], CollectingView], number: int, verdicts: Iterable[Verdict], call: Call
+) -> Said:
+    """Makes one up-call.
+
+    Args:
+        policy: The policy.
+        look: Makes a view of the up-call's moment.
+        number: The up-call's.
+        verdicts: What was refused since the one before.
+        call: What happened.
+
+    Raises:
+        TypeError: The answer is of the wrong kind.
+        Exception: Whatever the policy raised.
+    """
+    view = look()
+    for verdict in verdicts:
+        policy.on_refused(view, verdict)
+    decision = make_up_call(policy, view, call)
+    # On the moment itself: a job that is being created counts as one that is left until it is there.
+    looks = look()
+    demand = policy.demand(looks)
+    gang = policy.gang(looks)
+    nodes = useful_nodes(policy, looks)
+    _check(call, decision, demand, gang)
+    if looks.commands:
+        raise TypeError(f"demand, gang and nodes may only look, found {looks.commands[0]}")
+    return Said(Answer(number, decision, tuple(view.commands)), demand, gang, nodes)
+
+
+def describe(policy: Policy, what: str, error: BaseException) -> str:
+    """What a policy raised, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {brief(str(error))}{place}"
+
+
+def brief(text: str) -> str:
+    """What somebody's code says, without the rest of it if that is very long."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+def too_large(found: int) -> str:
+    """What is said of an answer of so many bytes; empty: it may have them."""
+    most = MOST_BYTES
+    return f"the answer takes {found / 2**20:.1f} MiB; at most {most >> 20} are allowed" if found > most else ""
+
+
+def _check(call: Call, decision: Decision | None, demand: int | None, gang: int) -> None:
+    if isinstance(call, IterationFinish) != isinstance(decision, Decision):
+        raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
+    if demand is not None and (not isinstance(demand, int) or demand < 0):
+        raise TypeError(f"demand must return None or a whole number of machines >= 0, found {demand!r}")
+    if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
+        raise TypeError(f"gang must return a whole number of machines >= 1, found {gang!r}")

@@ -1,0 +1,108 @@
+"""Reading sequences from their written form, which is plain JSON and stands in configurations, files and journals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hopyard.sequences.base import Sequence
+from hopyard.sequences.combined import Chain, Paced, Warmup
+from hopyard.sequences.kinds import (
+    Constant,
+    Cosine,
+    CosineWarmRestarts,
+    Cyclic,
+    Exponential,
+    Linear,
+    MultiStep,
+    Piecewise,
+    Polynomial,
+    Step,
+)
+from hopyard.sequences.rational import SequenceError, is_number, near, show
+
+_ALL: Final = (
+    Constant, Linear, Exponential, Step, MultiStep, Cosine, CosineWarmRestarts, Cyclic, Polynomial, Piecewise, Warmup, Chain,
+)  # fmt: skip
+
+SEQUENCES: Final[Mapping[str, type[Sequence]]] = {kind.kind: kind for kind in _ALL}
+"""Every kind by the key of its written form."""
+
+_DEEPEST: Final = 5
+
+
+def is_written(value: object) -> bool:
+    """Whether `value` is the written form of a sequence (right or wrong): a mapping with `sequence`, and perhaps `per`."""
+    return isinstance(value, Mapping) and "sequence" in value and not set(value) - {"sequence", "per"}
+
+
+def read(written: Mapping[str, Any]) -> Sequence:
+    """The sequence that `{sequence: {kind: {field: value}}}`, perhaps with `per` beside it, is.
+
+    Raises:
+        SequenceError: what is wrong, and at which field.
+    """
+    found = read_kind(written["sequence"])
+    if "per" in written:
+        found = Paced(found, written["per"])
+    found.value(0)  # says what is missing
+    return found
+
+
+def as_sequence(value: Any) -> Sequence:
+    """A configuration's value as a sequence: what it is written as, or a constant."""
+    return read(value) if is_written(value) else Constant(value)
+
+
+def read_kind(data: object, depth: int = 1) -> Sequence:
+    """The sequence that `{kind: {field: value}}` is; a bare number is a constant."""
+    if is_number(data):
+        return Constant(data)  # type: ignore[arg-type]
+    if depth > _DEEPEST:
+        raise SequenceError(f"sequences may be nested {_DEEPEST} deep")
+    if not isinstance(data, Mapping) or len(data) != 1:
+        raise SequenceError(f"needs one kind with its fields, such as {{exponential: {{...}}}}, found {show(data)}")
+    name, given = next(iter(data.items()))
+    if name not in SEQUENCES:
+        raise SequenceError(f"unknown kind {name}{near(str(name), SEQUENCES)}; allowed: {', '.join(SEQUENCES)}")
+    kind = SEQUENCES[name]
+    if kind is Constant:
+        return Constant(given)
+    return kind(**_fields(kind, given, depth))
+
+
+def _fields(kind: type[Sequence], given: object, depth: int) -> dict[str, Any]:
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(given, Mapping):
+        raise SequenceError(f"needs its fields, found {show(given)}; allowed: {', '.join(fields)}", (kind.kind,))
+    found = dict[str, Any]()
+    for name, value in given.items():
+        if name not in fields:
+            raise SequenceError(
+                f"no such field{near(str(name), fields)}; allowed: {', '.join(fields)}", (kind.kind, name)
+            )
+        try:
+            found[name] = _value(name, value, depth)
+        except SequenceError as error:
+            raise error.inside(kind.kind, name) from None
+    for name, field in fields.items():
+        if field.default is dataclasses.MISSING and name not in found:
+            raise SequenceError(f"is missing; allowed fields: {', '.join(fields)}", (kind.kind, name))
+    return found
+
+
+def _value(name: str, value: Any, depth: int) -> Any:
+    if name == "then":
+        return read_kind(value, depth + 1)
+    if name != "sequences":
+        return value
+    if not isinstance(value, list | tuple):
+        raise SequenceError(f"needs a list of sequences, found {show(value)}")
+    parts = list[Sequence]()
+    for index, part in enumerate(value):
+        try:
+            parts.append(read_kind(part, depth + 1))
+        except SequenceError as error:
+            raise error.inside(index) from None
+    return parts

@@ -1,0 +1,344 @@
+"""A parameter whose values are sequences: one, or several to choose from, with parameters for their fields."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self, cast
+
+from hopyard.sequences import SEQUENCES, SequenceError, is_written, read
+from hopyard.space.errors import ParameterError
+from hopyard.space.integers import IntUniform, LogInt
+from hopyard.space.parameter import Parameter
+from hopyard.space.rng_streams import below
+from hopyard.space.values import JsonValue, canonical_json, is_number, json_problem, show
+
+_LISTED: Final = 10_000
+"""Up to so many sequences are listed, and so have numbers."""
+
+_DRAWS: Final = 1000
+_Path = tuple[str | int, ...]
+_Holes = Mapping[_Path, Parameter]
+
+
+class SequenceParameterError(ParameterError):
+    """A sequence in a space is wrong.
+
+    Attributes:
+        path: the field, below the parameter.
+    """
+
+    def __init__(self, error: SequenceError, *outer: str | int) -> None:
+        """Say what `error` says."""
+        super().__init__(error.reason)
+        self.path = ("sequence", *outer, *error.path)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences(Parameter):
+    """A sequence of values over the training (docs/sequences.md), or a list of sequences to choose from.
+
+    Attributes:
+        templates: written sequences; a field may be a parameter itself, such as `{loguniform: [0.01, 1]}`. Each is drawn as
+            often as any other.
+        per: how many units a tick of the sequence's clock takes, or `step` for one in each optimizer step.
+    """
+
+    templates: tuple[JsonValue, ...]
+    per: int | str | None = None
+
+    kind: ClassVar[str] = "sequence"
+    options: ClassVar[tuple[str, ...]] = ("per",)
+
+    def __post_init__(self) -> None:
+        """Check each template with the first values of its parameters that fit together."""
+        if not isinstance(self.templates, list | tuple) or not self.templates:
+            raise ParameterError(f"sequence needs at least one sequence, found {show(self.templates)}")
+        object.__setattr__(self, "templates", tuple(copy.deepcopy(self.templates)))
+        for index, template in enumerate(self.templates):
+            if problem := json_problem(template):
+                raise ParameterError(f"sequence needs JSON values, but {problem}")
+            holes = dict(_holes(template))
+            rng = random.Random(0)
+            for attempt in itertools.count():
+                try:
+                    self._filled(template, _drawn(holes, rng))
+                except SequenceError as error:
+                    # Parameters may not fit together (milestones that fall), but must sometimes.
+                    if not holes or attempt == 100:
+                        raise SequenceParameterError(error, *([index] if len(self.templates) > 1 else ())) from None
+                else:
+                    break
+
+    @classmethod
+    def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
+        """Read `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`, perhaps with `per`."""
+        return cls(
+            tuple(value) if isinstance(value, list | tuple) else (cast(JsonValue, value),),
+            cast("int | None", options.get("per")),
+        )
+
+    def to_data(self) -> JsonValue:
+        """The written form."""
+        templates = list(copy.deepcopy(self.templates))
+        data: dict[str, JsonValue] = {self.kind: templates[0] if len(templates) == 1 else templates}
+        return data if self.per is None else {**data, "per": self.per}
+
+    def __eq__(self, other: object) -> bool:
+        """Written alike."""
+        return isinstance(other, Sequences) and canonical_json(self.to_data()) == canonical_json(other.to_data())
+
+    def __hash__(self) -> int:
+        """Equal ones hash alike."""
+        return hash(canonical_json(self.to_data()))
+
+    def sample(self, rng: random.Random) -> JsonValue:
+        """A template, then each of its parameters, until they fit together.
+
+        Raises:
+            ParameterError: they hardly ever do.
+        """
+        template, holes = self._parts[below(rng, len(self.templates))]
+        reason = ""
+        for _ in range(_DRAWS):
+            try:
+                return self._filled(template, _drawn(holes, rng))
+            except SequenceError as error:
+                reason = str(error)
+        raise ParameterError(f"0 of {_DRAWS} sequences that were drawn could be: {reason}; narrow the parameters in it")
+
+    def contains(self, value: object) -> bool:
+        """One of the templates with values of its parameters."""
+        if json_problem(value) is not None or not is_written(value):
+            return False
+        key = canonical_json(value)
+        return any(self._is(template, holes, cast("dict[str, Any]", value), key) for template, holes in self._parts)
+
+    def _is(self, template: JsonValue, holes: _Holes, value: dict[str, Any], key: str) -> bool:
+        found = dict[_Path, JsonValue]()
+        for path, hole in holes.items():
+            part: Any = value["sequence"]
+            for step in path:
+                try:
+                    part = part[step]
+                except (LookupError, TypeError):
+                    return False
+            if not hole.contains(part):
+                return False
+            found[path] = part
+        try:
+            return canonical_json(self._filled(template, found)) == key
+        except SequenceError:
+            return False
+
+    @property
+    def size(self) -> int | None:
+        """How many sequences; None when they cannot be counted, or are more than 10 000."""
+        if self._counts is None:
+            return None
+        return sum(map(math.prod, self._counts)) if self._free else len(self._all)
+
+    @functools.cached_property
+    def _parts(self) -> tuple[tuple[JsonValue, _Holes], ...]:
+        """Each template with its parameters."""
+        return tuple((template, dict(_holes(template))) for template in self.templates)
+
+    @functools.cached_property
+    def _counts(self) -> tuple[tuple[int, ...], ...] | None:
+        """How many values each template's parameters have; None when one has no end, or there are too many together."""
+        found = list[tuple[int, ...]]()
+        for _, holes in self._parts:
+            sizes = [hole.size for hole in holes.values()]
+            counted = [size for size in sizes if size is not None and size <= _LISTED]
+            if len(counted) < len(sizes):
+                return None
+            found.append(tuple(counted))
+        return tuple(found) if sum(map(math.prod, found)) <= _LISTED else None
+
+    @functools.cached_property
+    def _free(self) -> bool:
+        """Whether each combination of the parameters' values is known to be a sequence that no other one is.
+
+        Then they are counted without being made.
+        """
+        kinds = {next(iter(template)) if isinstance(template, dict) else "constant" for template, _ in self._parts}
+        return len(kinds) == len(self._parts) and all(self._fits(template, holes) for template, holes in self._parts)
+
+    def _fits(self, template: JsonValue, holes: _Holes) -> bool:
+        # Fields of their own are checked one by one; entries of a list are compared, and a mode says what else is there.
+        if any(isinstance(path[-1], int) or path[-1] == "mode" for path in holes):
+            return False
+        first = {path: hole.at(0) for path, hole in holes.items()}
+        for path, hole in holes.items():
+            size = cast(int, hole.size)
+            # What is allowed of whole numbers is a range.
+            tried = {0, size - 1} if isinstance(hole, IntUniform | LogInt) else range(size)
+            for value in map(hole.at, tried):
+                if value is None:  # as if the field were left out, which others may mind
+                    return False
+                try:
+                    self._filled(template, {**first, path: value})
+                except SequenceError:
+                    return False
+        return True
+
+    @functools.cached_property
+    def _all(self) -> Mapping[str, JsonValue]:
+        """Every sequence in order, by its canonical text."""
+        return self._combined(
+            [
+                [[hole.at(index) for index in range(cast(int, hole.size))] for hole in holes.values()]
+                for _, holes in self._parts
+            ]
+        )
+
+    @functools.cached_property
+    def _listed(self) -> tuple[JsonValue, ...]:
+        return tuple(self._all.values())
+
+    @functools.cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {key: number for number, key in enumerate(self._all)}
+
+    def _combined(self, wheels: Sequence[Sequence[Sequence[JsonValue]]]) -> dict[str, JsonValue]:
+        """Each template with each combination of its parameters' values that can be, the last turning fastest; none twice."""
+        found = dict[str, JsonValue]()
+        for (template, holes), wheel in zip(self._parts, wheels, strict=True):
+            for values in itertools.product(*wheel):
+                try:
+                    made = self._filled(template, dict(zip(holes, values, strict=True)))
+                except SequenceError:
+                    continue
+                found.setdefault(canonical_json(made), made)
+        return found
+
+    def ends(self) -> Iterator[JsonValue]:
+        """Each template with its parameters at both ends of their ranges, as far as these fit together; at most 32 of each."""
+        for template, holes in self._parts:
+            for values in itertools.islice(itertools.product(*map(_ends, holes.values())), 32):
+                try:
+                    yield self._filled(template, dict(zip(holes, values, strict=True)))
+                except SequenceError:
+                    continue
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether the sequences can be counted."""
+        return self._counts is not None
+
+    def at(self, index: int) -> JsonValue:
+        """Template by template, the last parameter turning fastest."""
+        counts = self._counted_holes()
+        if not self._free:
+            return copy.deepcopy(self._listed[index])
+        for (template, holes), sizes in zip(self._parts, counts, strict=True):
+            if 0 <= index < math.prod(sizes):
+                values = dict[_Path, JsonValue]()
+                for (path, hole), size in reversed(list(zip(holes.items(), sizes, strict=True))):
+                    index, place = divmod(index, size)
+                    values[path] = hole.at(place)
+                return self._filled(template, values)
+            index -= math.prod(sizes)
+        raise IndexError(f"there are {self.size} sequences")
+
+    def index(self, value: object) -> int:
+        """The number of the sequence."""
+        self._counted_holes()
+        return self._numbers[canonical_json(value)]
+
+    def _counted_holes(self) -> tuple[tuple[int, ...], ...]:
+        if self._counts is None:
+            raise ParameterError("these sequences cannot be counted: they have no numbers")
+        return self._counts
+
+    def grid(self) -> Sequence[JsonValue]:
+        """Each template with the grid of its parameters; combinations that cannot be are left out."""
+        wheels = list[list[Sequence[JsonValue]]]()
+        for _, holes in self._parts:
+            wheels.append([])
+            for path, hole in holes.items():
+                try:
+                    wheels[-1].append(hole.grid())
+                except ParameterError as error:
+                    raise ParameterError(f"{'.'.join(map(str, path))}: {error}") from None
+        return list(self._combined(wheels).values())
+
+    def _filled(self, template: JsonValue, values: Mapping[_Path, JsonValue]) -> JsonValue:
+        written: dict[str, Any] = {"sequence": _put(template, (), values)}
+        if self.per is not None:
+            written["per"] = self.per
+        return cast(JsonValue, read(written).written())
+
+
+def _ends(parameter: Parameter) -> list[JsonValue]:
+    if parameter.kind == "choice":  # in the order written
+        listed = [parameter.at(index) for index in range(cast(int, parameter.size))]
+        numbers = [value for value in listed if is_number(value)]
+        if len(numbers) < len(listed):
+            return listed
+        ordered = sorted(cast("list[float]", numbers))
+        return [ordered[-1], ordered[0]]
+    return [parameter.from_unit(1.0), parameter.from_unit(0.0)]
+
+
+def _drawn(holes: _Holes, rng: random.Random) -> dict[_Path, JsonValue]:
+    return {path: hole.sample(rng) for path, hole in holes.items()}
+
+
+def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) -> JsonValue:
+    """A copy of the template with values in the places of its parameters."""
+    if path in values:
+        return copy.deepcopy(values[path])
+    if isinstance(template, dict):
+        return {key: _put(part, (*path, key), values) for key, part in template.items()}
+    if isinstance(template, list):
+        return [_put(part, (*path, index), values) for index, part in enumerate(template)]
+    return template
+
+
+def read_fixed(value: JsonValue, kind: str) -> JsonValue:
+    """A JSON value that stands in a choice or is a constant: a sequence in full, defaults filled in; others as they are.
+
+    Raises:
+        ParameterError: it looks like a sequence and is none.
+    """
+    if not is_written(value):
+        return value
+    try:
+        return cast(JsonValue, read(cast("dict[str, Any]", value)).written())
+    except SequenceError as error:
+        hint = ""
+        if next(_holes(cast("dict[str, JsonValue]", value)["sequence"]), None) is not None:
+            hint = (
+                f"; a {kind} takes fixed sequences, those with parameters inside stand in a list: {{sequence: [...]}}"
+            )
+        raise ParameterError(f"sequence: {error}{hint}") from None
+
+
+def _holes(template: JsonValue, path: _Path = ()) -> Iterator[tuple[_Path, Parameter]]:
+    """The parameters inside a written sequence, and where."""
+    from hopyard.space.kinds import KINDS, parameter_from_data
+
+    if isinstance(template, dict):
+        if path and path[-1] not in ("then", "sequences") and _is_parameter(template, path, KINDS):
+            try:
+                yield path, parameter_from_data(template)
+            except ParameterError as error:
+                raise ParameterError(f"{'.'.join(map(str, path))}: {error}") from None
+            return
+        for key, value in template.items():
+            yield from _holes(value, (*path, key))
+    elif isinstance(template, list):
+        for index, value in enumerate(template):
+            yield from _holes(value, (*path, index))
+
+
+def _is_parameter(written: dict[str, JsonValue], path: _Path, kinds: Mapping[str, object]) -> bool:
+    # What stands in `sequences: [...]` is a sequence: both have a kind called constant.
+    inside_chain = len(path) > 1 and path[-2] == "sequences"
+    return not inside_chain and any(key in kinds and (key == "constant" or key not in SEQUENCES) for key in written)

@@ -1,0 +1,1 @@
+"""The database: connections, tables, queries, and the single writer with group commit."""

@@ -1,0 +1,151 @@
+"""What is read: one function for each query, on a connection of the reading engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, func, select, tuple_
+
+from hopyard_appstat.database.rows import experiment_from_row, job_from_row, statistic_from_row
+from hopyard_appstat.database.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
+from hopyard_appstat.pagination import Paging, cut
+from hopyard_appstat.records import BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Scaling, Statistic, StreamInfo
+
+_READ_BYTES = 1024 * 1024
+
+
+def length_of(connection: Connection, stream: str) -> int:
+    """Position of the stream's last record; 0 for one that is not there."""
+    return connection.scalar(select(streams.c.length).where(streams.c.name == stream)) or 0
+
+
+def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[JournalRecord, ...]:
+    """Records from `first` up to `last`, or as many of them as make about 1 MiB (at least one)."""
+    query = (
+        select(journal)
+        .where(journal.c.stream == stream, journal.c.position.between(first, last))
+        .order_by(journal.c.position)
+    )
+    records: list[JournalRecord] = []
+    size = 0
+    with connection.execution_options(yield_per=64).execute(query) as rows:
+        for row in rows:
+            record = JournalRecord(*row)
+            size += len(record.payload) + 64
+            if records and size > _READ_BYTES:
+                break
+            records.append(record)
+    return tuple(records)
+
+
+def stream_page(connection: Connection, paging: Paging) -> Page[StreamInfo]:
+    """Streams by name."""
+    after = paging.after(str)
+    query = select(streams).order_by(streams.c.name).limit(paging.size + 1)
+    if after:
+        query = query.where(streams.c.name > after[0])
+    rows = connection.execute(query).mappings().all()
+    return cut(rows, paging, lambda row: (row["name"],), lambda row: StreamInfo(row["name"], row["length"]))
+
+
+def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[Statistic]:
+    """Statistics of an experiment, or of one of its jobs, by (job, position, part)."""
+    key = (statistics.c.job, statistics.c.position, statistics.c.part)
+    query = select(statistics).where(statistics.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
+    if job:
+        query = query.where(statistics.c.job == job)
+    after = paging.after(str, int, str)
+    if after:
+        query = query.where(tuple_(*key) > after)
+    rows = connection.execute(query).mappings().all()
+    return cut(rows, paging, lambda row: (row["job"], row["position"], row["part"]), statistic_from_row)
+
+
+def experiments_page(connection: Connection, state: str, paging: Paging) -> Page[ExperimentRow]:
+    """Experiments, newest first; with `state` only those in it."""
+    key = (experiments.c.created_at, experiments.c.id)
+    query = select(experiments).order_by(*(column.desc() for column in key)).limit(paging.size + 1)
+    if state:
+        query = query.where(experiments.c.state == state)
+    after = paging.after(float, str)
+    if after:
+        query = query.where(tuple_(*key) < after)
+    rows = connection.execute(query).mappings().all()
+    return cut(rows, paging, lambda row: (row["created_at"], row["id"]), experiment_from_row)
+
+
+def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[JobRow]:
+    """Jobs of an experiment in order of creation."""
+    key = (jobs.c.ordinal, jobs.c.id)
+    query = select(jobs).where(jobs.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
+    after = paging.after(int, str)
+    if after:
+        query = query.where(tuple_(*key) > after)
+    rows = connection.execute(query).mappings().all()
+    return cut(rows, paging, lambda row: (row["ordinal"], row["id"]), job_from_row)
+
+
+def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Scaling]:
+    """What was measured of a training, by (hardware, machines)."""
+    key = (scaling.c.hardware, scaling.c.machines)
+    query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
+    after = paging.after(str, int)
+    if after:
+        query = query.where(tuple_(*key) > after)
+    rows = connection.execute(query).mappings().all()
+    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]), lambda row: Scaling(**row))
+
+
+def blobs_page(connection: Connection, paging: Paging) -> Page[BlobRow]:
+    """The index of blobs by hash, each with its owners."""
+    query = select(blobs).order_by(blobs.c.sha256).limit(paging.size + 1)
+    after = paging.after(str)
+    if after:
+        query = query.where(blobs.c.sha256 > after[0])
+    rows = connection.execute(query).mappings().all()
+    owners: dict[str, list[str]] = {}
+    if rows:
+        named = select(blob_owners).where(blob_owners.c.sha256.between(rows[0]["sha256"], rows[-1]["sha256"]))
+        for sha256, owner in connection.execute(named.order_by(blob_owners.c.sha256, blob_owners.c.owner)):
+            owners.setdefault(sha256, []).append(owner)
+
+    def convert(row: Mapping[Any, Any]) -> BlobRow:
+        return BlobRow(row["sha256"], row["size_bytes"], row["created_at"], tuple(owners.get(row["sha256"], ())))
+
+    return cut(rows, paging, lambda row: (row["sha256"],), convert)
+
+
+def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
+    """Those of the hashes that the index has."""
+    return set(connection.scalars(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))))
+
+
+def blobs_owned(connection: Connection, owner: str, hashes: tuple[str, ...]) -> set[str]:
+    """Those of the hashes that an owner owns."""
+    mine = blob_owners.c.owner == owner, blob_owners.c.sha256.in_(hashes)
+    return set(connection.scalars(select(blob_owners.c.sha256).where(*mine)))
+
+
+def newest_row(connection: Connection, experiment: str) -> int:
+    """The cursor that stands after all statistics of an experiment that are there."""
+    return connection.scalar(select(func.max(statistics.c.row)).where(statistics.c.experiment == experiment)) or 0
+
+
+def statistics_after(
+    connection: Connection, experiment: str, job: str, cursor: int, limit: int
+) -> tuple[tuple[Statistic, ...], int]:
+    """Statistics committed after a cursor in the order of the commits, and the cursor after what was looked at.
+
+    A cursor that has not moved says that there is no more; one that has moved may come with no statistics of the job.
+    """
+    query = (
+        select(statistics)
+        .where(statistics.c.experiment == experiment, statistics.c.row > cursor)
+        .order_by(statistics.c.row)
+        .limit(limit)
+    )
+    rows = connection.execute(query).mappings().all()
+    # Other jobs' rows are read too and left out here: so the cursor passes them once and for all.
+    found = tuple(statistic_from_row(row) for row in rows if job in ("", row["job"]))
+    return found, rows[-1]["row"] if rows else cursor

@@ -1,0 +1,87 @@
+"""Statements that each commit makes, as text made once: to make one anew costs more than SQLite needs to carry it out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Dialect, Executable, Table, bindparam, func, select, update
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import DBAPIError
+
+from hopyard_appstat.database.schema import epochs, journal, streams
+
+NEWEST_EPOCH: Final = select(func.max(epochs.c.epoch))
+LENGTH: Final = select(streams.c.length).where(streams.c.name == bindparam("stream_name"))
+SET_LENGTH: Final = (
+    update(streams).where(streams.c.name == bindparam("stream_name")).values(length=bindparam("stream_length"))
+)
+ADD_STREAM: Final = streams.insert()
+ADD_RECORD: Final = journal.insert()
+
+# Rows reach the driver as they are: it takes numbers, texts, bytes and truth values, and names of parameters.
+_SQLITE: Final = sqlite.dialect(paramstyle="named")
+
+Row = Mapping[str, Any]
+
+
+def execute(connection: Connection, statement: Executable, rows: Sequence[Row]) -> None:
+    """Carry out a statement (one of this module's) once for each row."""
+    if rows:
+        _run(connection, _text(statement, _spoken(connection)), rows)
+
+
+def scalar(connection: Connection, statement: Executable, row: Row) -> Any:
+    """The one value that a statement (one of this module's) finds; None: none."""
+    found = _run(connection, _text(statement, _spoken(connection)), [row]).fetchone()
+    return None if found is None else found[0]
+
+
+def upsert(connection: Connection, table: Table, key: tuple[str, ...], rows: Sequence[Row], *, replace: bool) -> None:
+    """Insert rows; one whose key is there replaces the older one, or (`replace` False) is dropped."""
+    if rows:
+        _run(connection, _upsert_text(table, key, replace, _spoken(connection)), rows)
+
+
+def _spoken(connection: Connection) -> Dialect:
+    return _SQLITE if connection.dialect.name == "sqlite" else connection.dialect
+
+
+def _run(connection: Connection, text: str, rows: Sequence[Row]) -> DBAPICursor:
+    """Carry out a text by the driver's own cursor.
+
+    Raises:
+        DBAPIError: As SQLAlchemy says it.
+    """
+    driver = connection.dialect.loaded_dbapi
+    cursor = connection.connection.cursor()
+    try:
+        if len(rows) == 1:
+            cursor.execute(text, rows[0])
+        else:
+            cursor.executemany(text, rows)
+    except driver.Error as error:
+        raise DBAPIError.instance(text, list(rows), error, driver.Error, dialect=connection.dialect) from error
+    return cursor
+
+
+@functools.cache
+def _text(statement: Any, dialect: Dialect) -> str:
+    return str(statement.compile(dialect=dialect))
+
+
+@functools.cache
+def _upsert_text(table: Table, key: tuple[str, ...], replace: bool, dialect: Dialect) -> str:
+    speaks: Any = sqlite
+    if dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql as speaks  # Its import takes a while.
+    insert = speaks.insert(table).inline()
+    if replace:
+        changed = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
+        statement = insert.on_conflict_do_update(index_elements=key, set_=changed)
+    else:
+        statement = insert.on_conflict_do_nothing(index_elements=key)
+    given = [c.name for c in table.columns if c is not table.autoincrement_column]
+    return str(statement.compile(dialect=dialect, column_keys=given))

@@ -1,0 +1,162 @@
+"""The one writer: operations that wait at the same time are committed together (group commit)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import URL, Engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from hopyard.errors import Exhausted, HopyardError, Unavailable
+from hopyard_appstat.database.transaction import Transaction
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Operation = Callable[[Transaction], T]
+_Waiting = tuple[Operation[Any], asyncio.Future[Any]]
+_Outcome = tuple[Any, BaseException | None]
+
+MAX_GROUP: Final = 256
+"""Operations of one transaction at most: it bounds how long the first of them waits."""
+
+_FULL_BYTES: Final = 65536
+
+MAX_WAITING: Final = 1024
+"""Operations that may wait for the writer; further callers wait until there is room."""
+
+
+class Writer:
+    """Runs operations on the database, one transaction at a time, in the order in which they came.
+
+    Args:
+        engine: Of the one connection that writes.
+        on_commit: Told after each commit which experiments have new statistics; runs in the event loop.
+        wall_clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self, engine: Engine, *, on_commit: Callable[[set[str]], None], wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._engine = engine
+        self._on_commit = on_commit
+        self._wall_clock = wall_clock
+        self._queue: asyncio.Queue[_Waiting | None] = asyncio.Queue(MAX_WAITING)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="appstat-writer")
+        self._closing = False
+        self.commits = 0
+        """How many transactions were committed."""
+
+    async def do(self, operation: Operation[T]) -> T:
+        """Run an operation; when this returns it is committed.
+
+        Raises:
+            HopyardError: What the operation raised; then it has changed nothing.
+            Exhausted: The disk is full.
+            Unavailable: The database cannot be written just now, or the service stops.
+        """
+        if self._closing:
+            raise Unavailable("appstat is stopping: try again, at its successor")
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        await self._queue.put((operation, done))
+        return await done
+
+    async def run(self) -> None:
+        """Serve until `close`: a service's background task."""
+        ended = False
+        while not ended:
+            group: list[_Waiting] = []
+            item = await self._queue.get()
+            while True:
+                if item is None:
+                    ended = True
+                    break
+                group.append(item)
+                if len(group) == MAX_GROUP or self._queue.empty():
+                    break
+                item = self._queue.get_nowait()
+            if group:
+                await self._serve(group)
+
+    async def close(self) -> None:
+        """Refuse new operations; `run` ends after those that wait already."""
+        if not self._closing:
+            self._closing = True
+            await self._queue.put(None)
+
+    def release(self) -> None:
+        """Give back the thread, after `run` has ended."""
+        self._thread.shutdown()
+
+    async def _serve(self, group: list[_Waiting]) -> None:
+        loop = asyncio.get_running_loop()
+        outcomes, touched = await loop.run_in_executor(self._thread, self._commit_or_split, [op for op, _ in group])
+        if touched:
+            self._on_commit(touched)
+        for (_, done), (value, error) in zip(group, outcomes, strict=True):
+            if done.done():
+                continue  # its caller has gone
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+    # ------------------------------------------------------------------------------------------- in the writer's thread
+
+    def _commit_or_split(self, operations: list[Operation[Any]]) -> tuple[list[_Outcome], set[str]]:
+        """Commit the group; if that fails for a reason that may lie in one operation, each gets a transaction alone."""
+        try:
+            return self._commit(operations)
+        except OperationalError as error:
+            return [(None, cause_of(error, self._engine.url))] * len(operations), set()
+        except Exception as error:  # noqa: BLE001
+            if len(operations) == 1:
+                return [(None, error)], set()
+            _log.warning("a group of %d operations failed, each is tried alone: %r", len(operations), error)
+        outcomes: list[_Outcome] = []
+        touched: set[str] = set()
+        for operation in operations:
+            alone, also = self._commit_or_split([operation])
+            outcomes += alone
+            touched |= also
+        return outcomes, touched
+
+    def _commit(self, operations: list[Operation[Any]]) -> tuple[list[_Outcome], set[str]]:
+        outcomes: list[_Outcome] = []
+        with self._engine.begin() as connection:
+            transaction = Transaction(connection, now=self._wall_clock())
+            for operation in operations:
+                try:
+                    outcomes.append((operation(transaction), None))
+                except HopyardError as error:
+                    outcomes.append((None, error))  # refused before it wrote anything
+        self.commits += 1
+        return outcomes, transaction.touched
+
+
+def cause_of(error: DBAPIError, url: URL) -> HopyardError:
+    """What a failure of the database at a URL means for who waits for it."""
+    text = str(error.orig)
+    name = url.render_as_string()
+    # SQLite says "disk I/O error" where there is no room for its shared memory.
+    if (
+        "full" in text
+        or "No space left" in text
+        or (url.get_backend_name() == "sqlite" and _is_full(Path(url.database or "")))
+    ):
+        return Exhausted(f"{name}: the database cannot grow, no space left on its disk ({text}); make room there")
+    return Unavailable(f"{name}: the database cannot be written just now: {text}")
+
+
+def _is_full(file: Path) -> bool:
+    try:
+        return shutil.disk_usage(file.parent).free < _FULL_BYTES
+    except OSError:
+        return False

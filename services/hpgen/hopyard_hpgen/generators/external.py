@@ -1,0 +1,179 @@
+"""A generator in a process of its own, in any language: it serves HyperparameterGeneratorService, and is asked from here."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from hopyard._net.rpc.channel import blocking_channel
+from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
+from hopyard._net.rpc.retry import Backoff
+from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
+from hopyard.errors import InvalidInput
+from hopyard.generator import Generator, Reads, Result
+from hopyard.space import Configuration, Space
+from hopyard.v1 import hpgen_pb2 as pb
+from hopyard.v1 import hpgen_pb2_grpc
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 15.0
+"""How long a process that is away is waited for."""
+
+CALL_SECONDS: Final = 10.0
+
+_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class RemoteGenerator(Generator):
+    """Whatever the process proposes. One that was started anew gets the calls so far again, and goes on from there.
+
+    Args:
+        space: What it proposes from.
+        seed: Of its proposals.
+        server: Where it listens, HOST:PORT.
+        of: Which generator it is to be, if it knows several: a name, or module:Class.
+        **parameters: Its own.
+
+    Raises:
+        InvalidInput: `server` is no address.
+    """
+
+    def __init__(self, space: Space, seed: int, *, server: str, of: str = "remote", **parameters: Any) -> None:
+        super().__init__(space, seed)
+        self._server = server
+        self._definition = {"name": of, "seed": seed, **parameters}
+        channel = blocking_channel(server)
+        self._stub = hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(channel)
+        self._life = f"life-{uuid.uuid4().hex}"  # The process is told what to propose by the calls, never by this.
+        self._calls: list[pb.GeneratorCall] = []
+        self._opened: pb.OpenGeneratorResponse | None = None
+        weakref.finalize(self, _forget, self._stub, channel, self._life).atexit = False
+
+    @property
+    def size(self) -> int | None:
+        """As the process says."""
+        opened = self._open()
+        return opened.size if opened.HasField("size") else None
+
+    @property
+    def reads(self) -> Reads:
+        """As the process says."""
+        return GENERATOR_READS.from_proto(self._open().reads)
+
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        """Asks the process."""
+        request = pb.CreateJobRequest(experiment=self._life, job=job)
+        response = self._ask(lambda: self._stub.CreateJob(request, timeout=CALL_SECONDS))
+        recorded = pb.RecordedCreate(job=job)
+        if not response.exhausted:
+            recorded.hyperparameters.CopyFrom(response.hyperparameters)
+        self._calls.append(pb.GeneratorCall(create=recorded))
+        return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
+
+    def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
+        """Tells the process."""
+        request = pb.ReportPerformanceRequest(experiment=self._life, job=job, position=position, metrics=metrics)
+        self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS))
+        self._calls.append(pb.GeneratorCall(report=request))
+
+    def report_final(self, job: str, result: Result) -> None:
+        """Tells the process."""
+        request = pb.ReportFinalPerformanceRequest(
+            experiment=self._life,
+            job=job,
+            metrics=result.metrics,
+            position=result.position,
+            outcome=JOB_STATES.to_proto(result.outcome),
+        )
+        if result.hyperparameters is not None:
+            request.hyperparameters.CopyFrom(hyperparameters_to_proto(result.hyperparameters))
+        self._ask(lambda: self._stub.ReportFinalPerformance(request, timeout=CALL_SECONDS))
+        self._calls.append(pb.GeneratorCall(report_final=request))
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Makes a call on the process, which may have been started anew meanwhile."""
+        self._open()
+
+        def asked() -> T:
+            try:
+                return call()
+            except grpc.RpcError as error:
+                if _code(error) is not grpc.StatusCode.NOT_FOUND:
+                    raise
+                self._opened = self._open_there()
+                return call()
+
+        return self._patiently(asked)
+
+    def _open(self) -> pb.OpenGeneratorResponse:
+        if self._opened is None:
+            self._opened = self._patiently(self._open_there)
+        return self._opened
+
+    def _open_there(self) -> pb.OpenGeneratorResponse:
+        """Makes the generator there, with all calls so far."""
+        spec = {
+            "name": "remote",
+            "command": ["true"],
+            "metric": {"name": self.metric.name, "mode": self.metric.mode},
+            "space": self.space.to_dict(),
+            "constraints": [constraint.text for constraint in self.space.constraints],
+            "generator": self._definition,
+            "stop": {"jobs": 1},  # Of no meaning to a generator, but a specification has it.
+        }
+        request = pb.OpenGeneratorRequest(experiment=self._life, spec_json=json.dumps(spec), calls=self._calls)
+        return self._stub.OpenGenerator(request, timeout=CALL_SECONDS)
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Makes a call again while nobody answers.
+
+        Raises:
+            InvalidInput: Nobody did for too long, or the process refused it.
+        """
+        end, failures, rng, backoff = time.monotonic() + PATIENCE_SECONDS, 0, random.Random(), Backoff(most=1.0)
+        while True:
+            try:
+                return call()
+            except grpc.RpcError as error:
+                code, text = _code(error), _text(error)
+                if code not in _AWAY:
+                    raise InvalidInput(f"generator at {self._server}: {text}") from error
+                failures += 1
+                if time.monotonic() > end:
+                    raise InvalidInput(
+                        f"generator at {self._server}: nobody answers there ({text}); start its process, such as: "
+                        f"hopyard hpgen --port {self._server.rpartition(':')[2]}"
+                    ) from error
+                time.sleep(backoff.wait(failures, rng))
+
+
+def _code(error: grpc.RpcError) -> grpc.StatusCode:
+    code: grpc.StatusCode = error.code()
+    return code
+
+
+def _text(error: grpc.RpcError) -> str:
+    return str(error.details() or _code(error).name)
+
+
+def _forget(stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, life: str) -> None:
+    """Nobody asks any more; beside everything else, for the process may be away."""
+
+    def close() -> None:
+        try:
+            stub.CloseGenerator(pb.CloseGeneratorRequest(experiment=life), timeout=1.0)
+        except grpc.RpcError:
+            return  # It has nothing to forget, or will be gone.
+        finally:
+            channel.close()
+
+    threading.Thread(target=close, name="a generator is forgotten", daemon=True).start()

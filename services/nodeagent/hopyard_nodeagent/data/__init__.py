@@ -1,0 +1,1 @@
+"""Partitions of data sets on this node."""

@@ -1,0 +1,106 @@
+"""The partitions of data sets on this node: what the scheduler asks about them, and where a run finds its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from hopyard._net.server import Background
+from hopyard.datasets.names import is_url
+from hopyard.datasets.node_query import LOOK_AGAIN, Found, Wanted, answer, asked
+from hopyard.datasets.reader import examples_in
+from hopyard.errors import DataLoss, HopyardError, InvalidInput, os_error_text
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.data.digest_cache import Inspector
+from hopyard_nodeagent.data.url_partitions import Remote
+
+_log = logging.getLogger(__name__)
+
+
+class Partitions:
+    """Answers questions of the kind "inspect", and has a run's partition ready.
+
+    Args:
+        inspector: Reads paths.
+        remote: Gets URLs.
+        background: Owns the tasks, one for each question.
+        say: Gives answers to the scheduler.
+    """
+
+    def __init__(
+        self, inspector: Inspector, remote: Remote, background: Background, say: Callable[[wire.NodeAnswer], None]
+    ) -> None:
+        self._inspector = inspector
+        self._remote = remote
+        self._background = background
+        self._say = say
+
+    def ask(self, question: wire.NodeQuestion) -> None:
+        """Answers a question, when all that it asks about has been looked at."""
+        self._background.start(self._answer(question), name="inspection")
+
+    def stop(self) -> None:
+        """Ends what is being read."""
+        self._inspector.stop()
+
+    @asynccontextmanager
+    async def ready(self, start: wire.StartRun) -> AsyncIterator[str]:
+        """The path of a run's input, which stays while it is used; empty: it has none.
+
+        Raises:
+            HopyardError: The partition is not here, is not what was registered, or cannot be got.
+        """
+        if not start.input_name:  # A path of the policy's own.
+            yield start.input
+        elif is_url(start.input):
+            with self._remote.use(start.input_sha256):
+                path, fresh = await self._remote.get(start.input, start.input_sha256, start.input_bytes)
+                if fresh:
+                    self._look_again()
+                yield str(path)
+        else:
+            found = await self._look(Wanted(start.input))
+            if found.error or found.sha256 != start.input_sha256:
+                self._look_again()
+                what = found.error or (
+                    f"{start.input}: found {found.size} bytes with the hash {found.sha256}; registered are "
+                    f"{start.input_bytes} with {start.input_sha256}"
+                )
+                raise DataLoss(f"partition {start.input_name}: {what}")
+            yield start.input
+
+    def _look_again(self) -> None:
+        self._say(wire.NodeAnswer(ticket=LOOK_AGAIN))
+
+    async def _answer(self, question: wire.NodeQuestion) -> None:
+        try:
+            found = [await self._look(wanted) for wanted in asked(question.payload_json)]
+        except ValueError as error:
+            self._say(wire.NodeAnswer(ticket=question.ticket, error=f"the question is none: {error}"))
+        else:
+            self._say(wire.NodeAnswer(ticket=question.ticket, result_json=answer(found)))
+
+    async def _look(self, wanted: Wanted) -> Found:
+        try:
+            return await (self._by_url(wanted) if is_url(wanted.place) else self._by_path(wanted))
+        except HopyardError as error:
+            return Found(error=str(error))
+        except OSError as error:
+            return Found(error=os_error_text(error))
+
+    async def _by_path(self, wanted: Wanted) -> Found:
+        found = await self._inspector.look(Path(wanted.place))
+        return Found(found.size, found.sha256, found.examples)
+
+    async def _by_url(self, wanted: Wanted) -> Found:
+        if wanted.fetch:
+            path, _ = await self._remote.get(wanted.place, wanted.sha256, 0)
+            return Found(path.stat().st_size, path.parent.name, examples_in(path))
+        if not wanted.sha256:
+            raise InvalidInput(f"{wanted.place}: needed is a hash to look for")
+        known = self._remote.find(wanted.sha256)
+        if known is None:
+            return Found(error=f"{wanted.place}: it has not been read here")
+        return Found(known.stat().st_size, wanted.sha256)

@@ -1,0 +1,160 @@
+"""Partitions that nodes get by URL: got at their first read, verified, kept within a budget of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from hopyard._runtime.optional_import import need
+from hopyard.datasets.manifest import store_at
+from hopyard.errors import DataLoss, Exhausted, NotFound, Unavailable
+from hopyard_nodeagent.snapshots.transfers import Arrived, check_hash, receive_named_by_hash
+
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy on this disk: its hash, file, bytes, and when it was used last."""
+
+    sha256: str
+    path: Path
+    size: int
+    used_at: float
+
+
+class Remote:
+    """The node's copies of partitions by URL: each a file named as in its URL, in a folder named by its hash."""
+
+    def __init__(self, folder: Path, quota: int | None) -> None:
+        """Use `folder`, which exists; it may hold `quota` bytes, None: as many as there is room for."""
+        self._folder = folder
+        self._incoming = folder / ".incoming"
+        shutil.rmtree(self._incoming, ignore_errors=True)
+        self._incoming.mkdir()
+        self._quota = quota
+        self._used: Counter[str] = Counter()
+        self._one = asyncio.Lock()
+
+    def find(self, sha256: str) -> Path | None:
+        """The copy with a hash; None: it is not here.
+
+        Raises:
+            InvalidInput: The hash is none.
+        """
+        return next((file for file in self._of(check_hash(sha256))), None)
+
+    @contextmanager
+    def use(self, sha256: str) -> Iterator[None]:
+        """Keeps a copy while it is used."""
+        self._used[sha256] += 1
+        try:
+            yield
+        finally:
+            self._used[sha256] -= 1
+
+    async def get(self, url: str, sha256: str, size: int) -> tuple[Path, bool]:
+        """Has a partition here.
+
+        Args:
+            url: Where it is.
+            sha256: What it must be; empty: what it is now.
+            size: Its bytes; 0: not known.
+
+        Returns:
+            Its file, and whether it was got just now.
+
+        Raises:
+            NotFound: There is nothing at the URL.
+            DataLoss: There is something else.
+            Exhausted: The budget has no room for it.
+            InvalidInput: No store is known that the URL could be of.
+            Unavailable: The store did not give it.
+            Unsupported: What gets URLs is not installed.
+        """
+        if sha256 and (known := self.find(sha256)) is not None:
+            os.utime(known)
+            return known, False
+        async with self._one:  # One at a time: what makes room for one must not take another's.
+            if sha256 and (known := self.find(sha256)) is not None:
+                return known, False
+            self._make_room(url, size)
+            got = await receive_named_by_hash(_chunks(url), self._incoming)
+            return await asyncio.to_thread(self._keep, got, url, sha256), True
+
+    def copies(self) -> list[Copy]:
+        """What is here, the one that was used longest ago first."""
+        found = [
+            Copy(folder.name, file, (status := file.stat()).st_size, status.st_mtime)
+            for folder in self._folder.iterdir()
+            if folder != self._incoming
+            for file in self._of(folder.name)
+        ]
+        return sorted(found, key=lambda one: (one.used_at, one.sha256))
+
+    def _of(self, sha256: str) -> list[Path]:
+        folder = self._folder / sha256
+        return list(folder.iterdir()) if folder.is_dir() else []
+
+    def _keep(self, got: Arrived, url: str, sha256: str) -> Path:
+        if sha256 and got.sha256 != sha256:
+            got.path.unlink()
+            raise DataLoss(f"{url}: found {got.size} bytes with the hash {got.sha256}; registered is {sha256}")
+        try:
+            self._make_room(url, 0)  # The bytes are here, so they count already.
+        except Exhausted:
+            got.path.unlink()
+            raise
+        folder = self._folder / got.sha256
+        folder.mkdir(exist_ok=True)
+        known = self._of(got.sha256)
+        target = known[0] if known else folder / Path(urlsplit(url).path).name
+        os.replace(got.path, target)
+        return target
+
+    def _make_room(self, url: str, size: int) -> None:
+        """Deletes copies that nobody uses until so many bytes more fit.
+
+        Raises:
+            Exhausted: They do not.
+        """
+        if self._quota is None:
+            return
+        copies = self.copies()
+        loose = sum(file.stat().st_size for file in self._incoming.iterdir())
+        above = sum(one.size for one in copies) + loose + size - self._quota
+        for one in copies:
+            if above <= 0:
+                return
+            if not self._used[one.sha256]:
+                shutil.rmtree(one.path.parent)
+                above -= one.size
+        if above > 0:
+            raise Exhausted(
+                f"{url}: {above} bytes more than the node's budget for partitions ({self._quota}); give it more with "
+                "--data-quota"
+            )
+
+
+async def _chunks(url: str) -> AsyncIterator[bytes]:
+    """The bytes at a URL; credentials come from the environment."""
+    base, _, name = url.rpartition("/")
+    store, exceptions = store_at(base), need("obstore.exceptions", "data")
+    try:
+        answer = await need("obstore", "data").get_async(store, name)
+        async for part in answer.stream(min_chunk_size=_CHUNK):
+            whole = bytes(part)
+            for start in range(0, len(whole), _CHUNK):
+                yield whole[start : start + _CHUNK]
+    except FileNotFoundError as error:
+        raise NotFound(f"{url}: there is nothing") from error
+    except exceptions.BaseError as error:
+        raise Unavailable(f"{url}: {(str(error) or type(error).__name__).splitlines()[0]}") from error

@@ -1,0 +1,1 @@
+"""Predictors on this node, in low-priority processes."""

@@ -1,0 +1,257 @@
+"""Processes that predict: each holds one predictor, and answers one question at a time beside training."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
+
+START_SECONDS: Final = 120.0
+"""How long a process may take until its predictor is made: it imports its packages at the lowest priority."""
+
+_LEAVE_SECONDS: Final = 2.0
+
+_TICK_SECONDS: Final = 0.5
+
+_PATIENCE: Final = 20
+
+Look = Callable[[], tuple[float, bool]]
+
+_ONE_THREAD: Final = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+
+
+class PredictorFailed(Exception):
+    """A question got no answer; the message says why, and the process may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorKey:
+    """What a process is for: questions with equal keys may share one.
+
+    Attributes:
+        name: the predictor's, or `module:Class`.
+        parameters_json: its parameters, a JSON object.
+        folder: where `module:Class` is looked for first; None: nowhere.
+        memory_bytes: what its process and the children of that may hold; 0: no limit.
+    """
+
+    name: str
+    parameters_json: str
+    folder: Path | None = None
+    memory_bytes: int = 0
+
+
+class Spent:
+    """The time that a process has spent on a task: computing, and waiting for anything but a processor.
+
+    At the lowest priority it may wait long for a processor that training has; only after `_PATIENCE` times the limit by the
+    clock that does not excuse it any more.
+    """
+
+    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic, look: Look | None = None) -> None:
+        """Begin now; `look` tells the processor time of the process, and whether it wants a processor."""
+        self._clock = clock
+        self._look = look or partial(_look, pid)
+        self._began = self._before = clock()
+        self._used = self._look()[0]
+        self._spent = 0.0
+
+    def more_than(self, seconds: float) -> bool:
+        """Whether it is more than so much; to be asked again and again."""
+        now = self._clock()
+        used, wants = self._look()
+        self._spent += used - self._used if wants else now - self._before
+        self._used, self._before = used, now
+        return self._spent > seconds or now - self._began > _PATIENCE * seconds
+
+
+def _look(pid: int) -> tuple[float, bool]:
+    try:
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        return times.user + times.system, process.status() == psutil.STATUS_RUNNING
+    except psutil.Error:  # It has ended, which its streams say.
+        return 0.0, True
+
+
+class PredictorProcess:
+    """One process, which ends with this one.
+
+    What it starts ends with it, as long as that stays in its session.
+    """
+
+    def __init__(self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None]) -> None:
+        """Take over a process that was just started and writes to `log`; `over` hears that it has ended."""
+        self.key = key
+        self._process = process
+        self._log = log
+        self._began = log_reader.size(log)
+        self._over = over
+        self._guard = MemoryGuard(
+            process.pid, key.memory_bytes, setting="predictor.memory", look_seconds=_TICK_SECONDS, measure=self._measure
+        )
+        self._measured = -math.inf
+        self._exit = asyncio.create_task(self._wait_for_exit(), name=f"predictor {process.pid}")
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked something."""
+        return self._process.returncode is None
+
+    async def make(self, seconds: float = START_SECONDS) -> None:
+        """Have it make its predictor.
+
+        Raises:
+            PredictorFailed: it does not; the process is gone.
+        """
+        wanted = {
+            "name": self.key.name,
+            "parameters": json.loads(self.key.parameters_json),
+            "path": [str(self.key.folder)] if self.key.folder is not None else [],
+        }
+        said = await self._asked(json.dumps(wanted).encode(), seconds, "to be made")
+        if "error" in said:
+            await self.kill()
+            raise PredictorFailed(str(said["error"]))
+
+    async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
+        """Put a question; returns its `result`, or the `error` that the predictor raised.
+
+        If this is cancelled the process is killed.
+
+        Raises:
+            PredictorFailed: it took longer than `seconds` (> 0), or the process ended; either way it is gone.
+        """
+        return await self._asked(question, seconds, "over one prediction")
+
+    async def kill(self) -> None:
+        """End it and its children at once; returns when it is gone."""
+        if self.usable:  # Else its number may be another's by now.
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.shield(self._exit)
+
+    async def _wait_for_exit(self) -> None:
+        await self._process.wait()
+        await asyncio.to_thread(end_left, self._process.pid)
+        self._over(self._process.pid)
+
+    async def _asked(self, frame: bytes, seconds: float, over_what: str) -> Mapping[str, Any]:
+        name = self.key.name
+        exchange = asyncio.create_task(self._exchange(frame))
+        watch = asyncio.create_task(self._watch()) if self.key.memory_bytes else None
+        try:
+            spent = Spent(self._process.pid)
+            while not exchange.done() and not spent.more_than(seconds):
+                await asyncio.wait({exchange}, timeout=min(seconds / 10, _TICK_SECONDS))
+            if not exchange.done():
+                await self.kill()
+                raise PredictorFailed(f"predictor {name} took longer than {seconds:g} s {over_what}")
+            return exchange.result()
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            with suppress(TimeoutError):  # It may be about to say with its exit code why.
+                await asyncio.wait_for(self._process.wait(), _LEAVE_SECONDS)
+            await self.kill()
+            why = self._guard.excess or f"its process {self._end()}{self._said()}"
+            raise PredictorFailed(f"predictor {name}: {why}") from error
+        except ValueError as error:
+            await self.kill()
+            raise PredictorFailed(f"predictor {name}: its process said what is no answer: {error}") from error
+        except asyncio.CancelledError:
+            await self.kill()
+            raise
+        finally:
+            ending = {task for task in (exchange, watch) if task is not None}
+            for task in ending:
+                task.cancel()
+            await asyncio.wait(ending)
+
+    async def _watch(self) -> None:
+        """Look at its memory while it has a question, and not with each of many quick ones: to look takes long as well."""
+        await asyncio.sleep(self._measured + _TICK_SECONDS - time.monotonic())
+        await self._guard.watch(self.kill)
+
+    def _measure(self, pid: int, limit: int) -> int:
+        self._measured = time.monotonic()
+        return used_bytes(pid, limit)
+
+    async def _exchange(self, frame: bytes) -> Mapping[str, Any]:
+        streams = self._process
+        assert streams.stdin is not None
+        assert streams.stdout is not None
+        streams.stdin.write(len(frame).to_bytes(4, "big") + frame)
+        await streams.stdin.drain()
+        length = int.from_bytes(await streams.stdout.readexactly(4), "big")
+        said = json.loads(await streams.stdout.readexactly(length))
+        if not isinstance(said, dict):
+            raise ValueError(f"found {said!r:.80}, where an object is needed")
+        return said
+
+    def _end(self) -> str:
+        code = self._process.returncode
+        assert code is not None
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            why = " (out of memory?)" if -code == signal.SIGKILL else ""
+            return f"was killed by {signal.Signals(-code).name}{why}"
+        return f"was killed by signal {-code}"
+
+    def _said(self) -> str:
+        text = log_reader.last_lines(self._log, self._began)
+        return f"; it said:\n{text}" if text else ""
+
+
+async def start_predictor(
+    key: PredictorKey, log: Path, *, started: Callable[[int], None], over: Callable[[int], None]
+) -> PredictorProcess:
+    """Start a process of this agent's own interpreter, in a session of its own, with one thread and without GPUs.
+
+    What its predictor prints is appended to `log`. `started` and `over` hear the number of the process.
+
+    Raises:
+        PredictorFailed: it cannot be started.
+    """
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "hopyard.predictor.process",
+            str(os.getpid()),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=handle,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise PredictorFailed(f"predictor {key.name}: no process can be started: {error.strerror}") from error
+    finally:
+        os.close(handle)
+    started(process.pid)
+    return PredictorProcess(key, process, log, over)

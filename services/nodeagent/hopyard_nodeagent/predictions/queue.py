@@ -1,0 +1,180 @@
+"""Predictions beside training: a few processes of the lowest priority that take the scheduler's questions in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from hopyard._net.server import Background
+from hopyard.errors import HopyardError
+from hopyard.v1 import resource_manager_pb2 as wire
+from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey
+
+_log = logging.getLogger(__name__)
+
+MOST_PROCESSES: Final = 8
+"""Processes at a time, however many machines the node has."""
+
+MOST_WAITING: Final = 1000
+"""Questions that may wait; the scheduler puts far fewer at a time."""
+
+_MOST_REMEMBERED: Final = 200
+
+_NO_LIMIT: Final = 24 * 3600.0
+
+
+class Answering(Protocol):
+    """A process with a predictor."""
+
+    @property
+    def key(self) -> PredictorKey:
+        """What it is for."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be asked something."""
+
+    async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
+        """Its `result` or its `error`; raises `PredictorFailed`; killed when cancelled."""
+
+    async def kill(self) -> None:
+        """End it."""
+
+
+class Predictions:
+    """The questions of the scheduler, and the processes that answer them.
+
+    Processes are started when they are needed, kept warm for further questions to the same predictor, and ended when they
+    have had none for a while. A question lasts as long as its session; answers are remembered for a while, so that
+    one that is put again is answered at once.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[PredictorKey], Awaitable[Answering]],
+        bundle: Callable[[str], Awaitable[Path]],
+        background: Background,
+        *,
+        processes: int,
+        idle_seconds: float,
+        say: Callable[[wire.NodeAnswer], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start without processes.
+
+        Args:
+            start: starts a process with its predictor made, or raises `PredictorFailed`.
+            bundle: the folder of a code bundle by its hash.
+            background: owns the tasks.
+            processes: how many at a time (>= 1).
+            idle_seconds: how long a process without questions is kept.
+            say: gets the answers.
+            clock: measures how long processes are idle.
+        """
+        self._start = start
+        self._bundle = bundle
+        self._background = background
+        self._processes = processes
+        self._idle_seconds = idle_seconds
+        self._say = say
+        self._clock = clock
+        self._waiting: dict[str, wire.NodeQuestion] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._answers: OrderedDict[str, wire.NodeAnswer] = OrderedDict()
+        self._idle: list[tuple[Answering, float]] = []
+        self._stopped = False
+
+    def ask(self, question: wire.NodeQuestion) -> None:
+        """Take a question; one that is here already goes on as it is, and one that was answered is answered again."""
+        ticket = question.ticket
+        if ticket in self._answers:
+            self._say(self._answers[ticket])
+        elif ticket not in self._waiting and ticket not in self._under_way:
+            if len(self._waiting) < MOST_WAITING:
+                self._waiting[ticket] = question
+                self._go_on()
+            else:
+                self._say(wire.NodeAnswer(ticket=ticket, error=f"{MOST_WAITING} predictions wait on this node already"))
+
+    def withdraw(self, ticket: str) -> None:
+        """Nobody wants the answer to a question any more."""
+        self._waiting.pop(ticket, None)
+        self._answers.pop(ticket, None)
+        if ticket in self._under_way:
+            self._under_way[ticket].cancel()
+
+    def new_session(self) -> None:
+        """What still matters of what waits is asked again; what is under way is likely to be."""
+        self._waiting.clear()
+
+    async def end_idle(self) -> None:
+        """End the processes that had no question for too long, and forget those that ended by themselves."""
+        late = self._clock() - self._idle_seconds
+        for process in [process for process, since in self._idle if since <= late or not process.usable]:
+            self._idle = [one for one in self._idle if one[0] is not process]
+            await process.kill()
+
+    async def stop(self) -> None:
+        """End all processes; nothing more is answered. Safe to call twice."""
+        self._stopped = True
+        self._waiting.clear()
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        while self._idle:
+            process, _ = self._idle.pop()
+            await process.kill()
+
+    def _go_on(self) -> None:
+        while self._waiting and len(self._under_way) < self._processes and not self._stopped:
+            ticket = next(iter(self._waiting))
+            serving = self._background.start(self._serve(self._waiting.pop(ticket)), name=f"prediction {ticket}")
+            self._under_way[ticket] = serving
+            serving.add_done_callback(partial(self._over, ticket))
+
+    def _over(self, ticket: str, _: asyncio.Task[None]) -> None:
+        del self._under_way[ticket]
+        self._go_on()
+
+    async def _serve(self, question: wire.NodeQuestion) -> None:
+        answer = await self._answer(question)
+        if answer.error:
+            _log.warning("prediction %s: %s", answer.ticket, answer.error)
+        self._answers[answer.ticket] = answer
+        while len(self._answers) > _MOST_REMEMBERED:
+            self._answers.popitem(last=False)
+        self._say(answer)
+
+    async def _answer(self, question: wire.NodeQuestion) -> wire.NodeAnswer:
+        wanted = question.predictor
+        try:
+            folder = await self._bundle(wanted.bundle) if wanted.bundle else None
+            key = PredictorKey(wanted.name, wanted.parameters_json or "{}", folder, wanted.memory_bytes)
+            process = await self._process(key)
+            said = await process.ask(question.payload_json.encode(), question.timeout_seconds or _NO_LIMIT)
+        except (PredictorFailed, HopyardError, OSError) as error:
+            return wire.NodeAnswer(ticket=question.ticket, error=str(error))
+        self._idle.append((process, self._clock()))
+        if "error" in said:
+            return wire.NodeAnswer(ticket=question.ticket, error=str(said["error"]) or "the predictor failed")
+        return wire.NodeAnswer(ticket=question.ticket, result_json=json.dumps(said["result"], separators=(",", ":")))
+
+    async def _process(self, key: PredictorKey) -> Answering:
+        """A process for a question that is under way: a warm one, or a new one, in the place of the one idle longest."""
+        for index, (process, _) in enumerate(self._idle):
+            if process.key == key and process.usable:
+                del self._idle[index]
+                return process
+        while self._idle and len(self._idle) + len(self._under_way) > self._processes:
+            process, _ = self._idle.pop(0)
+            await process.kill()
+        return await self._start(key)

@@ -1,0 +1,229 @@
+"""What a run's program needs from the node: who may run it, and how its process is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from hopyard._net.rpc.values import hyperparameters_from_proto
+from hopyard._runtime import command_template
+from hopyard._runtime.criu import PROVIDER
+from hopyard._runtime.criu.process_group import MOUNT
+from hopyard.script import mailbox_files
+from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard.v1.application_pb2 import ProcessHost
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.settings import MachineSettings
+
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_RESERVED: Final = "HOPYARD_"
+# -P: the folder it is started in is no import path.
+_RUNNER: Final = ("-P", "-m", "hopyard._runtime.runner")
+
+
+class ProgramRefused(Exception):
+    """This agent cannot run such a program; another try here fails alike."""
+
+
+class NodeUnable(ProgramRefused):
+    """Nor can it run that of any other job of the experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a process is started for. Runs with equal programs may share a warm process.
+
+    Attributes:
+        experiment: whose program it is: experiments never share a process.
+        definition: the program on the wire, serialized.
+        arguments: how its process is started.
+        once: it is a script, whose process makes one run and is the user's own from its first instruction on.
+        parent: its process starts the user's program as a child.
+    """
+
+    experiment: str
+    definition: bytes
+    arguments: tuple[str, ...]
+    once: bool = False
+    parent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """How a run's program runs on this node.
+
+    Attributes:
+        program: the process to start, or to take if it is there.
+        definition: what its environment is made of.
+        working_folder: where the user's program runs.
+        command: the user's program, if it is a command: the job's values are in its arguments.
+        variables: what is added to its environment.
+    """
+
+    program: Program
+    definition: resource_manager_pb2.RunProgram
+    working_folder: Path
+    command: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_command(program: resource_manager_pb2.RunProgram) -> bool:
+    """Whether the program is a command of the user's (a script, or a log program), and no trainer."""
+    return program.WhichOneof("kind") in ("command", "log")
+
+
+def prepared(
+    key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Path, host: ProcessHost | None = None
+) -> Preparation:
+    """How to make a run on this node.
+
+    Args:
+        key: the run.
+        start: what it is.
+        code_folder: where the experiment's code lies.
+        host: what dumps and restores its processes; None: nothing does. If it restores them, nothing is looked for on this node.
+
+    Raises:
+        ProgramRefused: it asks for something that this node does not have, or that such a program cannot do.
+    """
+    program = start.program
+    kind = program.WhichOneof("kind")
+    if kind is None:
+        raise ProgramRefused("the run has no program: needs a trainer, a command or a log program")
+    working = code_folder / program.working_directory
+    restores = host is not None and start.snapshot.provider == PROVIDER
+    if not (restores or working.is_dir()):
+        raise ProgramRefused(
+            f"working_directory {program.working_directory}: there is no such folder on this node; allowed: a folder inside "
+            "the experiment's code, or an absolute one that every node has"
+        )
+    interpreter = sys.executable if restores else _interpreter(program, working)
+    if kind == "trainer":
+        definition = program.SerializeToString(deterministic=True)
+        return Preparation(Program(key.experiment, definition, (interpreter, *_RUNNER)), program, working)
+    _need_training_alone(start)
+    arguments = (program.command if kind == "command" else program.log.command).arguments
+    values = hyperparameters_from_proto(start.hyperparameters)
+    try:
+        command = command_template.filled(arguments, values)
+    except command_template.PlaceholderError as error:
+        raise ProgramRefused(f"command: {error}") from error
+    if command[0] in ("python", "python3"):
+        command[0] = interpreter
+    variables = _variables(key, start, interpreter) | _checked(program.environment)
+    if kind == "command" and host is None:
+        once = Program(key.experiment, program.SerializeToString(deterministic=True), tuple(command), once=True)
+        return Preparation(once, program, working, tuple(command), variables)
+    # Its runner is this agent's own: what the experiment sets is for its program.
+    plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
+    if kind == "log":
+        plain.log.CopyFrom(program.log)
+    elif host is not None:
+        variables[mailbox_files.VARIABLE] = MOUNT
+    runner = Program(
+        key.experiment, plain.SerializeToString(deterministic=True), (sys.executable, *_RUNNER), parent=True
+    )
+    found = Preparation(runner, plain, working, tuple(command), variables)
+    return found if host is None else _seen(found, host.folder)
+
+
+def _seen(found: Preparation, folder: str) -> Preparation:
+    """What is said of places in a run's folder, as its processes see them."""
+    return replace(
+        found,
+        working_folder=Path(str(found.working_folder).replace(folder, MOUNT)),
+        command=tuple(argument.replace(folder, MOUNT) for argument in found.command),
+        variables={name: value.replace(folder, MOUNT) for name, value in found.variables.items()},
+    )
+
+
+def spare() -> tuple[Program, resource_manager_pb2.RunProgram]:
+    """A runner that has no program yet, and what its environment is made of: as most experiments want it.
+
+    That is this agent's interpreter, nothing added to the environment, one thread.
+    """
+    return Program("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
+
+
+def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str:
+    """The Python that the experiment wants: its own, or this agent's."""
+    if not program.interpreter:
+        return sys.executable
+    path = working / program.interpreter
+    if path.is_dir():
+        path = path / "bin" / "python"
+    if not path.is_file():
+        raise ProgramRefused(
+            f"interpreter {program.interpreter}: there is no {path} on this node; allowed: a Python, or the folder of a "
+            "virtual environment; those are no part of the code that travels, so give the absolute path that it has on the "
+            "nodes"
+        )
+    return str(path)
+
+
+def _need_training_alone(start: resource_manager_pb2.StartRun) -> None:
+    if start.world > 1:
+        raise ProgramRefused(
+            f"a run on {start.world} machines at once needs a trainer (trainer: FILE.py:CLASS); commands run on one machine"
+        )
+    if start.mode in (common_pb2.RUN_MODE_EVALUATE, common_pb2.RUN_MODE_PROFILE):
+        what = "evaluates" if start.mode == common_pb2.RUN_MODE_EVALUATE else "profiles"
+        raise ProgramRefused(f"a run that only {what} needs a trainer (trainer: FILE.py:CLASS); commands train")
+
+
+def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: str) -> dict[str, str]:
+    """What every command finds in its environment."""
+    values = hyperparameters_from_proto(start.hyperparameters)
+    variables = {
+        "HOPYARD_EXPERIMENT": key.experiment,
+        "HOPYARD_JOB": key.job,
+        "HOPYARD_HYPERPARAMETERS": json.dumps(values, sort_keys=True),
+        "HOPYARD_SEED": str(start.seed),
+        "PYTHONUNBUFFERED": "1",  # What a script prints shows in its log at once, and its last words are not lost.
+    }
+    folder = Path(interpreter).parent
+    if (folder.parent / "pyvenv.cfg").is_file():  # As if it were activated, for the programs that a command starts.
+        variables["VIRTUAL_ENV"] = str(folder.parent)
+        variables["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
+    return variables
+
+
+def _checked(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the experiment adds to the environment.
+
+    Raises:
+        ProgramRefused: it sets a variable that begins with HOPYARD_.
+    """
+    for name in environment:
+        if name.startswith(_RESERVED):
+            raise ProgramRefused(f"the experiment sets {name}; names that begin with {_RESERVED} are Hopyard's own")
+    return dict(environment)
+
+
+def environment_of(
+    program: resource_manager_pb2.RunProgram, machine: MachineSettings, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a program's process, before the agent adds its own address and token.
+
+    Thread counts and visible GPUs must stand before anything is imported; the counts are the same at every resume if
+    the experiment names them. What the experiment sets wins over both; a variable of Hopyard's own cannot be set by it.
+
+    Raises:
+        ProgramRefused: the experiment sets a variable that begins with HOPYARD_.
+    """
+    environment = {name: value for name, value in inherited.items() if not name.startswith(_RESERVED)}
+    threads = program.threads or machine.cpus
+    environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    # Empty: a machine without GPUs sees none, also on a node that has some.
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in machine.gpus)
+    return environment | _checked(program.environment)
+
+
+def agent_variables(address: str, token: str) -> dict[str, str]:
+    """What a training process needs to find and convince its agent."""
+    return {"HOPYARD_AGENT": address, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}

@@ -1,0 +1,206 @@
+"""The node's machines, each with the warm runner on it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from hopyard.errors import InvalidInput, PermissionDenied
+from hopyard.v1 import resource_manager_pb2
+from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.runs.launch_spec import (
+    Preparation,
+    Program,
+    ProgramRefused,
+    agent_variables,
+    environment_of,
+    spare,
+)
+from hopyard_nodeagent.runs.orphan_processes import Leftovers
+from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, spawn
+from hopyard_nodeagent.settings import MachineSettings
+
+_NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR})
+"""What the start of a command fails with that is no program."""
+
+
+class Machine:
+    """One slot bundle."""
+
+    def __init__(self, settings: MachineSettings) -> None:
+        """No runner yet."""
+        self.settings = settings
+        self.lock = asyncio.Lock()
+        """Held by the run that has the machine."""
+        self.runner: Runner | None = None
+        self.environment: Mapping[str, str] = {}
+        """That its runner was started with, but for what the agent adds."""
+        self.idle_since = 0.0
+
+
+class Machines:
+    """All machines of the node."""
+
+    def __init__(
+        self,
+        settings: Sequence[MachineSettings],
+        folders: Folders,
+        *,
+        attach_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Make machines without runners, and end what an earlier agent left; `clock` measures how long they are idle."""
+        self._machines = {machine.id: Machine(machine) for machine in settings}
+        self._folders = folders
+        self._attach_seconds = attach_seconds
+        self._clock = clock
+        self._starting: dict[str, asyncio.Future[Runner]] = {}
+        self._leftovers = Leftovers(folders.processes)
+        self._leftovers.end_all()
+        self.application_address = ""
+
+    def get(self, machine: str) -> Machine:
+        """A machine by its id.
+
+        Raises:
+            InvalidInput: there is none; the message names those there are.
+        """
+        if machine not in self._machines:
+            raise InvalidInput(f"machine {machine!r} is not on this node; it has {', '.join(self._machines) or 'none'}")
+        return self._machines[machine]
+
+    def settings(self) -> list[MachineSettings]:
+        """All machines' settings, in order."""
+        return [machine.settings for machine in self._machines.values()]
+
+    async def runner_of(self, token: str) -> Runner:
+        """The training process that a token was given to.
+
+        Raises:
+            PermissionDenied: to none that lives.
+        """
+        starting = self._starting.get(token)
+        if starting is not None:
+            return await starting
+        for machine in self._machines.values():
+            if machine.runner is not None and machine.runner.authenticates(token):
+                return machine.runner
+        raise PermissionDenied("the token belongs to no training process of this agent")
+
+    async def runner(self, machine: Machine, program: Program, definition: resource_manager_pb2.RunProgram) -> Runner:
+        """An attached runner for a program on a machine whose lock the caller holds: the warm one, or a new one.
+
+        Raises:
+            RunnerDied: it could not be started, or did not attach.
+            ProgramRefused: the program wants an environment it may not have.
+        """
+        present = machine.runner
+        if present is not None and present.usable and present.program == program:
+            await present.wait_attached(self._attach_seconds)
+            return present
+        environment = environment_of(definition, machine.settings, os.environ)
+        if present is not None and present.usable and _fits(present, machine.environment, program, environment):
+            present.program = program
+            await present.wait_attached(self._attach_seconds)
+            return present
+        log = self._folders.runner_log(machine.settings.id)
+        runner = await self._start(machine, program, environment, log, self._folders.data)
+        try:
+            await runner.wait_attached(self._attach_seconds)
+        except RunnerDied:
+            machine.runner = None
+            raise
+        return runner
+
+    async def prepare(self, most: int) -> None:
+        """Start processes that have no program yet on `most` machines (>= 0) that have none.
+
+        Who gets such a machine first need not wait for a process to start, if its program wants nothing special of it.
+
+        Raises:
+            RunnerDied: one could not be started.
+        """
+        program, definition = spare()
+        for machine in list(self._machines.values())[:most]:
+            if machine.runner is None and not machine.lock.locked():
+                async with machine.lock:
+                    environment = environment_of(definition, machine.settings, os.environ)
+                    log = self._folders.runner_log(machine.settings.id)
+                    await self._start(machine, program, environment, log, self._folders.data)
+                    self.released(machine)
+
+    async def script(self, machine: Machine, preparation: Preparation, log: Path) -> Runner:
+        """The process of a script on a machine whose lock the caller holds; it attaches when it has something to say.
+
+        Raises:
+            RunnerDied: it could not be started just now.
+            ProgramRefused: there is no such program, or it wants an environment it may not have.
+        """
+        environment = environment_of(preparation.definition, machine.settings, os.environ) | dict(preparation.variables)
+        try:
+            return await self._start(machine, preparation.program, environment, log, preparation.working_folder)
+        except RunnerDied as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_PROGRAM:
+                raise ProgramRefused(f"command: {error}") from error
+            raise
+
+    async def _start(
+        self, machine: Machine, program: Program, environment: Mapping[str, str], log: Path, folder: Path
+    ) -> Runner:
+        """Start a process in the place of the present one."""
+        present = machine.runner
+        if present is not None:
+            # One that made no run has nothing to leave in order.
+            await (present.leave() if present.used else present.kill())
+            machine.runner = None
+        token = secrets.token_urlsafe(32)
+        started = asyncio.get_running_loop().create_future()
+        self._starting[token] = started
+        try:
+            variables = agent_variables(self.application_address, token)
+            with self._leftovers.starting(token):
+                machine.runner = runner = await spawn(
+                    program,
+                    token=token,
+                    environment={**environment, **variables},
+                    log=log,
+                    folder=folder,
+                    over=self._leftovers.forget,
+                )
+                self._leftovers.note(runner.pid)
+            started.set_result(runner)
+        finally:
+            del self._starting[token]
+            started.cancel()
+        machine.environment = environment
+        return runner
+
+    def released(self, machine: Machine) -> None:
+        """A run has left the machine."""
+        machine.idle_since = self._clock()
+
+    async def end_idle(self, idle_seconds: float) -> None:
+        """End the runners that had no work for so long, and forget those that ended by themselves."""
+        for machine in self._machines.values():
+            idle = self._clock() - machine.idle_since
+            runner = machine.runner
+            if runner is not None and not machine.lock.locked() and (idle >= idle_seconds or not runner.usable):
+                async with machine.lock:
+                    await runner.leave()
+                    machine.runner = None
+
+    async def kill_all(self) -> None:
+        """End all training processes at once."""
+        runners = [machine.runner for machine in self._machines.values() if machine.runner is not None]
+        await asyncio.gather(*(runner.kill() for runner in runners))
+
+
+def _fits(runner: Runner, has: Mapping[str, str], program: Program, wants: Mapping[str, str]) -> bool:
+    """Whether a process that has no program yet was started as this one wants it."""
+    return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

@@ -1,0 +1,214 @@
+"""All runs of the node: commands in, messages out, forgotten when nothing is left to say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hopyard._net.server import Background
+from hopyard.errors import NotFound, Unavailable
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard_nodeagent.runs.executor import Executor
+from hopyard_nodeagent.runs.run import Run, snapshot_of
+from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard_nodeagent.snapshots.disk import Snapshots
+from hopyard_nodeagent.snapshots.uploads import Shipment, Shipper
+
+_log = logging.getLogger(__name__)
+
+_MOST_REMEMBERED: Final = 10_000
+
+
+class Runs:
+    """The table of runs."""
+
+    def __init__(
+        self,
+        node: str,
+        executor: Executor,
+        snapshots: Snapshots,
+        background: Background,
+        *,
+        changed: Callable[[Run], None],
+        record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Start without runs.
+
+        `changed` is told which run has something to say to the scheduler, `record` which command is about to be carried out.
+        """
+        self._node = node
+        self._executor = executor
+        self._snapshots = snapshots
+        snapshots.spoken_of = self.speak_of
+        self._background = background
+        self._changed = changed
+        self._record = record
+        self._clock = clock
+        self._runs: dict[RunKey, Run] = {}
+        self._forgotten: OrderedDict[RunKey, None] = OrderedDict()
+        self.shipper: Shipper | None = None
+        self._quiet = asyncio.Event()
+        self.accepting = True
+        """Whether new runs are begun; False once the agent stops."""
+
+    def all(self) -> list[Run]:
+        """Every run with a process or with something unacknowledged."""
+        return list(self._runs.values())
+
+    def unacknowledged(self) -> int:
+        """Messages that wait for the scheduler's acknowledgement."""
+        return sum(len(run.outgoing) for run in self._runs.values())
+
+    def live(self, experiment: str, job: str, rank: int = 0) -> bool:
+        """Whether a rank of a run of a job is under way here."""
+        return any(
+            not run.over and run.key[:2] == (experiment, job) and run.key.rank == rank for run in self._runs.values()
+        )
+
+    def place(self, key: RunKey) -> common_pb2.GangPlace:
+        """Where the gang meets whose rank 0 has this key.
+
+        Raises:
+            NotFound: that run is not under way here.
+            Unavailable: its process has not said it yet.
+        """
+        run = self._runs.get(key)
+        if run is None or run.over:
+            raise NotFound(f"{key} is not under way on node {self._node}")
+        if run.place is None:
+            raise Unavailable(f"{key} is being prepared")
+        return run.place
+
+    def speak_of(self, sha256: str) -> bool:
+        """Whether the scheduler has yet to take over that a run here took a snapshot with this hash."""
+        return any(run.speaks_of(sha256) for run in self._runs.values())
+
+    def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
+        """Take a command over; returns what to acknowledge on its channel, None: nothing."""
+        key = RunKey.of(command.run)
+        if key in self._forgotten:
+            return command.sequence
+        run = self._runs.get(key)
+        if run is None:
+            if not (command.sequence == 1 and command.HasField("start") and self.accepting):
+                _log.warning("%s: command %d for a run that is not here", key, command.sequence)
+                return None
+            run = self._runs[key] = Run(key, command.start, self._node, clock=self._clock)
+        if run.incoming.take(command.sequence):
+            self._carry_out(run, command)
+        return run.incoming.taken
+
+    def acknowledged(self, key: RunKey, sequence: int) -> None:
+        """The scheduler has journalled a run's messages up to `sequence`: what snapshots they tell of is shipped now.
+
+        Only if the run does not leave that to the scheduler (`ships_by_order`). And not before: the scheduler may be deleting
+        an older snapshot with equal bytes, and carries that out first.
+        """
+        run = self._runs.get(key)
+        if run is not None:
+            for message in run.outgoing.acknowledged(sequence):
+                snapshot = snapshot_of(message)
+                if snapshot is not None and self.shipper is not None and not run.start.ships_by_order:
+                    self.shipper.ship(Shipment(key, snapshot.position, snapshot.sha256))
+            self._forget_if_done(run)
+        if not self.unacknowledged():
+            self._quiet.set()
+
+    async def wait_acknowledged(self) -> None:
+        """Wait until everything is acknowledged; to be asked when no run says anything any more."""
+        self._quiet.clear()
+        if self.unacknowledged():
+            await self._quiet.wait()
+
+    def unknown(self, keys: Iterable[RunKey]) -> None:
+        """The scheduler does not want these runs (any more): end them without a word."""
+        for key in keys:
+            run = self._runs.get(key)
+            if run is not None:
+                _log.info("%s is not wanted any more", key)
+                run.kill(run.lost("not wanted any more"))
+                self._forget(run)
+
+    def shipped(self, shipment: Shipment, error: str) -> None:
+        """A snapshot of a run was stored, or was given up because of `error`."""
+        run = self._runs.get(shipment.run)
+        if run is not None:
+            message = resource_manager_pb2.SnapshotStored(
+                position=shipment.position, sha256=shipment.sha256, error=error
+            )
+            run.say(resource_manager_pb2.RunMessage(snapshot_stored=message))
+            self._tell_session(run)
+
+    async def stop(self) -> None:
+        """End all runs; their jobs go back to their last snapshots."""
+        self.accepting = False
+        for run in self._runs.values():
+            run.kill(run.lost(f"node {self._node} stops"))
+        tasks = [run.task for run in self._runs.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _carry_out(self, run: Run, command: resource_manager_pb2.RunCommand) -> None:
+        self._record(command)
+        match command.WhichOneof("body"):
+            case "start":
+                self._displace(run)
+                run.task = self._background.start(self._make(run), name=str(run.key))
+            case "decide":
+                run.tell(wire.AttachResponse(decide=command.decide))
+            case "amend":
+                run.tell(wire.AttachResponse(amend=command.amend))
+            case "kill":
+                _log.info("%s is killed: %s", run.key, command.kill.reason)
+                run.kill(run.terminated(f"killed: {command.kill.reason}" if command.kill.reason else "killed"))
+            case other:
+                _log.error("%s: command %d has the unknown body %s", run.key, command.sequence, other)
+
+    def _displace(self, new: Run) -> None:
+        """The scheduler gives a machine to a new run only when it counts the old one as gone."""
+        for run in self._runs.values():
+            if run is not new and run.start.machine == new.start.machine:
+                run.kill(run.lost(f"its machine was given to {new.key}"))
+
+    async def _make(self, run: Run) -> None:
+        def heard(request: wire.AttachRequest) -> None:
+            snapshot = run.relay(request)
+            if snapshot is not None:
+                self._snapshots.taken(snapshot.sha256, run.key.experiment)
+            self._tell_session(run)
+
+        try:
+            ended = await self._executor.execute(run, heard)
+        except asyncio.CancelledError:
+            if run.killed is None:
+                raise
+            ended = run.killed
+        run.end(ended)
+        _log.info("%s ended: %s", run.key, common_pb2.RunEndReason.Name(ended.reason))
+        if ended.HasField("snapshot"):
+            self._snapshots.taken(ended.snapshot.sha256, run.key.experiment)
+        self._tell_session(run)
+
+    def _tell_session(self, run: Run) -> None:
+        if run.key in self._runs:  # a forgotten run has nobody to talk to
+            self._changed(run)
+
+    def _forget_if_done(self, run: Run) -> None:
+        pending = self.shipper is not None and self.shipper.pending(run.key)
+        if run.over and not len(run.outgoing) and not pending:
+            self._forget(run)
+
+    def _forget(self, run: Run) -> None:
+        if self.shipper is not None:
+            self.shipper.forget(run.key)
+        self._runs.pop(run.key, None)
+        # A start command that arrives a second time must not make the same attempt again.
+        self._forgotten[run.key] = None
+        while len(self._forgotten) > _MOST_REMEMBERED:
+            self._forgotten.popitem(last=False)

@@ -1,0 +1,350 @@
+"""Training processes: one warm runner a machine, reused for runs of the same program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from hopyard._runtime.criu import procfs
+from hopyard._runtime.criu.process_group import MOUNT
+from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE
+from hopyard.errors import Conflict, InvalidInput
+from hopyard.v1 import application_pb2 as wire
+from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.launch_spec import Program
+from hopyard_nodeagent.runs.memory import of_session
+from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
+
+_log = logging.getLogger(__name__)
+
+_LAST_WORDS_SECONDS: Final = 10.0
+"""How long the last messages of a process that has ended may take: its connection has ended too, so they are here or arrive soon."""
+_EXIT_SECONDS: Final = 2.0
+"""How long a process that has hung up may take to end by itself."""
+_LEAVE_SECONDS: Final = 2.0
+_TIDY_SECONDS: Final = 10.0
+"""How long a script may take to clean up when its run is over."""
+_HEARTBEAT_SECONDS: Final = 1.0
+
+Sink = Callable[[wire.AttachRequest], None]
+
+
+class RunnerDied(Exception):
+    """The process of a run is gone; the message says how.
+
+    Attributes:
+        exit_code: negative for a signal; None: it had none when it was given up.
+        by_itself: in the middle of a run the code that it ran ended it: it exited or crashed, and nobody killed it.
+    """
+
+    def __init__(self, message: str, exit_code: int | None, *, by_itself: bool = False) -> None:
+        """Say how it died."""
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.by_itself = by_itself
+
+
+class Runner:
+    """One training process and its attachment."""
+
+    def __init__(
+        self, process: Process, token: str, program: Program, log: Path, over: Callable[[int], None] | None = None
+    ) -> None:
+        """Take over a process that was just started and writes to `log` between runs; `over` hears that it has ended."""
+        self.program = program
+        self.pid = process.pid
+        self._token = token
+        self._process = process
+        self._log = log
+        self._over = over
+        self._log_began = log_reader.size(log)
+        self._attached = asyncio.Event()
+        self._detached = asyncio.Event()
+        self._responses: asyncio.Queue[wire.AttachResponse] = asyncio.Queue()
+        self._leaving = False
+        self._folder = ""
+        """Name of the folder that processes see at MOUNT which it has started, and which outlive it."""
+        self.awaits_snapshots = False
+        """Whether a run may begin in it while its snapshot is on its way; known once it has attached."""
+        self.heard = time.monotonic()
+        """When it said something last, if only that it lives."""
+        self._sink: Sink | None = None
+        self._start: wire.ApplicationStart | None = None
+        self._ended: asyncio.Future[resource_manager_pb2.RunEnded] | None = None
+        self._exit = asyncio.create_task(self._wait_for_exit(), name=f"runner-{process.pid}")
+
+    @property
+    def usable(self) -> bool:
+        """Whether another run can be given to it."""
+        return not (self._leaving or self._exit.done() or self._detached.is_set())
+
+    @property
+    def used(self) -> bool:
+        """Whether it was given a run already."""
+        return self._ended is not None
+
+    @property
+    def start(self) -> wire.ApplicationStart:
+        """The run that it makes.
+
+        Raises:
+            Conflict: it makes none.
+        """
+        if self._start is None:
+            raise Conflict(f"process {self.pid} has no run")
+        return self._start
+
+    async def wait_attached(self, seconds: float) -> None:
+        """Wait until the process has attached.
+
+        Raises:
+            RunnerDied: it ended first, or took longer than `seconds` and was killed.
+        """
+        attached = asyncio.create_task(self._attached.wait())
+        try:
+            await asyncio.wait({attached, self._exit}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            attached.cancel()
+        if self._attached.is_set():
+            return
+        if self.usable:
+            await self.kill()
+            raise RunnerDied(f"the runner did not attach within {seconds:g} s{self._said()}", None)
+        raise self._died(f"before it attached{self._said()}")
+
+    async def attach(
+        self,
+        requests: AsyncIterator[wire.AttachRequest],
+        respond: Callable[[wire.AttachResponse], Awaitable[None]],
+    ) -> None:
+        """Serve the process's attachment until it ends.
+
+        Raises:
+            Conflict: the process is attached already.
+            InvalidInput: it does not say hello first.
+        """
+        if self._attached.is_set():
+            raise Conflict(f"process {self.pid} is attached already")
+        async for request in requests:
+            if request.WhichOneof("message") != "hello":
+                raise InvalidInput(f"attach: found {request.WhichOneof('message')} first, allowed is hello")
+            self.awaits_snapshots = request.hello.awaits_snapshots
+            break
+        self._attached.set()
+        tasks = {
+            asyncio.create_task(self._read(requests)),
+            asyncio.create_task(self._write(respond)),
+            asyncio.create_task(self._beat()),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._detached.set()
+
+    def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
+        """Give the process a run at once; the coroutine returns how it ended.
+
+        `sink` gets all other messages of the process. A script that ends by itself, with exit code 0, has `finished`; where,
+        its reports have said.
+
+        If the coroutine is cancelled the process is killed. A script's process is gone when it returns.
+
+        Raises:
+            RunnerDied: it ended in the middle of the run, or lost its attachment and was killed.
+        """
+        self._ended = asyncio.get_running_loop().create_future()
+        self._sink, self._start = sink, start
+        self._folder = Path(start.process.folder).name
+        self.tell(wire.AttachResponse(start=start))
+        return self._execution(self._ended)
+
+    async def _execution(self, ended: asyncio.Future[resource_manager_pb2.RunEnded]) -> resource_manager_pb2.RunEnded:
+        detached = asyncio.create_task(self._detached.wait())
+        try:
+            if self.program.once:
+                await self._wait_until_over(ended, detached)
+            else:
+                await self._wait_until_told(ended, detached)
+            if ended.done():
+                return ended.result()
+            if await self._was_alive():
+                raise RunnerDied("the runner lost its attachment and was killed", None)
+            if self.program.once and self._process.returncode == 0:
+                return resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_UNTIL, finished=True)
+            raise self._died("in the middle of a run", running=True)
+        finally:
+            detached.cancel()
+            self._sink = self._start = None
+            if not ended.done():
+                ended.cancel()
+                await self.kill()
+            elif self.program.once:
+                await self.kill()
+
+    async def _wait_until_told(
+        self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
+    ) -> None:
+        """Wait until a runner says that its run ended, or is gone."""
+        ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            # Its last messages may still be on their way when the process is gone already, and the other way round.
+            await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
+        if not ended.done():
+            await asyncio.wait({self._exit}, timeout=_EXIT_SECONDS)
+
+    async def _was_alive(self) -> bool:
+        """Whether the process had not ended until it was killed here.
+
+        What it left behind does not count. Its exit code tells the difference: this agent may hear of an exit late, and a process
+        that has ended keeps its own code when it is killed.
+        """
+        if self._process.returncode is not None:
+            return False
+        self._kill_group()
+        return await self._process.wait() == -signal.SIGKILL
+
+    async def _wait_until_over(
+        self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
+    ) -> None:
+        """Wait until a script has ended, whether it ever attached or not; once its run is over it has some time for that."""
+        ends: set[asyncio.Future[Any]] = {ended, self._exit}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            self.tell(wire.AttachResponse(exit=wire.ApplicationExit(reason="its run is over")))
+            await asyncio.wait({self._exit}, timeout=_TIDY_SECONDS)
+        elif self._attached.is_set():
+            await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
+
+    def tell(self, response: wire.AttachResponse) -> None:
+        """Send something to the process."""
+        self._responses.put_nowait(response)
+
+    async def leave(self) -> None:
+        """Let an idle process go; it is killed if it takes long."""
+        if self.usable:
+            self._leaving = True
+            self.tell(wire.AttachResponse(exit=wire.ApplicationExit(reason="no further run comes")))
+            await asyncio.wait({self._exit}, timeout=_LEAVE_SECONDS)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the process and its children at once; returns when it is gone."""
+        if not self._exit.done():
+            self._kill_group()
+        await asyncio.shield(self._exit)
+
+    async def _read(self, requests: AsyncIterator[wire.AttachRequest]) -> None:
+        async for request in requests:
+            self.heard = time.monotonic()
+            if request.HasField("ended"):
+                if self._ended is not None and not self._ended.done():
+                    self._ended.set_result(request.ended)
+            elif not request.HasField("heartbeat") and self._sink is not None:
+                self._sink(request)
+
+    async def _write(self, respond: Callable[[wire.AttachResponse], Awaitable[None]]) -> None:
+        while True:
+            await respond(await self._responses.get())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            if self._responses.empty():
+                self.tell(wire.AttachResponse(heartbeat=wire.AttachHeartbeat()))
+
+    async def _wait_for_exit(self) -> None:
+        await self._process.wait()
+        # What it started and left behind: data loaders, for instance. Until they are gone the machine is not free.
+        self._kill_group()
+        await asyncio.to_thread(procfs.end, partial(of_session, self.pid), END_SECONDS)
+        if self._folder:
+            await asyncio.to_thread(procfs.end, partial(procfs.mounted, MOUNT, self._folder), END_SECONDS)
+        if self._over is not None:
+            self._over(self.pid)
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self.program.parent:  # The user's program has a group of its own.
+            for process in of_session(self.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+
+    def _died(self, when: str, *, running: bool = False) -> RunnerDied:
+        code = self._process.returncode
+        if code is None or code >= 0:
+            by_itself = running and code != EXIT_AGENT_GONE
+            said = f"the program ended with exit code {code}" if self.program.once else ""
+            said = said or f"the training process ended with exit code {code} {when}"
+            return RunnerDied(said, code, by_itself=by_itself)
+        # Nobody but the kernel, which does so when memory is short, kills a process without another word.
+        why = " (out of memory?)" if -code == signal.SIGKILL else ""
+        message = f"the training process was killed by signal {_signal_name(-code)}{why} {when}"
+        return RunnerDied(message, code, by_itself=running and -code in CRASHES)
+
+    def _said(self) -> str:
+        text = log_reader.last_lines(self._log, self._log_began)
+        return f"; it said:\n{text}" if text else ""
+
+    def authenticates(self, token: str) -> bool:
+        """Whether a token is this process's, compared in constant time."""
+        return secrets.compare_digest(self._token.encode(), token.encode())
+
+
+async def spawn(
+    program: Program,
+    *,
+    token: str,
+    environment: Mapping[str, str],
+    log: Path,
+    folder: Path,
+    over: Callable[[int], None] | None = None,
+) -> Runner:
+    """Start a training process in a session of its own, without input, its output appended to `log`.
+
+    `over` hears its id when it has ended.
+
+    Raises:
+        RunnerDied: its interpreter cannot be started.
+    """
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *program.arguments,
+            stdin=DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunnerDied(f"{program.arguments[0]} cannot be started in {folder}: {error.strerror}", None) from error
+    finally:
+        os.close(handle)
+    _log.info("started runner %d of experiment %s", process.pid, program.experiment or "(none yet)")
+    return Runner(process, token, program, log, over)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name of its own
+        return str(number)

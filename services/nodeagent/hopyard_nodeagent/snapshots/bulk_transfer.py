@@ -1,0 +1,255 @@
+"""Contents of snapshots over plain TCP, aside of the gRPC call that asks for them: without the copies that gRPC makes of every message.
+
+Who may have what is settled by the call, which names a port and a ticket that is good for one connection. What arrives is
+compared with the snapshot's hash like everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from hopyard._runtime.hashing import in_turns
+from hopyard._runtime.snapshot_folder import Member
+from hopyard.errors import Unavailable
+from hopyard_nodeagent.snapshots.transfers import Writer, ended
+
+_log = logging.getLogger(__name__)
+
+_TICKET_BYTES: Final = 32
+_TICKET_SECONDS: Final = 30.0
+"""How long whoever has connected may take to show a ticket; its computer may be busy."""
+_CONNECT_SECONDS: Final = 2.0
+_AT_ONCE: Final = 8
+_CALLERS: Final = 4 * _AT_ONCE
+"""Connections that may be open, those included that wait to show a ticket."""
+_AGAIN_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The contents of files, one behind the other, for whoever connects with the ticket.
+
+    Attributes:
+        ticket: what to send first.
+        files: their paths and sizes.
+        given: done when somebody has had them, or why they could not be given.
+    """
+
+    ticket: bytes
+    files: Sequence[tuple[Path, int]]
+    given: asyncio.Future[None]
+
+
+class Outlet:
+    """Gives what is offered, a few connections at a time."""
+
+    def __init__(self, host: str, *, idle_seconds: float) -> None:
+        """Listen on `host`; who takes nothing for `idle_seconds` is given up."""
+        self._host = host
+        self._idle_seconds = idle_seconds
+        self._offers: dict[bytes, Offer] = {}
+        self._listener: socket.socket | None = None
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "giving")
+        self._open: set[socket.socket] = set()
+        self._again: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0: it does not (yet, or any more), or gives to as many as it can at a time."""
+        full = len(self._offers) + len(self._open) >= _AT_ONCE
+        return 0 if self._listener is None or full else self._listener.getsockname()[1]
+
+    def start(self) -> None:
+        """Listen from now on, in the running event loop; where that cannot be, contents go with the calls."""
+        host = self._host.strip("[]")
+        try:
+            family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+            self._listener = socket.create_server((host, 0), family=family)
+        except OSError as error:
+            _log.warning(
+                "contents of snapshots go over gRPC, since no port beside it can be opened on %s: %s", host, error
+            )
+            return
+        self._listener.setblocking(False)
+        self._listen(asyncio.get_running_loop(), self._listener)
+
+    def stop(self) -> None:
+        """Listen no more, and hang up on everybody. Safe to call twice, and before `start`.
+
+        A connection that a thread serves is closed by that thread, which ends now; all others are closed here.
+        """
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        if self._again is not None:
+            self._again.cancel()
+        for connection in tuple(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @asynccontextmanager
+    async def offer(self, folder: Path, found: Sequence[Member]) -> AsyncIterator[Offer]:
+        """Offer the contents of a folder's files until the caller leaves."""
+        files = [(folder / member.name, member.size) for member in found if member.size]
+        offer = Offer(secrets.token_bytes(_TICKET_BYTES), files, asyncio.get_running_loop().create_future())
+        self._offers[offer.ticket] = offer
+        try:
+            yield offer
+        finally:
+            self._offers.pop(offer.ticket, None)
+            offer.given.cancel()
+
+    def _listen(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        loop.add_reader(listener, self._accept, loop, listener)
+
+    def _accept(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        """Accept one connection and hand it to a thread.
+
+        This is one callback of the event loop and no task: a task that is cancelled after the loop has accepted for it leaves an
+        open connection to nobody.
+        """
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:  # the caller has left already
+            return
+        except OSError as error:  # too many open files, for instance
+            _log.warning("nobody can fetch contents of snapshots just now: %s", error)
+            loop.remove_reader(listener)
+            self._again = loop.call_later(_AGAIN_SECONDS, self._listen, loop, listener)
+            return
+        if len(self._open) >= _CALLERS:
+            connection.close()
+            return
+        self._open.add(connection)
+        giving = self._threads.submit(self._give, loop, connection)
+        giving.add_done_callback(partial(self._over, connection))
+
+    def _over(self, connection: socket.socket, giving: Future[None]) -> None:
+        """Close a connection: on the thread that served it, or where its turn was cancelled."""
+        connection.close()
+        self._open.discard(connection)
+        if not giving.cancelled() and (error := giving.exception()) is not None:
+            _log.error("contents of a snapshot could not be given", exc_info=error)
+
+    def _give(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+        """Serve one connection, on a thread."""
+        with suppress(OSError):
+            offer = self._offers.pop(_exactly(connection, _TICKET_BYTES, _TICKET_SECONDS), None)
+            if offer is None:
+                return
+            connection.settimeout(self._idle_seconds)
+            error: OSError | None = None
+            try:
+                for path, size in offer.files:
+                    with path.open("rb") as file:
+                        connection.sendfile(file, count=size)
+            except OSError as failed:
+                error = failed
+            with suppress(RuntimeError):  # the agent has stopped
+                loop.call_soon_threadsafe(_settle, offer.given, error)
+
+
+class Unreachable(Exception):
+    """The other side's port cannot be reached from here, though its service can: the contents have to come with the call."""
+
+
+async def take(
+    threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: Writer
+) -> None:
+    """Write the `size` bytes that are offered at HOST, PORT for a ticket, on one of `threads`.
+
+    When it returns or raises, nothing writes any more. The connection is closed on the thread that used it, so also when the
+    event loop has ended by then.
+
+    Raises:
+        Unreachable: nobody answers there.
+        Unavailable: the other side hung up, or was silent for `idle_seconds`.
+        SnapshotFileError, OSError: they cannot be written.
+    """
+    connecting = threads.submit(socket.create_connection, place, _CONNECT_SECONDS)
+    try:
+        connection = await asyncio.wrap_future(connecting)
+    except asyncio.CancelledError:
+        connecting.add_done_callback(_hang_up)
+        raise
+    except OSError as error:
+        raise Unreachable(f"port {place[1]} of {place[0]} cannot be reached: {error}") from error
+    try:
+        taking = threads.submit(_take, connection, ticket, writer, size, idle_seconds)
+    except BaseException:  # the agent has stopped
+        connection.close()
+        raise
+    taking.add_done_callback(lambda _: connection.close())
+    taken = asyncio.wrap_future(taking)
+    try:
+        await asyncio.shield(taken)
+    finally:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # The thread ends now if it has not.
+        await ended(taken)
+
+
+def _take(connection: socket.socket, ticket: bytes, writer: Writer, size: int, idle_seconds: float) -> None:
+    try:
+        connection.settimeout(idle_seconds)
+        connection.sendall(ticket)
+    except OSError as error:
+        raise Unavailable(f"the other side hung up: {error}") from error
+    for buffer in in_turns():
+        block = buffer[:size]
+        if not block:
+            return
+        _fill(block, connection, size)
+        writer.write(block)
+        size -= len(block)
+
+
+def _fill(block: memoryview, connection: socket.socket, left: int) -> None:
+    """Receive a block whole: parts of it are not worth another thread's attention. `left` bytes are to come, this block's included."""
+    filled = 0
+    while filled < len(block):
+        try:
+            count = connection.recv_into(block[filled:])
+        except OSError as error:
+            raise Unavailable(f"the other side fell silent: {error}") from error
+        if not count:
+            raise Unavailable(f"the other side hung up {left - filled} bytes before the end")
+        filled += count
+
+
+def _hang_up(connecting: Future[socket.socket]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close()
+
+
+def _exactly(connection: socket.socket, size: int, seconds: float) -> bytes:
+    """What a caller says first; less if it hangs up or takes longer than that."""
+    until, found = time.monotonic() + seconds, b""
+    while len(found) < size and (left := until - time.monotonic()) > 0:
+        connection.settimeout(left)
+        if not (data := connection.recv(size - len(found))):
+            break
+        found += data
+    return found
+
+
+def _settle(given: asyncio.Future[None], error: OSError | None) -> None:
+    if given.done():
+        return
+    if error is None:
+        given.set_result(None)
+    else:
+        given.set_exception(error)

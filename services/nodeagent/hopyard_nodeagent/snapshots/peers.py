@@ -1,0 +1,194 @@
+"""Snapshots from agent to agent: unpacked where the other one keeps them so, the contents aside of gRPC where that can be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from hopyard._net.rpc import Channel, channel
+from hopyard._runtime.snapshot_file import SnapshotFileError
+from hopyard._runtime.snapshot_folder import Member, members, open_contents, open_packed
+from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
+from hopyard.v1 import node_agent_pb2 as wire
+from hopyard.v1 import node_agent_pb2_grpc
+from hopyard_nodeagent.snapshots import bulk_transfer
+from hopyard_nodeagent.snapshots.transfers import in_time, read_chunks, receive_folder, receive_snapshot
+
+_log = logging.getLogger(__name__)
+
+_MOST_MEMBERS: Final = 10_000
+"""A snapshot with more files and folders comes packed: their names have to fit in one message."""
+_MOST_LINKS: Final = 16
+_AT_ONCE: Final = 16
+_BEYOND_SECONDS: Final = 600.0
+"""A peer whose other port could not be reached is tried there again after so long: networks are mended, agents started anew."""
+
+
+class _Link:
+    """A connection to another agent, and how many fetch over it."""
+
+    def __init__(self, peer: str) -> None:
+        self.channel: Channel = channel(peer)
+        self.users = 0
+
+
+class Peers:
+    """The other agents. Connections stay open for the next snapshot."""
+
+    def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """A peer that sends nothing for `idle_seconds` is given up; `clock` is monotonic."""
+        self._idle_seconds = idle_seconds
+        self._links: dict[str, _Link] = {}
+        self._clock = clock
+        self._beyond: dict[str, float] = {}
+        """Those whose other ports cannot be reached, and until when that is taken for granted."""
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "taking")
+
+    async def fetch(self, peer: str, sha256: str, target: Path) -> int:
+        """Put a snapshot that a peer holds to `target`, which appears whole or not at all; returns its size in bytes.
+
+        It is a folder if the peer keeps it so. Nothing waits for the disk: what a power failure damages the hash tells.
+
+        Raises:
+            HopyardError: the peer cannot be reached, does not have it, falls silent, or sends something else.
+        """
+        try:
+            return await self._fetch(peer, sha256, target, beside=self._reachable(peer))
+        except bulk_transfer.Unreachable as error:
+            _log.warning(
+                "snapshots of the node agent at %s come over gRPC for the next %d minutes: %s",
+                peer,
+                _BEYOND_SECONDS // 60,
+                error,
+            )
+            self._beyond[peer] = self._clock() + _BEYOND_SECONDS
+            return await self._fetch(peer, sha256, target, beside=False)
+
+    async def _fetch(self, peer: str, sha256: str, target: Path, *, beside: bool) -> int:
+        request = wire.FetchSnapshotRequest(sha256=sha256, unpacked=True, aside=beside)
+        source = f"the node agent at {peer}"
+        async with self._link(peer) as connection, aclosing(_asked(connection, request)) as responses:
+            arriving = in_time(responses, self._idle_seconds, source)
+            first = await anext(arriving, wire.FetchSnapshotResponse())
+            if first.port:
+                found = [_member(one) for one in first.members]
+                place = peer.rpartition(":")[0].strip("[]"), first.port
+                size = sum(member.size or 0 for member in found)
+                fill = partial(bulk_transfer.take, self._threads, place, first.ticket, size, self._idle_seconds)
+                return await receive_folder(found, fill, target, sha256, source)
+            return await receive_snapshot(_pieces(first, arriving), target, sha256, source)
+
+    def _reachable(self, peer: str) -> bool:
+        """Whether its other port can be reached, as far as that is known."""
+        now = self._clock()
+        self._beyond = {other: until for other, until in self._beyond.items() if until > now}
+        return peer not in self._beyond
+
+    async def close(self) -> None:
+        """Close all connections."""
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.channel.close() for link in links))
+        self._threads.shutdown(wait=False)
+
+    @asynccontextmanager
+    async def _link(self, peer: str) -> AsyncIterator[Channel]:
+        link = self._links.pop(peer, None) or _Link(peer)
+        self._links[peer] = link  # The one used last is the last.
+        link.users += 1
+        try:
+            await self._let_go()
+            yield link.channel
+        except HopyardError:
+            # Whoever tries again does so at once: a connection that broke would wait before it is made anew.
+            if self._links.get(peer) is link:
+                del self._links[peer]
+            raise
+        finally:
+            link.users -= 1
+            if not link.users and self._links.get(peer) is not link:
+                await link.channel.close()
+
+    async def _let_go(self) -> None:
+        idle = [peer for peer, link in self._links.items() if not link.users]
+        for peer in idle[: max(len(self._links) - _MOST_LINKS, 0)]:
+            await self._links.pop(peer).channel.close()
+
+
+async def _asked(connection: Channel, request: wire.FetchSnapshotRequest) -> AsyncGenerator[wire.FetchSnapshotResponse]:
+    stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
+    call = stub.FetchSnapshot(request)
+    try:
+        async for response in call:
+            yield response
+    finally:
+        call.cancel()
+
+
+async def _pieces(
+    first: wire.FetchSnapshotResponse, others: AsyncIterator[wire.FetchSnapshotResponse]
+) -> AsyncIterator[bytes | list[Member]]:
+    if first.members:
+        yield [_member(one) for one in first.members]
+    yield first.data
+    async for response in others:
+        if response.members:
+            yield [_member(one) for one in response.members]
+        yield response.data
+
+
+async def responses(
+    path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.Outlet | None
+) -> AsyncGenerator[wire.FetchSnapshotResponse]:
+    """What a caller that asks for the snapshot at `path` is sent.
+
+    Raises:
+        NotFound: there is none.
+        DataLoss: it is damaged.
+        Unavailable: it could not be read, or the caller left.
+    """
+    found = await asyncio.to_thread(_contents, path)
+    unpacked = request.unpacked and 0 < len(found) <= _MOST_MEMBERS
+    first = wire.FetchSnapshotResponse(members=map(_message, found if unpacked else ()))
+    port = outlet.port if outlet is not None else 0
+    if unpacked and request.aside and outlet is not None and port:
+        async with outlet.offer(path, found) as offer:
+            first.port, first.ticket = port, offer.ticket
+            yield first
+            try:
+                await offer.given
+            except OSError as error:
+                raise Unavailable(f"snapshot {path.name} could not be given: {error}") from error
+        return
+    if unpacked:
+        yield first
+    try:
+        with open_contents(path, found) if unpacked else open_packed(path) as opened:
+            async for data in read_chunks(opened):
+                yield wire.FetchSnapshotResponse(data=data)
+    except SnapshotFileError as error:
+        raise DataLoss(f"snapshot {path.name} is damaged on this node: {error}") from error
+
+
+def _contents(path: Path) -> list[Member]:
+    """What a folder holds; of a packed file nothing is known."""
+    if path.is_dir():
+        return members(path)
+    if not path.exists():
+        raise NotFound(f"snapshot {path.name} is not on this node")
+    return []
+
+
+def _message(member: Member) -> wire.SnapshotMember:
+    return wire.SnapshotMember(name=os.fsencode(member.name), size=member.size or 0, folder=member.size is None)
+
+
+def _member(message: wire.SnapshotMember) -> Member:
+    return Member(os.fsdecode(message.name), None if message.folder else message.size)

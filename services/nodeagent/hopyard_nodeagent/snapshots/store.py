@@ -1,0 +1,151 @@
+"""The agent's use of AppStat: packed snapshots and code bundles by hash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from hopyard._net.rpc import Channel, channel
+from hopyard._runtime.snapshot_file import SnapshotFileError
+from hopyard._runtime.snapshot_folder import open_packed
+from hopyard.errors import DataLoss, Internal, Unavailable
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
+from hopyard_nodeagent.scheduler_address import scheduler_at
+from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, in_time, patience, read_chunks, receive_file
+
+_AT_ONCE: Final = 1000
+_SOURCE: Final = "the snapshot store"
+_ENDED_MEANWHILE: Final = "Internal error from Core"
+"""What gRPC says of a request that is being sent when the other side ends the call; its own status may be lost then."""
+
+
+class Store:
+    """Blobs in AppStat. All calls raise `hopyard.errors`."""
+
+    def __init__(
+        self,
+        appstat: str | None,
+        scheduler: str,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        storing_seconds: float = 10 * IDLE_SECONDS,
+    ) -> None:
+        """Use the AppStat at this address; None: the one that the scheduler names when it is first needed.
+
+        A transfer in which it neither sends nor takes anything for `idle_seconds` is given up; it may take
+        `storing_seconds` until a blob that it has all of is stored.
+        """
+        self._idle_seconds = idle_seconds
+        self._storing_seconds = storing_seconds
+        self._address = appstat
+        self._scheduler = scheduler
+        self._channel: Channel | None = None
+        self._appstat: appstat_pb2_grpc.AppStatServiceAsyncStub | None = None
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def has(self, sha256: str, owner: str) -> bool:
+        """Whether it is there; then the owner needs it from now on."""
+        stub = await self._stub()
+        request = appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner)
+        return sha256 in (await stub.HasBlobs(request)).sha256
+
+    async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
+        """Those of the hashes that are there, for an owner if one is named; nobody needs them more than before."""
+        stub = await self._stub()
+        found: set[str] = set()
+        for start in range(0, len(hashes), _AT_ONCE):
+            part = hashes[start : start + _AT_ONCE]
+            request = appstat_pb2.HasBlobsRequest(sha256=part, owner=owner, owned=bool(owner))
+            found.update((await stub.HasBlobs(request)).sha256)
+        return found
+
+    async def put(self, snapshot: Path, sha256: str, owner: str) -> None:
+        """Put a packed file, or what a folder's packed file would hold, that an owner needs.
+
+        Raises:
+            DataLoss: the bytes do not have the hash.
+            TimedOut: the store was silent for too long.
+            Unavailable: it is away, or ended the transfer; another try may tell why.
+            FileNotFoundError: there is no such file or folder.
+        """
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(self._idle_seconds)
+        unread: list[Exception] = []
+
+        async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
+            # gRPC asks for the next one as soon as the store has room for it.
+            first: dict[str, str] = {"sha256": sha256, "owner": owner}
+            try:
+                async for data in read_chunks(opened):
+                    limit.reschedule(loop.time() + self._idle_seconds)
+                    yield appstat_pb2.PutBlobRequest(data=data, **first)
+                    first = {}
+            except SnapshotFileError as error:
+                unread.append(DataLoss(f"snapshot {sha256} is damaged on this node: {error}"))
+                raise
+            except OSError as error:
+                unread.append(error)
+                raise
+            limit.reschedule(loop.time() + self._storing_seconds)
+
+        stub = await self._stub()
+        # Opened here, because gRPC leaves the generator where it stands when the store answers early.
+        opened = open_packed(snapshot)
+        call = stub.PutBlob(requests())
+        try:
+            async with patience(limit, _SOURCE):
+                await call
+        except asyncio.CancelledError:
+            if unread:  # gRPC cancels the call then, and tells nobody why
+                raise unread[0] from None
+            raise
+        except Internal as error:
+            if str(error) != _ENDED_MEANWHILE:
+                raise
+            raise Unavailable(f"{_SOURCE} ended the transfer before it had everything") from error
+        finally:
+            call.cancel()
+            opened.close()
+
+    async def get(self, sha256: str, target: Path) -> int:
+        """Get a blob into a file, which appears whole or not at all; returns its size in bytes.
+
+        Raises:
+            NotFound: it is not there.
+            DataLoss: what arrived does not have the hash.
+            TimedOut: the store was silent for too long.
+        """
+        stub = await self._stub()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            call = stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=sha256))
+            try:
+                async for response in call:
+                    yield response.data
+            finally:
+                call.cancel()
+
+        return await receive_file(in_time(chunks(), self._idle_seconds, _SOURCE), target, sha256, _SOURCE)
+
+    async def _stub(self) -> appstat_pb2_grpc.AppStatServiceAsyncStub:
+        async with self._opening:
+            if self._appstat is None:
+                address = self._address or await self._ask_scheduler()
+                self._channel = channel(address)
+                self._appstat = appstat_pb2_grpc.AppStatServiceStub(self._channel)
+            return self._appstat
+
+    async def _ask_scheduler(self) -> str:
+        async with channel(await scheduler_at(self._scheduler)) as connection:
+            stub = experiment_pb2_grpc.ExperimentServiceStub(connection)
+            cluster = await stub.GetCluster(experiment_pb2.GetClusterRequest())
+        if not cluster.appstat_address:
+            raise Unavailable(f"the scheduler at {self._scheduler} does not know where AppStat is")
+        return cluster.appstat_address

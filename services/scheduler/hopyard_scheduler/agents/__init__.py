@@ -1,0 +1,1 @@
+"""Sessions of node agents, and questions to nodes."""

@@ -1,0 +1,364 @@
+"""The partition catalog: which data sets there are, which nodes hold their partitions now, and which experiments hear of it.
+
+AppStat keeps what is registered. Who holds what is not kept: nodes are asked when they come, when something is registered, and
+again and again; until a node has answered, this scheduler believes what its experiments were told last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from hopyard._net.rpc import retry
+from hopyard._net.server import Background
+from hopyard.datasets.node_query import Wanted
+from hopyard.errors import AlreadyExists, Conflict, HopyardError, InvalidInput, NotFound
+from hopyard.v1 import appstat_pb2, data_pb2
+from hopyard_engine.core.events import DataChanged
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_scheduler.agents.node_queries import Inspections
+from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_scheduler.data import dataset_validation
+from hopyard_scheduler.runtime.journal import persist
+from hopyard_scheduler.runtime.runtime import Live
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 5.0
+"""How often nodes are asked again what they hold."""
+
+ARRIVAL_SECONDS: Final = 5.0
+"""How long a registration waits for nodes that may be about to open their sessions."""
+
+_Key = tuple[str, str]
+"""A data set and a partition of it."""
+
+
+class Catalog:
+    """The data sets of this cluster.
+
+    Args:
+        live: The shell, whose experiments hear of changes.
+        sessions: The nodes that are connected.
+        inspections: Asks them.
+        stub: AppStat's catalog.
+        background: Owns the questions.
+        interval: Seconds between two looks at what nodes hold (> 0).
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        sessions: Sessions,
+        inspections: Inspections,
+        stub: appstat_pb2_grpc.CatalogServiceAsyncStub,
+        background: Background,
+        interval: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._live = live
+        self._sessions = sessions
+        self._inspections = inspections
+        self._stub = stub
+        self._background = background
+        self._interval = interval
+        self._kept: dict[str, appstat_pb2.KeptDataSet] = {}
+        self._held: dict[str, dict[_Key, str]] = {}  # By node: what is wrong with its replica; empty: nothing.
+        self._asking: dict[str, bool] = {}  # Nodes that are being asked, and whether to ask once more then.
+        self._lives: dict[str, str] = {}
+        self._troubles: dict[str, str] = {}  # By node: why it could not be asked last; said once.
+        self._arrival = asyncio.Event()
+        self._changes: set[asyncio.Task[None]] = set()
+        self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.using = asyncio.Lock()
+        """Held while an experiment with data is made, so that its data are not dropped meanwhile."""
+
+    # -------------------------------------------------------------------------------------------------------- what there is
+
+    async def load(self) -> None:
+        """Reads what AppStat keeps."""
+        token = ""
+        while True:
+            request = appstat_pb2.QueryDataSetsRequest(page_token=token)
+            page = await persist(lambda request=request: self._stub.QueryDataSets(request))  # type: ignore[misc]
+            self._kept.update((one.data.name, one) for one in page.data)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def show(self, name: str) -> data_pb2.DataSet:
+        """A data set, and how its replicas stand.
+
+        Raises:
+            NotFound: There is none; names those there are.
+        """
+        kept = self._kept.get(name)
+        if kept is None:
+            raise NotFound(self._unknown(name))
+        shown = data_pb2.DataSet()
+        shown.CopyFrom(kept.data)
+        shown.experiments.extend(sorted(m for x in self._users(name) for m in x.members))
+        for one in shown.partitions:
+            for replica in one.replicas:
+                replica.state, replica.detail = self._state((name, one.name), replica.node)
+            if one.url:
+                holders = (node for node in sorted(self._held) if self._holds(node, (name, one.name)))
+                one.replicas.extend(
+                    data_pb2.DataReplica(node=node, path=one.url, state=data_pb2.REPLICA_STATE_PRESENT)
+                    for node in holders
+                )
+        return shown
+
+    def show_all(self) -> list[data_pb2.DataSet]:
+        """All data sets by name."""
+        return [self.show(name) for name in sorted(self._kept)]
+
+    def place(self, name: str) -> PlacedData:
+        """A data set as an experiment is to know it.
+
+        Raises:
+            InvalidInput: There is none; names those there are.
+        """
+        if name not in self._kept:
+            raise InvalidInput(f"data: {self._unknown(name)}")
+        return PlacedData(name, tuple(self._placed(name, one, None) for one in self._kept[name].data.partitions))
+
+    # ---------------------------------------------------------------------------------------------------------------- act
+
+    async def register(self, data: data_pb2.DataSet, request: str) -> data_pb2.DataSet:
+        """Takes a data set into the catalog, once its nodes have read what they hold.
+
+        Raises:
+            InvalidInput: Everything that is wrong with it: names, nodes that are not known, files that are missing or differ.
+            AlreadyExists: The name is taken.
+            Conflict: A node that holds a part of it is not there.
+        """
+        wanted = dataset_validation.checked(data, request)
+        async with self._names.setdefault(data.name, asyncio.Lock()):
+            known = self._kept.get(data.name)
+            if known is not None:
+                if known.request_id == request:
+                    return self.show(data.name)
+                raise AlreadyExists(
+                    f"there is a data set {data.name!r} already; take another name, or drop it first (hopyard data drop)"
+                )
+            await self._need_nodes(wanted)
+            inspected = await dataset_validation.inspected(wanted, self._inspections.ask, self._connected())
+            inspected.registered_at = self._live.clock()
+            await self._whole(self._keep(inspected, request))
+        for node in self._connected():  # Copies of URLs are here and there.
+            self.look(node)
+        self.refresh()
+        return self.show(data.name)
+
+    async def drop(self, name: str) -> None:
+        """Takes a data set out of the catalog; its files stay.
+
+        Raises:
+            NotFound: There is none.
+            Conflict: An experiment that is not over uses it.
+        """
+        async with self.using, self._names.setdefault(name, asyncio.Lock()):
+            if name not in self._kept:
+                raise NotFound(self._unknown(name))
+            users = [member for x in self._users(name) for member in x.members]
+            if users:
+                raise Conflict(f"data set {name} is used by {', '.join(sorted(users))}; stop that first")
+            await self._whole(self._forget(name))
+
+    async def _keep(self, data: data_pb2.DataSet, request: str) -> None:
+        put = appstat_pb2.PutDataSetRequest(data=data, request_id=request)
+        kept = (await retry(lambda: self._stub.PutDataSet(put), deadline=None)).data
+        self._kept[kept.name] = appstat_pb2.KeptDataSet(data=kept, request_id=request)
+        for one in kept.partitions:
+            for replica in one.replicas:
+                self._held.setdefault(replica.node, {})[kept.name, one.name] = ""
+
+    async def _forget(self, name: str) -> None:
+        request = appstat_pb2.DeleteDataSetRequest(name=name)
+        await retry(lambda: self._stub.DeleteDataSet(request), deadline=None)
+        del self._kept[name]
+        for held in self._held.values():
+            for key in [key for key in held if key[0] == name]:
+                del held[key]
+
+    async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
+        """Makes a change to its end, also if its caller has gone: AppStat and this scheduler know the same."""
+        task = asyncio.create_task(change, name="catalog change")
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        await asyncio.shield(task)
+
+    # ------------------------------------------------------------------------------------------------------ who holds what
+
+    async def run(self) -> None:
+        """Asks again and again what nodes hold, and tells experiments of nodes that come and go, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval)
+            for node in self._connected():
+                self.look(node)
+            self.refresh()
+
+    def joined(self, node: str) -> None:
+        """A node has opened a session. In another life of its agent it holds what it says anew."""
+        session = self._sessions.of(node)
+        if session is None:
+            return
+        if self._lives.setdefault(node, session.incarnation) != session.incarnation:
+            self._lives[node] = session.incarnation
+            self._held[node] = {}
+        self._arrival.set()
+        self._arrival = asyncio.Event()
+        self.look(node)
+
+    def look(self, node: str) -> None:
+        """Asks a node what it holds."""
+        if node in self._asking:
+            self._asking[node] = True
+            return
+        self._asking[node] = False
+        self._background.start(self._look(node), name=f"partitions of {node}")
+
+    async def _look(self, node: str) -> None:
+        try:
+            again = True
+            while again:
+                self._asking[node] = False
+                await self._ask(node)
+                again = self._asking[node]
+        except HopyardError as error:
+            if self._troubles.get(node) != str(error):
+                _LOG.warning("what node %s holds is not known: %s", node, error)
+            self._troubles[node] = str(error)
+        finally:
+            del self._asking[node]
+        self.refresh()
+
+    async def _ask(self, node: str) -> None:
+        expected: dict[_Key, Wanted] = {}
+        for name, kept in self._kept.items():
+            for one in kept.data.partitions:
+                path = next((replica.path for replica in one.replicas if replica.node == node), one.url)
+                if path:
+                    expected[name, one.name] = Wanted(path, one.sha256)
+        answers = await self._inspections.ask(node, list(expected.values()))
+        held: dict[_Key, str] = {}
+        for (key, wanted), found in zip(expected.items(), answers, strict=True):
+            changed = f"{wanted.place}: found {found.size} bytes with the hash {found.sha256}, not what was registered"
+            held[key] = found.error or (changed if found.sha256 != wanted.sha256 else "")
+        self._held[node] = held
+
+    def refresh(self) -> None:
+        """Tells experiments whose partitions are elsewhere than they know."""
+        for node in self._held:
+            if not self._is_up(node):
+                self._held[node] = {}
+        for x in list(self._live.core.experiments.values()):
+            if x.data is None or x.phase.over:
+                continue
+            kept = self._kept.get(x.data.name)
+            now = {one.name: one for one in kept.data.partitions} if kept is not None else {}
+            changed = []
+            for known in x.data.partitions.values():
+                one = now.get(known.name)
+                if one is None or one.sha256 != known.sha256:  # Another content is another data set.
+                    placed = PlacedPartition(known.name, known.size, known.sha256, known.examples)
+                else:
+                    placed = self._placed(x.data.name, one, known)
+                if placed != known:
+                    changed.append(placed)
+            if changed:
+                self._live.post(DataChanged(self._live.clock(), x.id, tuple(changed)))
+
+    def _placed(self, name: str, one: data_pb2.DataPartition, known: PlacedPartition | None) -> PlacedPartition:
+        paths = {replica.node: replica.path for replica in one.replicas}
+        if one.url:
+            paths = dict.fromkeys(self._live.core.cluster.nodes, one.url)
+        places = {
+            node: path
+            for node, path in sorted(paths.items())
+            if self._is_up(node) and self._holds(node, (name, one.name), known)
+        }
+        return PlacedPartition(
+            one.name,
+            one.size_bytes,
+            one.sha256,
+            one.examples if one.HasField("examples") else None,
+            places,
+            tuple(sorted(replica.node for replica in one.replicas)),
+            one.url,
+        )
+
+    def _holds(self, node: str, key: _Key, known: PlacedPartition | None = None) -> bool:
+        """Whether a node says that it holds a partition; before it has said anything, whether the experiment knows it so."""
+        held = self._held.get(node)
+        if held is None:
+            return known is not None and node in known.places
+        return held.get(key) == ""
+
+    def _state(self, key: _Key, node: str) -> tuple[data_pb2.ReplicaState.ValueType, str]:
+        if not self._is_up(node):
+            return data_pb2.REPLICA_STATE_AWAY, f"node {node} is not connected"
+        wrong = self._held.get(node, {}).get(key)
+        if wrong is None:
+            return data_pb2.REPLICA_STATE_UNKNOWN, f"node {node} has not said yet"
+        return (data_pb2.REPLICA_STATE_BROKEN, wrong) if wrong else (data_pb2.REPLICA_STATE_PRESENT, "")
+
+    # --------------------------------------------------------------------------------------------------------------- inside
+
+    def _is_up(self, name: str) -> bool:
+        node = self._live.core.cluster.nodes.get(name)
+        return node is not None and node.up
+
+    def _connected(self) -> list[str]:
+        return [session.node for session in self._sessions.connected() if session.ready]
+
+    def _users(self, name: str) -> list[Experiment]:
+        """Experiments that are not over and go on with what is registered: one that began with another content does not."""
+        kept = self._kept.get(name)
+        content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
+        return [
+            x
+            for x in self._live.core.experiments.values()
+            if x.data is not None
+            and x.data.name == name
+            and not x.phase.over
+            and any((one.name, one.sha256) in content for one in x.data.partitions.values())
+        ]
+
+    def _unknown(self, name: str) -> str:
+        there = ", ".join(sorted(self._kept)) or "none"
+        return f"there is no data set {name!r}; there are: {there} (hopyard data register)"
+
+    async def _need_nodes(self, wanted: Sequence[dataset_validation.Part]) -> None:
+        named = {node for part in wanted for node, _ in part.replicas}
+        known = self._live.core.cluster.nodes
+
+        def awaited() -> bool:
+            """Whether one may be saying hello just now: it is up, or nobody has heard of it, as when a cluster begins."""
+            there = self._connected()
+            return not there or any(node not in known or self._is_up(node) for node in named.difference(there))
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                while awaited():
+                    await self._arrival.wait()
+        strange = sorted(named - known.keys())
+        if strange:
+            there = ", ".join(sorted(known)) or "none"
+            raise InvalidInput(
+                f"there {'is no node' if len(strange) == 1 else 'are no nodes'} {', '.join(strange)}; there are: {there}"
+            )
+        away = sorted(named - set(self._connected()))
+        if away:
+            raise Conflict(
+                f"{', '.join(away)} {'is' if len(away) == 1 else 'are'} not connected, so nobody can look at its files; start its "
+                "agent, or register without it"
+            )

@@ -1,0 +1,145 @@
+"""What is wrong with a data set that is to be registered: looked at before anything is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from hopyard.datasets.names import MAX_PARTITIONS, check_data_name, check_url, order, parse_partition, partition_name
+from hopyard.datasets.node_query import Found, Wanted
+from hopyard.errors import Conflict, InvalidInput, Unavailable
+from hopyard.v1 import data_pb2
+
+Ask = Callable[[str, Sequence[Wanted]], Awaitable[list[Found]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition as it is wanted: on nodes at paths, or at a URL whose content may be known."""
+
+    data: str
+    name: str
+    replicas: tuple[tuple[str, str], ...]
+    url: str = ""
+    known: Found | None = None
+
+
+def checked(data: data_pb2.DataSet, request: str) -> list[Part]:
+    """The partitions of a request, in order.
+
+    Raises:
+        InvalidInput: Everything that is wrong with it.
+    """
+    if not request:
+        raise InvalidInput("request_id: is required; it makes the call idempotent")
+    wrong: list[str] = []
+    try:
+        check_data_name(data.name)
+    except ValueError as error:
+        wrong.append(f"name: {error}")
+    parts = []
+    for one in data.partitions[: MAX_PARTITIONS + 1]:
+        try:
+            parts.append(_part(data.name, one))
+        except ValueError as error:
+            wrong.append(f"partition {one.name!r:.80}: {error}")
+    if len(data.partitions) > MAX_PARTITIONS:
+        wrong.append(f"partitions: found {len(data.partitions)}, allowed are {MAX_PARTITIONS} at most")
+    if not wrong:
+        parts.sort(key=lambda part: order(part.name))
+        wrong = _gaps([part.name for part in parts])
+    if wrong:
+        raise InvalidInput("\n".join(wrong))
+    return parts
+
+
+def _part(data: str, one: data_pb2.DataPartition) -> Part:
+    parse_partition(one.name)
+    if one.url:
+        if one.replicas:
+            raise ValueError("found a URL and paths, allowed is one of them")
+        examples = one.examples if one.HasField("examples") else None
+        known = Found(one.size_bytes, one.sha256, examples) if one.sha256 else None
+        if known is not None and (len(one.sha256) != 64 or not set(one.sha256) <= set("0123456789abcdef")):
+            raise ValueError(f"sha256: found {one.sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
+        return Part(data, one.name, (), check_url(one.url), known)
+    replicas = tuple((replica.node, replica.path) for replica in one.replicas)
+    if not replicas:
+        raise ValueError("found no place, needed is NODE:/PATH or a URL")
+    for node, path in replicas:
+        if not node or not PurePosixPath(path).is_absolute():
+            raise ValueError(f"found {node}:{path}, needed is a node and an absolute path on it")
+    if len({node for node, _ in replicas}) < len(replicas):
+        raise ValueError("found one node twice, allowed is one path on each")
+    return Part(data, one.name, replicas)
+
+
+def _gaps(names: Sequence[str]) -> list[str]:
+    """Numbers begin at 0 and have no gaps, and there is something to train on."""
+    counts = {split: sum(name.startswith(f"{split}/") for name in names) for split in ("train", "eval")}
+    if not counts["train"]:
+        return ["partitions: found none to train on, needed are train/0, train/1, ..."]
+    expected = [partition_name("train", number) for number in range(counts["train"])]
+    expected += [partition_name("eval", number) for number in range(counts["eval"])]
+    if list(names) == expected:
+        return []
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return [f"partitions: found {', '.join(twice)} twice"]
+    missing = [name for name in expected if name not in names]
+    return [
+        f"partitions: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; numbers begin at 0, without gaps"
+    ]
+
+
+async def inspected(parts: Sequence[Part], ask: Ask, connected: Sequence[str]) -> data_pb2.DataSet:
+    """The data set as it is: each node named reads what it holds; URLs whose content is not known are got, by one node each.
+
+    Raises:
+        InvalidInput: What is missing, and which replicas differ, with both sides.
+        Conflict: A node went meanwhile, or none is there to get a URL.
+    """
+    places: dict[str, list[tuple[int, Wanted]]] = {}
+    unknown = [index for index, part in enumerate(parts) if part.url and part.known is None]
+    if unknown and not connected:
+        raise Conflict("no node is connected that could get the URLs; start an agent first")
+    for turn, index in enumerate(unknown):
+        places.setdefault(connected[turn % len(connected)], []).append((index, Wanted(parts[index].url, fetch=True)))
+    for index, part in enumerate(parts):
+        for node, path in part.replicas:
+            places.setdefault(node, []).append((index, Wanted(path)))
+    try:
+        answers = await asyncio.gather(*(ask(node, [wanted for _, wanted in asked]) for node, asked in places.items()))
+    except Unavailable as error:
+        raise Conflict(f"{error}; register again when it is back") from error
+    found: list[list[tuple[str, Found]]] = [[] for _ in parts]
+    for (node, asked), answer in zip(places.items(), answers, strict=True):
+        for (index, wanted), one in zip(asked, answer, strict=True):
+            found[index].append((f"{node} {wanted.place}", one))
+    wrong: list[str] = []
+    data = data_pb2.DataSet(name=parts[0].data)
+    for part, sides in zip(parts, found, strict=True):
+        wrong += _problems(part, sides)
+        one = part.known or sides[0][1]
+        data.partitions.add(
+            name=part.name,
+            size_bytes=one.size,
+            sha256=one.sha256,
+            examples=one.examples,
+            url=part.url,
+            replicas=[data_pb2.DataReplica(node=node, path=path) for node, path in sorted(part.replicas)],
+        )
+    if wrong:
+        raise InvalidInput("\n".join(wrong))
+    return data
+
+
+def _problems(part: Part, sides: Sequence[tuple[str, Found]]) -> list[str]:
+    broken = [f"{part.name}: on {where.split(' ', 1)[0]}: {one.error}" for where, one in sides if one.error]
+    if broken:
+        return broken
+    if len({one.sha256 for _, one in sides}) > 1:
+        told = "; ".join(f"{where}: {one.size} bytes, SHA-256 {one.sha256}" for where, one in sides)
+        return [f"{part.name}: its replicas differ: {told}"]
+    return []

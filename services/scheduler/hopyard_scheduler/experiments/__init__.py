@@ -1,0 +1,1 @@
+"""What people do with experiments: create, change, query, watch, import."""

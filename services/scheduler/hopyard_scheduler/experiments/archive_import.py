@@ -1,0 +1,133 @@
+"""Taking experiments that another cluster wrote down.
+
+The journal comes as a blob. It is applied to a core apart, and written to AppStat with all that follows from it in one
+transaction; then the experiment is loaded like any other. So an import is there or it is not, and nothing is copied that
+could follow from the journal otherwise than it does here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING, Final
+
+from hopyard.client.blobs import BUNDLE_OWNER
+from hopyard.errors import AlreadyExists, Conflict, InvalidInput
+from hopyard.v1 import appstat_pb2
+from hopyard_engine.core.events import Imported
+from hopyard_scheduler.experiments.stream_import import ArrivingStream, Lines
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+    from hopyard_scheduler.experiments.commands import FrontDoor
+    from hopyard_scheduler.runtime.runtime import Live
+
+_SECONDS: Final = 3600.0
+_AT_ONCE: Final = 500
+_HASHES: Final = 1000
+
+
+class Importer:
+    """Imports experiments, one at a time.
+
+    Args:
+        live: The shell.
+        door: Knows which experiments there are.
+        stub: AppStat.
+    """
+
+    def __init__(self, live: Live, door: FrontDoor, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+        self._live = live
+        self._door = door
+        self._stub = stub
+        self._one = asyncio.Lock()
+
+    async def take(self, journal: str, target: str, request: str) -> tuple[str, int]:
+        """Takes the experiment whose journal is the blob of this hash, under the id `target` (empty: its own).
+
+        Returns:
+            Its id, or that of the experiment which its group began with; and how many snapshots it has here.
+
+        Raises:
+            InvalidInput: What the journal says cannot be, or not in this version.
+            AlreadyExists: An id is taken.
+            Conflict: It ran when its journal ended, or its code is not in the store.
+        """
+        if not request:
+            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        async with self._one:
+            stream = ArrivingStream(target)
+            claimed: list[str] = []
+            done = False
+            try:
+                done = await self._write(stream, journal, request, claimed)
+            finally:
+                if not done:
+                    self._door.give_back(claimed)
+            x, _ = await self._door.loaded(stream.experiments[0])
+            return x.id, len({entry.info.sha256 for entry in x.snapshots.entries()})
+
+    async def _write(self, stream: ArrivingStream, journal: str, request: str, claimed: list[str]) -> bool:
+        """Writes all of it; False: an earlier call with this request id has."""
+        call = self._stub.ImportJournal(timeout=_SECONDS)
+        written = False
+        try:
+            await call.write(appstat_pb2.ImportJournalRequest(epoch=self._live.journal.epoch))
+            async for lines in self._lines(journal):
+                part = await asyncio.to_thread(stream.take, lines)
+                for name in stream.experiments[len(claimed) :]:
+                    if not await self._door.claim(name):
+                        await self._need_same(name, request)
+                        return False
+                    claimed.append(name)
+                await call.write(part)
+            stream.at_rest()
+            await self._need_code(stream.bundles)
+            here = await self._own(stream)
+            at = max(self._live.clock(), stream.at)
+            for part in stream.finish(Imported(at, stream.experiment.id, request, here)):
+                await call.write(part)
+            await call.write(appstat_pb2.ImportJournalRequest(complete=True))
+            await call.done_writing()
+            await call
+            written = True
+            return True
+        finally:
+            if not written:
+                call.cancel()
+
+    async def _lines(self, journal: str) -> AsyncIterator[list[bytes]]:
+        """The journal's lines, some at a time. Whether the bytes are those of the hash is said at the end."""
+        text, waiting = Lines(), list[bytes]()
+        async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):
+            waiting += text.feed(response.data)
+            while len(waiting) >= _AT_ONCE:
+                yield waiting[:_AT_ONCE]
+                del waiting[:_AT_ONCE]
+        text.end()
+        if waiting:
+            yield waiting
+
+    async def _need_same(self, name: str, request: str) -> None:
+        x, _ = await self._door.loaded(name)
+        if request not in x.requests:
+            raise AlreadyExists(
+                f"experiment {name} is here already; import it under another id (hopyard import FILE --as ID)"
+            )
+
+    async def _need_code(self, bundles: Collection[str]) -> None:
+        missing = set(bundles).difference(await self._there(list(bundles), BUNDLE_OWNER))
+        if missing:
+            raise Conflict(f"its code {min(missing)} is not in the store; put it there first (PutBlob)")
+
+    async def _own(self, stream: ArrivingStream) -> tuple[str, ...]:
+        """Those of its snapshots that the store has: they are its own from now on."""
+        hashes = sorted({entry.info.sha256 for entry in stream.experiment.snapshots.entries()})
+        return tuple(await self._there(hashes, stream.experiment.id))
+
+    async def _there(self, hashes: list[str], owner: str) -> list[str]:
+        there: list[str] = []
+        for start in range(0, len(hashes), _HASHES):
+            request = appstat_pb2.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
+            there += (await self._stub.HasBlobs(request)).sha256
+        return sorted(there)

@@ -1,0 +1,382 @@
+"""What people do with experiments: create and act. The domain behind ExperimentService, with `looking`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
+
+from hopyard._net.server.killable_threads import TooLong
+from hopyard.errors import Conflict, InvalidInput
+from hopyard.plugins import PluginError
+from hopyard.policy import ENDLESS
+from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
+from hopyard.spec.models import REMOTE
+from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.phases import IDLE_TIMER
+from hopyard_engine.core.values import EarlierTrial, PlacedData, Settings
+from hopyard_engine.policy_host import took_too_long
+from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
+from hopyard_scheduler.experiments.job_requests import Wanted, check, known
+from hopyard_scheduler.experiments.program import Program, need_agreement, program_of, settings_of
+from hopyard_scheduler.experiments.scaling_profiles import measured
+from hopyard_scheduler.experiments.update_request import Terms, update_of
+from hopyard_scheduler.runtime.recovery import Recovered, replay
+from hopyard_scheduler.runtime.runtime import Live, experiment_of
+from hopyard_scheduler.search_plan.mismatch import unlike_others
+from hopyard_scheduler.search_plan.reader import PlanReader, hash_of_code
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+    from hopyard_scheduler.data.catalog import Catalog
+    from hopyard_scheduler.experiments.queries import Looking
+    from hopyard_scheduler.generator_client import Generators
+    from hopyard_scheduler.predictions.probe import Predictors
+
+_SUFFIX = 6
+
+
+class FrontDoor:
+    """Creates experiments and changes them.
+
+    Args:
+        live: The shell.
+        look: Shows those there are.
+        generators: Validates an experiment's generator.
+        predictors: Validates its predictor.
+        catalog: Knows its data.
+        plans: Reads what earlier experiments have trained.
+        stub: AppStat.
+
+    Attributes:
+        look: Shows those there are.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        look: Looking,
+        generators: Generators,
+        predictors: Predictors,
+        catalog: Catalog,
+        plans: PlanReader,
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+    ) -> None:
+        self.look = look
+        self._live = live
+        self._generators = generators
+        self._predictors = predictors
+        self._catalog = catalog
+        self._plans = plans
+        self._stub = stub
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._claimed: set[str] = set()  # Ids that are about to be taken, and those that were imported.
+
+    # ------------------------------------------------------------------------------------------------------------ create
+
+    async def create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
+        """Validates and starts an experiment.
+
+        Returns:
+            Its id, and what its policy says of its terms; empty: nothing.
+
+        Raises:
+            InvalidInput: Everything that is wrong with it.
+            Conflict: An earlier call with this request id asked for another experiment.
+        """
+        if not request:
+            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        async with self._locks.setdefault(f"create {request}", asyncio.Lock()):
+            try:
+                return await self._create(text, source, bundle, request, interpreter)
+            except InvalidInput as error:
+                raise placed(error, text, source or "experiment") from error
+
+    async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
+        spec = load_spec(text, source or "experiment")
+        settings = settings_of(spec)
+        # What is wrong with its data is said before anything else is done.
+        data = self._catalog.place(spec.data) if spec.data is not None else None
+        if bundle:
+            await self._need_bundle(bundle)
+        wishes, note = await self._try_policy(spec, settings, data, bundle)
+        note = "; ".join(said for said in (note, unseen_metric(spec, data)) if said)
+        spec = spec.with_generator(wishes.generator)
+        if "predictor" in spec.model_fields_set:
+            await self._predictors.check(spec.predictor)
+        settings = replace(wishes.on(settings), whole=True)
+        if spec.snapshot.ship_every is not None:
+            settings = replace(settings, ship_every=spec.snapshot.ship_every)
+        payload = _payload(spec, bundle, interpreter, request)
+        if wishes.shares or wishes.scales:
+            settings = _known_by(settings, wishes, program_of(payload), await hash_of_code(self._stub, bundle))
+        known, name = await self._named(_slug(spec.name), payload)
+        if known:
+            return name, note
+        try:
+            knows = await self._begin(name, spec, settings, payload)
+        finally:
+            self.give_back([name])
+        if settings.plan and not knows:
+            unlike = await unlike_others(self._stub, await self.look.show_all(), name, program_of(payload))
+            note = "; ".join(said for said in (note, unlike) if said)
+        return name, note
+
+    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
+        """Answers whether it begins with what earlier ones have trained."""
+        if spec.share is None:
+            reads = await self._generators.validate(name, payload["spec"])
+            settings = replace(settings, generator_reads=reads)
+            return await self._begin_stream(name, spec, settings, payload)
+        async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
+            group = self._group(spec)
+            reads = await self._generators.validate(name, payload["spec"])
+            settings = replace(settings, generator_reads=reads)
+            if group is None:
+                return await self._begin_stream(name, spec, settings, payload)
+            members = self._live.core.experiments[group].members
+            earlier = await self._earlier(group, settings, members)
+            await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload, earlier))
+        return False  # Of the group it may know nothing all the same.
+
+    async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
+        earlier = await self._earlier(name, settings)
+        scaling = await measured(self._stub, settings.training) if settings.training else ()
+        async with self._catalog.using:
+            data = self._catalog.place(spec.data) if spec.data is not None else None
+            created = ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier, scaling)
+            await self._live.apply(created)
+        return bool(earlier)
+
+    async def _earlier(
+        self, stream: str, settings: Settings, members: Collection[str] = ()
+    ) -> tuple[EarlierTrial, ...]:
+        """What earlier experiments have trained that one in a stream shares; its members are none of them."""
+        return await self._plans.read(settings.plan, stream, without=members) if settings.plan else ()
+
+    def _group(self, spec: ExperimentSpec) -> str | None:
+        """The live group with an experiment's `share` key; None: it begins one.
+
+        Raises:
+            InvalidInput: It does not agree with what the group goes by.
+        """
+        for x in self._live.core.experiments.values():
+            other = self._live.program(x.id).spec
+            if other.share == spec.share and not x.phase.over:
+                need_agreement(spec, other, x.id)
+                return x.id
+        return None
+
+    async def _named(self, slug: str, payload: Mapping[str, str]) -> tuple[bool, str]:
+        """Whether an earlier call with this request id made an experiment, and its id or one that is free, now claimed.
+
+        Ids end with the beginning of their request id's hash, longer where two hashes begin alike.
+
+        Raises:
+            Conflict: That call asked for another experiment.
+        """
+        digest = hashlib.sha256(payload["request"].encode()).hexdigest()
+        taken = {found.id for found in await self.look.show_all()}
+        for name in sorted(taken):
+            ending = name.rpartition("-")[2]
+            if len(ending) >= _SUFFIX and digest.startswith(ending):
+                earlier = (await self.loaded(name))[1].payload
+                if earlier["request"] == payload["request"]:
+                    _need_equal(name, earlier, payload)
+                    return True, name
+        length, taken = _SUFFIX, taken | self._claimed
+        while f"{slug}-{digest[:length]}" in taken:
+            length += 1
+        name = f"{slug}-{digest[:length]}"
+        self._claimed.add(name)
+        return False, name
+
+    async def claim(self, name: str) -> bool:
+        """Keeps an id for an experiment that is about to be there. False: it is taken."""
+        if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
+            return False
+        self._claimed.add(name)
+        return True
+
+    def give_back(self, names: Iterable[str]) -> None:
+        """These ids are not claimed any more: the experiments are known by now, or there will be none."""
+        self._claimed.difference_update(names)
+
+    async def _try_policy(
+        self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
+    ) -> tuple[Wishes, str]:
+        policy, patience = spec.policy, self._live.patience
+        if policy.remote:
+            assert self._live.remotes is not None
+            return await self._live.remotes.review(spec, settings, data, bundle)
+
+        def tried() -> tuple[Wishes, str]:
+            made = new_policy(policy.name, policy.parameters)
+            wishes = Wishes.of(made)
+            need_fit(spec, wishes)
+            return wishes, review(spec.policy.name, made, settings, spec.space, data)
+
+        try:
+            return await patience.threads.call(tried, patience.seconds)
+        except TooLong as error:
+            raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
+        except PluginError as error:
+            remotes = self._live.remotes
+            served = remotes is not None and remotes.serves(policy.name)
+            hint = f"; a process serves {REMOTE}{policy.name}: did you mean that?" if served else ""
+            raise InvalidInput(f"policy: {error}{hint}") from error
+
+    async def _need_bundle(self, bundle: str) -> None:
+        found = await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[bundle]))
+        if bundle not in found.sha256:
+            raise InvalidInput(f"bundle: {bundle} is not in the snapshot store; put it there first (PutBlob)")
+
+    # --------------------------------------------------------------------------------------------------------------- act
+
+    async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
+        """Pauses, resumes, stops or closes.
+
+        Raises:
+            Conflict: A finished experiment cannot be resumed.
+        """
+        x, member = await self.loaded(name)
+        if member.phase.over and action not in ("stop", "close"):
+            raise Conflict(
+                f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+            )
+        await self._live.apply(Operated(self._live.clock(), x.id, action, name))
+
+    async def keep(self, name: str) -> None:
+        """Keeps an experiment open that is idle: nothing is written while it has something to do.
+
+        Raises:
+            Conflict: It has ended.
+        """
+        x, member = await self.loaded(name)
+        if member.phase.over or member.phase is Phase.ENDING:
+            raise Conflict(f"experiment {name} is {member.phase.value} ({member.reason})")
+        if IDLE_TIMER + name in x.timers:
+            await self._live.apply(Operated(self._live.clock(), x.id, "keep", name))
+
+    async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
+        """More jobs, longer jobs, more time.
+
+        Raises:
+            InvalidInput: Nothing to extend, or less than there is.
+        """
+        x, member = await self.loaded(name)
+        if not request:
+            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
+            raise InvalidInput(f"an extension is finite and at most {ENDLESS} jobs or units")
+        if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < member.settings.max_position):
+            raise InvalidInput(
+                f"an extension is not less than there is (max_iterations {member.settings.max_position})"
+            )
+        if not (jobs or max_iterations or seconds):
+            raise InvalidInput("extend by jobs, max_iterations or seconds")
+        now = self._live.clock()
+        await self._change(Updated(now, x.id, request, jobs, max_iterations or None, seconds, member=name))
+
+    async def update(self, name: str, terms: Terms) -> None:
+        """Changes target, weight, slots or concurrency.
+
+        Raises:
+            InvalidInput: A term that cannot be, or nothing to change.
+        """
+        x, member = await self.loaded(name)
+        await self._change(update_of(self._live.clock(), x.id, member, terms))
+
+    async def request(self, name: str, wanted: Sequence[Wanted]) -> list[experiment_pb2.Job]:
+        """Has configurations trained to positions, each as a job of its own.
+
+        Raises:
+            InvalidInput: What is wrong with which of them; then none is asked for.
+            Conflict: The experiment takes no requests (any more), or a request id stands for another request.
+        """
+        x, member = await self.loaded(name)
+        if not x.settings.requests:
+            policy = self._live.program(x.id).spec.policy.label
+            raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
+        check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
+        # One call after the other: what two of them ask for is known to the second, so that its last one is news.
+        async with self._locks.setdefault(f"request {x.id}", asyncio.Lock()):
+            new = [each for each in wanted if not known(x, member, each)]
+            if new and (member.phase.over or member.phase is Phase.ENDING):
+                raise Conflict(
+                    f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+                )
+            at = self._live.clock()
+            asked = [
+                Requested(at, x.id, each.request, each.hyperparameters, each.position, name, more)
+                for each, more in zip(new, reversed(range(len(new))), strict=True)
+            ]
+            refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
+        if refused:
+            raise Conflict(refused[0])
+        return self.look.shown_jobs(
+            x, [x.jobs[member.requested[each.request]] for each in wanted if known(x, member, each)]
+        )
+
+    async def _change(self, event: Updated) -> None:
+        refused = await self._live.operate(event)
+        if refused:
+            raise Conflict(refused)
+
+    async def loaded(self, name: str) -> tuple[Experiment, Member]:
+        """The experiment in the core, with its stream: one that is not there is replayed from its journal first.
+
+        Raises:
+            NotFound: There is none.
+        """
+        known = self._live.core.find(name)
+        if known is None:
+            stream = (await self.look.show(name)).group or name
+            async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
+                if self._live.core.find(name) is None:
+                    apart, found = Core(), Recovered()
+                    await replay(apart, self._live.journal, stream, found, self._live.patience)
+                    self._live.install(apart.experiments[stream], found)
+        return experiment_of(self._live.core, name)
+
+
+def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -> None:
+    words = {"spec": "specification", "bundle": "code bundle", "interpreter": "interpreter"}
+    other = [word for field, word in words.items() if earlier[field] != now[field]]
+    if other:
+        raise Conflict(
+            f"request_id: {now['request']!r} made experiment {name}, with another {' and '.join(other)}; a new experiment "
+            "needs a request_id of its own"
+        )
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "experiment"
+
+
+def _known_by(settings: Settings, wishes: Wishes, program: Program, code: str) -> Settings:
+    """With what an experiment's trainings have in common with those of others. Code that did not come along may be any."""
+    if wishes.shares:
+        settings = replace(settings, plan=program.root(code), lasting=True)
+    if wishes.scales and code:
+        settings = replace(settings, training=program.training(code))
+    return settings
+
+
+def _payload(spec: ExperimentSpec, bundle: str, interpreter: str, request: str) -> dict[str, str]:
+    return {
+        "name": spec.name,
+        "spec": canonical_json(spec),
+        "bundle": bundle,
+        "interpreter": interpreter,
+        "request": request,
+    }

@@ -1,0 +1,194 @@
+"""What people see of experiments and jobs. The domain behind ExperimentService, with `frontdoor`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from google.protobuf.json_format import Parse
+
+from hopyard import __version__
+from hopyard._net.rpc.values import report_to_proto
+from hopyard.errors import NotFound
+from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_engine.core.model import Job
+from hopyard_engine.explain.waiting import Waiting
+from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
+from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, Told
+from hopyard_scheduler.runtime.runtime import Live
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_ROWS = 1000
+_OVER = frozenset(PHASES.to_proto(phase) for phase in Phase if phase.over)
+
+
+class Looking:
+    """Experiments of this cluster: those in the core, and finished ones as AppStat remembers them.
+
+    Args:
+        live: The shell.
+        stub: AppStat.
+        appstat_address: For clients.
+    """
+
+    def __init__(self, live: Live, stub: appstat_pb2_grpc.AppStatServiceAsyncStub, appstat_address: str) -> None:
+        self._live = live
+        self._stub = stub
+        self._appstat_address = appstat_address
+        self.warning: Callable[[], str] = lambda: ""
+        """What people should know of the cluster with each experiment that is not over; empty: nothing."""
+
+    async def show(self, name: str) -> experiment_pb2.Experiment:
+        """An experiment as it stands.
+
+        Raises:
+            NotFound: Names those there are.
+        """
+        known = self._live.core.find(name)
+        if known is not None:
+            return self._shown(*known)
+        found = await self.show_all()
+        match = next((e for e in found if e.id == name), None)
+        if match is None:
+            names = ", ".join(e.id for e in found[:10]) or "none"
+            raise NotFound(f"there is no experiment {name!r}; there are: {names}")
+        return match
+
+    async def show_all(self) -> list[experiment_pb2.Experiment]:
+        """All experiments, newest first."""
+        found = {
+            member.id: self._shown(x, member)
+            for x in self._live.core.experiments.values()
+            for member in x.members.values()
+        }
+        token = ""
+        while True:
+            request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
+            rows = await self._stub.QueryExperiments(request)
+            for row in rows.experiments:
+                if row.id not in found:
+                    found[row.id] = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
+            token = rows.next_page_token
+            if not token:
+                return sorted(found.values(), key=lambda e: (-e.created_at, e.id))
+
+    async def jobs(self, name: str) -> list[experiment_pb2.Job]:
+        """The jobs of an experiment in order of creation.
+
+        Raises:
+            NotFound: There is no such experiment.
+        """
+        known = self._live.core.find(name)
+        if known is not None:
+            x, member = known
+            return self.shown_jobs(x, [job for job in x.jobs.values() if job.member is member])
+        await self.show(name)
+        jobs, token = [], ""
+        while True:
+            request = appstat_pb2.QueryJobsRequest(experiment=name, page_size=_ROWS, page_token=token)
+            rows = await self._stub.QueryJobs(request)
+            jobs += [
+                Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
+                for row in rows.jobs
+                if row.state != "REMOVED"
+            ]
+            token = rows.next_page_token
+            if not token:
+                return jobs
+
+    async def job(self, name: str, job: str) -> experiment_pb2.Job:
+        """One job.
+
+        Raises:
+            NotFound: There is no such experiment or job.
+        """
+        known = self._live.core.find(name)
+        if known is not None and job in known[0].jobs and known[0].jobs[job].member is known[1]:
+            return self.shown_job(known[0], known[0].jobs[job])
+        found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
+        if found is None:
+            raise NotFound(f"experiment {name} has no job {job!r}")
+        return found
+
+    def shown_job(self, x: Experiment, job: Job) -> experiment_pb2.Job:
+        """A job of the core as it stands, and why it waits."""
+        return job_to_proto(x, job, self._waiting(x).job(job))
+
+    def shown_jobs(self, x: Experiment, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
+        """Jobs of the core as they stand, and why they wait."""
+        waiting = self._waiting(x)
+        return [job_to_proto(x, job, waiting.job(job)) for job in jobs]
+
+    def _shown(self, x: Experiment, member: Member) -> experiment_pb2.Experiment:
+        shown = experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
+        if not (shown.warning or member.phase.over):
+            shown.warning = self.warning()
+        return shown
+
+    def _waiting(self, x: Experiment) -> Waiting:
+        return Waiting(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))
+
+    async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
+        """The present state of the experiment and its jobs, then every change until it is over.
+
+        What a job waits for changes with others' doing: that is told within a second or two.
+        """
+        known = self._live.core.find(name)
+        if known is None:
+            yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
+            for job in await self.jobs(name):
+                yield experiment_pb2.WatchExperimentResponse(job=job)
+            return
+        x, member = known
+        watcher = self._live.watchers.add(name)
+        told = Told(self._live.core, x, member, self._live.clock, lambda: self._live.absent(x.id))
+        try:
+            for present in [job for job in x.jobs.values() if job.member is member]:
+                yield told.job(present)
+                for point in x.curve(present):
+                    yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_SECONDS):
+                        await watcher.wait()
+                while watcher.jobs:
+                    touched = next(iter(watcher.jobs))
+                    del watcher.jobs[touched]
+                    changed = x.jobs.get(touched)
+                    gone = experiment_pb2.WatchExperimentResponse(job_gone=touched)
+                    yield told.job(changed) if changed is not None else gone
+                while watcher.reports:
+                    accepted = watcher.reports.popleft()
+                    for one in (accepted.report, accepted.combined):
+                        if one is not None:
+                            report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(one))
+                            yield experiment_pb2.WatchExperimentResponse(report=report)
+                if watcher.changed:
+                    watcher.changed = False
+                    shown = told.experiment()
+                    over = shown.experiment.state in _OVER
+                    if over and not self._live.published(name):
+                        continue  # its end is told once it is journalled, with all that belongs to it
+                    yield shown
+                    if over and not (watcher.jobs or watcher.reports):
+                        return
+                for news in told.news():
+                    yield news
+        finally:
+            self._live.watchers.remove(name, watcher)
+
+    def cluster(self) -> experiment_pb2.GetClusterResponse:
+        """Where the other services answer."""
+        return experiment_pb2.GetClusterResponse(
+            epoch=self._live.journal.epoch,
+            appstat_address=self._appstat_address,
+            version=__version__,
+            trouble=self._live.journal.trouble,
+            now=self._live.clock(),
+        )

@@ -1,0 +1,209 @@
+"""What the core asks of the outside: configurations of the generator, which learns results on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from hopyard._net.rpc import Backoff
+from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
+from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
+from hopyard._net.server import Background
+from hopyard.errors import Conflict, HopyardError, NotFound, TimedOut, Unavailable
+from hopyard.policy.vocabulary import Hyperparameters
+from hopyard.v1 import hpgen_pb2
+from hopyard_engine.core import Core
+from hopyard_engine.core.commands import CREATE
+from hopyard_engine.core.effects import AskOutside
+from hopyard_engine.core.events import Answered, Event
+from hopyard_engine.core.model import GeneratorCall
+
+if TYPE_CHECKING:
+    from hopyard.v1 import hpgen_pb2_grpc
+    from hopyard_engine.core.experiment import Experiment
+    from hopyard_engine.core.member import Member
+
+_LOG = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 1000
+"""Recorded calls in one message."""
+
+_PATIENCE: Final = 600.0
+"""Seconds that a generator may take over them all; hpgen itself gives up one that takes too long over a single call."""
+
+
+class _Asked:
+    """An experiment's questions and what its generator has heard.
+
+    Attributes:
+        queue: Questions in the core's order; None ends them.
+        fresh: Answers that the core may not have taken yet, by ticket.
+        told: So many of the member's calls have reached the generator, as far as this scheduler knows.
+    """
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[AskOutside | None] = asyncio.Queue()
+        self.fresh: dict[str, Hyperparameters | None] = {}
+        self.told = 0
+
+
+class Generators:
+    """Asks hpgen, one call at a time for each experiment and in the core's order: a generator is a function of its calls.
+
+    Results are not sent when they happen but before the next question, together: nothing but a proposal depends on them.
+
+    Args:
+        stub: The generator service.
+        background: Owns the tasks, one for each experiment.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceAsyncStub,
+        background: Background,
+        clock: Callable[[], float],
+    ) -> None:
+        self._stub = stub
+        self._background = background
+        self._clock = clock
+        self._rng = random.Random()
+        self._asked: dict[str, _Asked] = {}
+
+    def attach(self, core: Core, post: Callable[[Event], None]) -> None:
+        """Says where answers go, and where the recorded calls are."""
+        self._core = core
+        self._post = post
+
+    async def validate(self, experiment: str, spec_json: str) -> Literal["nothing", "finals", "reports"]:
+        """Opens an experiment's generator, so that what is wrong with it is said before the experiment exists.
+
+        Answers which results it is to be told.
+
+        Raises:
+            InvalidInput: Unknown generator, or parameters or a space that it does not take.
+            Unavailable: hpgen is not there.
+        """
+        request = hpgen_pb2.OpenGeneratorRequest(experiment=experiment, spec_json=spec_json)
+        return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
+
+    def ask(self, question: AskOutside) -> None:
+        """Queues a question behind the earlier ones of its experiment."""
+        name = question.member
+        if name not in self._asked:
+            asked = self._asked[name] = _Asked()
+            self._background.start(self._serve(name, asked), name=f"generator of {name}")
+        self._asked[name].queue.put_nowait(question)
+
+    def close(self, experiment: str) -> None:
+        """An experiment is over: its generator is closed behind what is queued. One that is revived opens it again."""
+        asked = self._asked.pop(experiment, None)
+        if asked is not None:
+            asked.queue.put_nowait(None)
+
+    async def _serve(self, name: str, asked: _Asked) -> None:
+        while (question := await asked.queue.get()) is not None:
+            if not self._is_open(question):
+                continue
+            answered = await self._persist(question, asked)
+            if not answered.error:
+                asked.fresh[answered.ticket] = answered.result
+            self._post(answered)
+        try:
+            await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=name))
+        except HopyardError as error:
+            _LOG.warning("the generator of %s stays open: %s", name, error)
+
+    async def _persist(self, question: AskOutside, asked: _Asked) -> Answered:
+        """Asks until it is answered: an absent service is waited for, a forgetful one gets its calls again."""
+        failures, backoff = 0, Backoff()
+        while True:
+            try:
+                return self._answered(question, await self._attempt(question, asked), "")
+            except (Unavailable, TimedOut) as error:
+                wait = backoff.wait(failures, self._rng)
+                failures += 1
+                _LOG.warning("hpgen is away (%s), trying again in %.1f s", error, wait)
+                await asyncio.sleep(wait)
+            except HopyardError as error:
+                return self._answered(question, None, str(error))
+
+    async def _attempt(self, question: AskOutside, asked: _Asked) -> Hyperparameters | None:
+        x, member = self._found(question)
+        for ticket in [ticket for ticket in asked.fresh if ticket not in x.asks]:
+            del asked.fresh[ticket]
+        calls, after = member.generator_calls, question.payload["after"]
+        news = [call for call in calls[max(asked.told, member.told_generator) : after] if call.kind != "create"]
+        try:
+            if news:
+                await self._tell(question, news)
+            proposed = await self._create(question)
+        except NotFound:
+            await self._tell(question, taken(calls[:after], asked.fresh), member.payload["spec"])
+            proposed = await self._create(question)
+        asked.told = after + 1
+        return proposed
+
+    async def _create(self, question: AskOutside) -> Hyperparameters | None:
+        request = hpgen_pb2.CreateJobRequest(experiment=question.member, job=question.payload["job"])
+        response = await self._stub.CreateJob(request)
+        return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
+
+    async def _tell(self, question: AskOutside, calls: Sequence[GeneratorCall], spec_json: str = "") -> None:
+        """Makes calls that the journal recorded: on the open generator, or with its specification on a fresh one."""
+        for start in range(0, max(len(calls), 1), _AT_ONCE):
+            request = hpgen_pb2.OpenGeneratorRequest(
+                experiment=question.member,
+                spec_json=spec_json,
+                calls=[_recorded(call) for call in calls[start : start + _AT_ONCE]],
+                continued=not spec_json or start > 0,
+                more=bool(spec_json) and start + _AT_ONCE < len(calls),
+            )
+            await self._stub.OpenGenerator(request, timeout=_PATIENCE)
+
+    def _is_open(self, question: AskOutside) -> bool:
+        """Whether the core still waits for an answer: an experiment that was stopped may have left thousands of questions."""
+        found = self._core.find(question.member)
+        return found is None or question.ticket in found[0].asks
+
+    def _found(self, question: AskOutside) -> tuple[Experiment, Member]:
+        found = self._core.find(question.member)
+        if found is None:  # It ended while hpgen was away, and long ago.
+            raise Conflict(f"experiment {question.member} is over")
+        return found
+
+    def _answered(self, question: AskOutside, result: object, error: str) -> Answered:
+        return Answered(self._clock(), question.experiment, question.ticket, result, error)
+
+
+def taken(calls: Sequence[GeneratorCall], fresh: Mapping[str, Hyperparameters | None]) -> list[GeneratorCall]:
+    """The calls that a generator took, with answers on their way to the core; what it could not answer changed nothing."""
+    known = [
+        replace(call, hyperparameters=fresh[CREATE + call.job], answered=True)
+        if not call.answered and CREATE + call.job in fresh
+        else call
+        for call in calls
+    ]
+    return [call for call in known if call.answered]
+
+
+def _recorded(call: GeneratorCall) -> hpgen_pb2.GeneratorCall:
+    given = hyperparameters_to_proto(call.hyperparameters) if call.hyperparameters is not None else None
+    match call.kind:
+        case "create":
+            return hpgen_pb2.GeneratorCall(create=hpgen_pb2.RecordedCreate(job=call.job, hyperparameters=given))
+        case "report":
+            report = hpgen_pb2.ReportPerformanceRequest(job=call.job, position=call.position, metrics=call.metrics)
+            return hpgen_pb2.GeneratorCall(report=report)
+    final = hpgen_pb2.ReportFinalPerformanceRequest(
+        job=call.job,
+        metrics=call.metrics,
+        position=call.position,
+        outcome=JOB_STATES.to_proto(call.outcome),
+        hyperparameters=given,
+    )
+    return hpgen_pb2.GeneratorCall(report_final=final)

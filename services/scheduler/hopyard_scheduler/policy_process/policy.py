@@ -1,0 +1,287 @@
+"""A policy in a process of its own: up-calls go to whatever process serves it now, whose memory is made again where it must be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from hopyard._net.server.killable_threads import TooLong
+from hopyard._runtime.policy_process.commands import answer_from_proto
+from hopyard.errors import HopyardError, InvalidInput, TimedOut
+from hopyard.policy.command_buffer import most_commands
+from hopyard.policy.invoke import brief, too_large
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.policy_host import as_recorded, took_too_long
+from hopyard_engine.replay import objection
+from hopyard_scheduler.policy_process.rebuild import retell
+from hopyard_scheduler.policy_process.state_delta import Changes
+from hopyard_scheduler.policy_process.streams import Seat, SeatLost
+from hopyard_scheduler.policy_process.timeouts import within
+
+_LOG = logging.getLogger(__name__)
+
+MOST_LOSSES: Final = 5
+"""Processes that may end over one up-call before the policy is given up."""
+
+
+_TOLD_SECONDS: Final = 2.0
+"""So long a process may be away before that is told."""
+
+
+class Source(Protocol):
+    """Where a policy's processes come from."""
+
+    @property
+    def absent(self) -> str:
+        """What to say when nobody comes."""
+
+    async def take(self, experiment: str) -> Seat:
+        """A stream of a process for an experiment (empty: for a review). Waits for it."""
+
+    def give_back(self, seat: Seat) -> None:
+        """The stream was not for an experiment, and waits again."""
+
+    async def restart(self) -> None:
+        """The process that was given last hangs."""
+
+    async def close(self) -> None:
+        """Nobody is needed any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long (seconds) a policy may take over an up-call, and how long its process may be away."""
+
+    answer: float
+    absence: float
+
+
+class RemotePolicy:
+    """One experiment's policy, in whatever process serves it.
+
+    Args:
+        name: The policy's, for people.
+        experiment: Whose.
+        spec_json: The experiment's specification.
+        parameters: The policy's own.
+        source: Where processes come from.
+        journal: Reads the experiment's events, from the first on.
+        limits: Of time.
+        then: What a person is to do when there was no process, once there is one.
+        tell: Hears that a process came (and how many up-calls it was told again) or went away by itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        experiment: str,
+        spec_json: str,
+        parameters: Mapping[str, Any],
+        source: Source,
+        journal: Callable[[], AsyncIterator[Event]],
+        limits: Limits,
+        then: str,
+        tell: Callable[[bool, int], None] = lambda here, again: None,
+    ) -> None:
+        self._name = name
+        self._experiment = experiment
+        self._spec_json = spec_json
+        self._parameters = json.dumps(dict(parameters))
+        self._source = source
+        self._journal = journal
+        self._limits = limits
+        self._then = then
+        self._tell = tell
+        self._seat: Seat | None = None
+        self._memory = ""
+        self._answered = 0
+        self._asked: pb.UpCall | None = None
+        self._changes = Changes()
+        self._alone_since: float | None = None
+
+    @property
+    def absent(self) -> str:
+        """That it is asked and has had no process for a while, what to do, and what will happen; empty: it has one."""
+        if self._alone_since is None or (seconds := time.monotonic() - self._alone_since) < _TOLD_SECONDS:
+            return ""
+        return (
+            f"{self._source.absent} (since {seconds:.0f} s; the experiment is paused after {self._limits.absence:g} s)"
+        )
+
+    async def answer(
+        self, x: Experiment, call: UpCall, settled: AbstractAsyncContextManager[Any]
+    ) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call. The experiment stays as it is until the answer.
+
+        Args:
+            x: The experiment.
+            call: The up-call.
+            settled: Is entered before the journal is read: then what led to the up-call is in it.
+
+        Returns:
+            The answer, or the failure that pauses the experiment; an unheard one if the process did not answer in time, or
+            there was none.
+        """
+        losses = 0
+        while True:
+            try:
+                return await self._answer(x, call, settled)
+            except SeatLost:
+                losses += 1
+                _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
+            except _GivenUpError as error:
+                await self.give_up()
+                return _failure(call, str(error))
+            if losses == MOST_LOSSES:
+                await self.give_up()
+                what = f"up-call {call.number} {type(call.call).__name__}"
+                return _failure(call, f"policy {self._name}: its process went away {losses} times over {what}")
+
+    async def give_up(self) -> None:
+        """Whatever process serves it remembers what is of no use any more: the next one begins anew."""
+        self._memory = ""
+        if self._seat is not None:
+            self._seat.hang_up(TimedOut(f"policy {self._name} was given up on {self._experiment}; dial in again"))
+            self._seat = None
+            await self._source.restart()
+
+    async def close(self) -> None:
+        """The experiment is over, or goes on elsewhere."""
+        self._memory = ""
+        if self._seat is not None:
+            self._seat.hang_up()
+            self._seat = None
+        await self._source.close()
+
+    # ------------------------------------------------------------------------------------------------------------ one try
+
+    async def _answer(
+        self, x: Experiment, call: UpCall, settled: AbstractAsyncContextManager[Any]
+    ) -> PolicyAnswered | PolicyFailed:
+        seat = self._seat
+        if seat is None or seat.gone:
+            self._seat = None
+            seat = await self._next_seat()
+            async with settled:
+                pass
+            self._seat = seat
+            remembered = self._memory
+            differs = await self._welcome(seat, call)
+            self._tell(True, call.number - 1 if self._memory != remembered else 0)
+            seat.when_lost(lambda: self._tell(False, 0))
+            if differs is not None:
+                return PolicyFailed(call.at, call.experiment, call.number, differs)
+        if self._asked is None or self._asked.number != call.number:
+            self._asked = self._changes.up_call(x, call)
+        await seat.send(pb.DriveResponse(up_call=self._asked))
+        answer = await self._hear(seat, call, most_commands(len(x.jobs)))
+        self._answered = call.number
+        return answer
+
+    async def _next_seat(self) -> Seat:
+        self._alone_since = time.monotonic()
+        try:
+            return await within(self._limits.absence, self._source.take(self._experiment))
+        except TooLong:
+            why = f"policy {self._name}: {self._source.absent} (waited {self._limits.absence:g} s)"
+            raise _GivenUpError(f"{why}; then: {self._then}") from None
+        except HopyardError as error:
+            raise _GivenUpError(f"policy {self._name}: {error}; once it is mended: {self._then}") from None
+        finally:
+            self._alone_since = None
+
+    async def _welcome(self, seat: Seat, call: UpCall) -> str | None:
+        """Has the process know all up to this up-call. Answers why it is no more the policy that it was, if it is not."""
+        greeting = seat.greeting
+        asked = self._asked.number if self._asked is not None else 0
+        if (
+            self._memory
+            and greeting.memory == self._memory
+            and (greeting.answered == self._answered or greeting.answered == asked == call.number)
+        ):
+            await seat.send(self._welcoming(greeting.answered, self._memory))
+            return None
+        memory = secrets.token_hex(8)
+        self._memory, self._asked, self._answered = "", None, 0  # What has been told half must not count as memory.
+        self._changes = Changes(curves=greeting.curves)
+        await seat.send(self._welcoming(0, memory))
+        if call.number == 1:
+            self._memory = memory
+            return None
+        _LOG.info("experiment %s: policy %s is told %d up-calls again", self._experiment, self._name, call.number - 1)
+
+        async def send(message: pb.UpCall) -> None:
+            await seat.send(pb.DriveResponse(up_call=message))
+
+        async def hear(told: UpCall) -> PolicyAnswered | PolicyFailed:
+            found = await self._hear(seat, told)
+            self._answered = told.number
+            return found
+
+        try:
+            found = await retell(self._journal(), call.number, self._changes, send, hear)
+        except HopyardError as error:
+            if isinstance(error, _GivenUpError):
+                raise
+            raise _GivenUpError(f"policy {self._name} cannot be made again from the journal: {error}") from error
+        self._memory = memory
+        return objection(found) if found is not None else None
+
+    def _welcoming(self, answered: int, memory: str) -> pb.DriveResponse:
+        welcome = pb.PolicyWelcome(
+            spec_json=self._spec_json,
+            experiment=self._experiment,
+            parameters_json=self._parameters,
+            memory=memory,
+            answered=answered,
+        )
+        return pb.DriveResponse(welcome=welcome)
+
+    async def _hear(self, seat: Seat, call: UpCall, most: int | None = None) -> PolicyAnswered | PolicyFailed:
+        """The answer to an up-call, with so many commands at most; None: to one that is made again.
+
+        An answer that cannot be is a failure of the policy.
+        """
+        try:
+            said = await within(self._limits.answer, seat.hear())
+        except TooLong:
+            raise _GivenUpError(took_too_long(self._name, self._limits.answer, call, again=most is None)) from None
+        what = said.WhichOneof("message")
+        if what != "answer" or said.answer.number != call.number:
+            found = f"{what} {said.answer.number}" if what == "answer" else what
+            raise _GivenUpError(f"policy {self._name}: found {found}, needed is the answer to up-call {call.number}")
+        return answered(self._name, call, said.answer, most)
+
+
+class _GivenUpError(HopyardError):
+    """The policy is not to be asked any more; says why."""
+
+
+def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = None) -> PolicyAnswered | PolicyFailed:
+    """What a process said to an up-call, as the journal gives it back, if it has no more than `most` commands."""
+    what = f"policy {name} on up-call {call.number} {type(call.call).__name__}"
+    if message.error:
+        return PolicyFailed(call.at, call.experiment, call.number, f"{what}: {brief(message.error)}")
+    try:
+        if most is not None and len(message.commands) > most:
+            found = len(message.commands)
+            raise InvalidInput(f"the answer has {found} commands; at most {most} are allowed, the others in later ones")
+        if wrong := too_large(message.ByteSize()):
+            raise InvalidInput(wrong)
+        said = answer_from_proto(message)
+        return as_recorded(PolicyAnswered(call.at, call.experiment, said.answer, said.demand, said.gang, said.nodes))
+    except (InvalidInput, TypeError, ValueError) as error:
+        return PolicyFailed(call.at, call.experiment, call.number, f"{what}: {error}")
+
+
+def _failure(call: UpCall, error: str) -> PolicyFailed:
+    return PolicyFailed(call.at, call.experiment, call.number, error, unheard=True)

@@ -1,0 +1,101 @@
+"""A policy's memory made again: the recorded up-calls on a process that remembers nothing, compared as they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.replay import OBJECTION, Difference, objection, of_experiment, same
+from hopyard_scheduler.policy_process.state_delta import Changes
+
+AHEAD: Final = 64
+"""Up-calls that are told before the first of them is answered."""
+
+AT_A_STRETCH: Final = 100
+"""Events that are applied before others have their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An up-call that was made again: with its record, which has this number in the journal."""
+
+    call: UpCall
+    recorded: PolicyAnswered | PolicyFailed
+    number: int
+
+
+async def retell(
+    events: AsyncIterator[Event],
+    until: int,
+    changes: Changes,
+    send: Callable[[pb.UpCall], Awaitable[None]],
+    hear: Callable[[UpCall], Awaitable[PolicyAnswered | PolicyFailed]],
+) -> Difference | None:
+    """Makes all recorded up-calls again, below one that is not answered yet.
+
+    Args:
+        events: The experiment's, from the first on.
+        until: The up-call that is not answered yet.
+        changes: What the process knows: nothing so far.
+        send: Sends an up-call.
+        hear: Awaits the answer to one, in order.
+
+    Returns:
+        The first answer that is not what was recorded, and was not told of before.
+    """
+    core, waiting = Core(), deque[_Told]()
+    pending: UpCall | None = None
+    first: Difference | None = None
+    since: Difference | None = None
+    shown: set[str] = set()
+
+    async def compare() -> None:
+        nonlocal first, since
+        told = waiting.popleft()
+        computed = await hear(told.call)
+        recorded = told.recorded
+        if isinstance(recorded, PolicyAnswered) and not same(recorded, computed):
+            call = told.call
+            found = Difference(told.number, recorded.at, call.number, call.call, recorded, computed)
+            first, since = first or found, since or found
+
+    number = 0
+    async for event in events:
+        number += 1
+        if number % AT_A_STRETCH == 0:
+            await asyncio.sleep(0)
+        taken = of_experiment(event, number)
+        if isinstance(taken, PolicyFailed) and taken.error.startswith(OBJECTION):
+            while waiting:
+                await compare()
+            shown.add(taken.error)
+            since = None
+        if pending is not None and pending.number < until and _answers(taken, pending):
+            assert isinstance(taken, PolicyAnswered | PolicyFailed)
+            await send(changes.up_call(core.experiments[pending.experiment], pending, again=True))
+            waiting.append(_Told(pending, taken, number))
+            pending = None
+            if len(waiting) == AHEAD:
+                await compare()
+        for effect in core.restore(taken):
+            if isinstance(effect, UpCall):
+                pending = effect
+    while waiting:
+        await compare()
+    return first if first is not None and objection(first) not in shown else since
+
+
+def _answers(event: Event, call: UpCall) -> bool:
+    """Whether an event is the record of what the policy said to an up-call: not of what was said for it."""
+    if isinstance(event, PolicyAnswered):
+        return event.answer.number == call.number
+    if isinstance(event, PolicyFailed) and event.number == call.number:
+        return not event.unheard and not event.error.startswith(OBJECTION)
+    return False

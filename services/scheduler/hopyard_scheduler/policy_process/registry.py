@@ -1,0 +1,194 @@
+"""The policies of this scheduler that run in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from hopyard._net.server.killable_threads import TooLong
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.policy import ExperimentView
+from hopyard.policy.invoke import brief
+from hopyard.spec import ExperimentSpec, canonical_json
+from hopyard.spec.models import PolicySpec
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_engine.core.events import Event, PolicyProcess
+from hopyard_engine.core.values import PlacedData, Settings
+from hopyard_engine.policy_host.factory import Wishes, need_fit, terms_of
+from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy, Source
+from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.state_delta import terms_to_proto
+from hopyard_scheduler.policy_process.streams import Desk, Seat, SeatLost
+from hopyard_scheduler.policy_process.timeouts import within
+
+REVIEW_ABSENCE_SECONDS: Final = 15.0
+"""How long a new experiment waits for a process of its policy."""
+
+
+class Remotes:
+    """Makes them, and keeps account of what they have started.
+
+    Args:
+        desk: Where processes dial in.
+        address: Where this scheduler listens, once it does.
+        stub: AppStat, for code bundles.
+        limits: Of time.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        address: Callable[[], str],
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        limits: Limits,
+    ) -> None:
+        self._desk = desk
+        self._address = address
+        self._stub = stub
+        self._limits = limits
+        self._open: dict[str, RemotePolicy] = {}
+        self._post: Callable[[Event], None] = lambda event: None
+        self._clock: Callable[[], float] = time.time
+
+    def attach(self, post: Callable[[Event], None], clock: Callable[[], float]) -> None:
+        """From now on the journals hear of processes that come and go."""
+        self._post, self._clock = post, clock
+
+    def policy(
+        self, experiment: str, program: Program, journal: Callable[[], AsyncIterator[Event]], then: str = ""
+    ) -> RemotePolicy:
+        """The policy of an experiment, fresh.
+
+        Args:
+            experiment: Whose.
+            program: What its file says.
+            journal: Reads its events.
+            then: What a person is to do when there was no process, once there is one; empty: to resume the experiment.
+        """
+        spec = program.spec
+        source = self._source(spec.policy, program.bundle)
+        made = RemotePolicy(
+            spec.policy.label,
+            experiment,
+            canonical_json(spec),
+            spec.policy.parameters,
+            source,
+            journal,
+            self._limits,
+            then or f"hopyard resume {experiment}",
+            lambda here, again: self._post(PolicyProcess(self._clock(), experiment, here, again)),
+        )
+        self._open[experiment] = made
+        return made
+
+    def serves(self, name: str) -> bool:
+        """Whether a process waits for experiments of a policy by this name."""
+        return self._desk.waits(name)
+
+    async def over(self, experiment: str) -> None:
+        """The experiment needs no policy any more."""
+        made = self._open.pop(experiment, None)
+        if made is not None:
+            await made.close()
+
+    async def close(self) -> None:
+        """Ends what was started."""
+        while self._open:
+            await self._open.popitem()[1].close()
+
+    async def review(
+        self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
+    ) -> tuple[Wishes, str]:
+        """Asks a policy whether it can serve an experiment, and what it wants to decide.
+
+        Args:
+            spec: The experiment's file.
+            settings: What it says.
+            data: The partitioned data that it names; None: it names none.
+            bundle: Its code.
+
+        Returns:
+            That, and what a person should know before the experiment begins; empty: nothing.
+
+        Raises:
+            InvalidInput: It cannot, or there is no process that could be asked.
+        """
+        source = self._source(spec.policy, bundle)
+        kept = False
+        try:
+            seat = await self._seat(source, spec.policy)
+            try:
+                found = await self._reviewed(seat, spec, terms_of(settings, spec.space, data))
+            finally:
+                source.give_back(seat)
+            kept = True
+        finally:
+            if not (kept and isinstance(source, Dialled)):
+                await source.close()
+        label = spec.policy.label
+        if found.error:
+            raise InvalidInput(f"policy {label}: {brief(found.error)}")
+        if found.ship_every < 0:
+            raise InvalidInput(f"policy {label}: reviewed.ship_every: found {found.ship_every}, allowed is 0 or more")
+        wishes = Wishes(
+            every_iteration=found.every_iteration,
+            ends_jobs=found.ends_jobs,
+            forks=found.forks,
+            forks_newest=found.forks_newest,
+            evaluates=found.evaluates,
+            shares=found.shares,
+            statistics=found.statistics,
+            requests=found.requests,
+            generator=found.generator,
+            ship_every=found.ship_every if found.HasField("ship_every") else 1,
+            needs_data=found.needs_data,
+            scales=found.scales,
+            rebuilds=found.rebuilds,
+        )
+        need_fit(spec, wishes)
+        return wishes, f"policy {label}: {brief(found.note)}" if found.note else ""
+
+    async def _seat(self, source: Source, policy: PolicySpec) -> Seat:
+        seconds = REVIEW_ABSENCE_SECONDS
+        try:
+            return await within(seconds, source.take(""))
+        except TooLong:
+            raise InvalidInput(f"policy {policy.label}: {source.absent} (waited {seconds:g} s)") from None
+        except HopyardError as error:
+            raise InvalidInput(f"policy {policy.label}: {error}") from error
+
+    async def _reviewed(self, seat: Seat, spec: ExperimentSpec, view: ExperimentView) -> pb.PolicyReviewed:
+        terms = terms_to_proto(view)
+        terms.space_json = json.dumps(spec.space.to_dict())
+        terms.constraints.extend(spec.constraints)
+        parameters = json.dumps(spec.policy.parameters)
+        review = pb.PolicyReview(spec_json=canonical_json(spec), parameters_json=parameters, experiment=terms)
+        label, seconds = spec.policy.label, self._limits.answer
+        try:
+            await seat.send(pb.DriveResponse(review=review))
+            said = await within(seconds, seat.hear())
+        except TooLong:
+            seat.hang_up(InvalidInput(f"policy {label}: took longer than {seconds:g} s over a review"))
+            raise InvalidInput(f"policy {label}: its process took longer than {seconds:g} s over the review") from None
+        except SeatLost:
+            raise InvalidInput(f"policy {label}: its process went away over the review") from None
+        if said.WhichOneof("message") != "reviewed":
+            found = said.WhichOneof("message")
+            seat.hang_up(InvalidInput(f"found {found}, needed is reviewed"))
+            raise InvalidInput(f"policy {label}: its process answered the review with {found}, needed is reviewed")
+        return said.reviewed
+
+    def _source(self, policy: PolicySpec, bundle: str) -> Source:
+        if policy.command is None:
+            return Dialled(policy.dials_in, self._desk, self._address)
+        code = (lambda: self._packed(bundle)) if bundle else None
+        return Started(policy.command, code, bundle, self._desk, self._address)
+
+    async def _packed(self, bundle: str) -> bytes:
+        request = appstat_pb2.GetBlobRequest(sha256=bundle)
+        return b"".join([part.data async for part in self._stub.GetBlob(request)])

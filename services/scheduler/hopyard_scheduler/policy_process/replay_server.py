@@ -1,0 +1,83 @@
+"""A policy process without a cluster: for a replay it dials in to the command that replays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from typing import Final
+
+from hopyard._net.server import Server
+from hopyard.errors import Unavailable
+from hopyard.v1 import appstat_pb2_grpc, policy_pb2_grpc
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.experiment import Experiment
+from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
+from hopyard_scheduler.policy_process.registry import Remotes
+from hopyard_scheduler.policy_process.streams import Desk
+from hopyard_scheduler.servicers.policies import PolicyServicer
+
+LIMITS: Final = Limits(answer=60.0, absence=60.0)
+
+
+class Blocking:
+    """A remote policy as a host that is asked on a thread, while the event loop carries what it says.
+
+    Args:
+        policy: It.
+        loop: Where its process is served.
+    """
+
+    def __init__(self, policy: RemotePolicy, loop: asyncio.AbstractEventLoop) -> None:
+        self._policy = policy
+        self._loop = loop
+
+    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+        """Makes one up-call.
+
+        Raises:
+            Unavailable: There is no process that answers.
+        """
+        asking = self._policy.answer(experiment, call, nullcontext())
+        found = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        if isinstance(found, PolicyFailed) and found.unheard:
+            raise Unavailable(found.error)
+        return found
+
+
+@asynccontextmanager
+async def dialled(
+    experiment: str,
+    program: Program,
+    journal: Callable[[], AsyncIterator[Event]],
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+    say: Callable[[str], None],
+) -> AsyncIterator[Blocking]:
+    """Serves for as long as it is open: what an experiment's policy process dials in to.
+
+    Args:
+        experiment: Whose policy.
+        program: What its file says; its command is started here.
+        journal: Reads its events.
+        stub: AppStat, for its code.
+        say: Tells people how to start a process, if they are to.
+    """
+    desk = Desk()
+    server = Server("replay")
+    remotes = Remotes(desk, lambda: server.address, stub, LIMITS)
+    server.add(policy_pb2_grpc.add_PolicyServiceServicer_to_server, PolicyServicer(desk), "hopyard.v1.PolicyService")
+    await server.start()
+    try:
+        policy = remotes.policy(experiment, program, journal, then="replay it again")
+        if name := program.spec.policy.dials_in:
+            say(
+                f"the policy of {experiment} runs in a process of its own; waiting up to {LIMITS.absence:g} s for one: "
+                f"hopyard policy serve module:Class --name {name} --server {server.address}"
+            )
+        yield Blocking(policy, asyncio.get_running_loop())
+    finally:
+        await remotes.close()
+        desk.close()
+        await server.stop(1.0)

@@ -1,0 +1,270 @@
+"""What an experiment's policy process has yet to be told: the state as it is, less what it knows already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from hopyard._net.rpc.enums import JOB_STATES, METRIC_MODES
+from hopyard._net.rpc.values import hyperparameters_to_proto
+from hopyard._runtime.policy_process.calls import fill_call
+from hopyard._runtime.policy_process.commands import verdict_to_proto
+from hopyard.policy import ExperimentView, JobView
+from hopyard.policy.views import CurvePoint
+from hopyard.policy.vocabulary import Data, Partition
+from hopyard.v1 import common_pb2
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_engine.core.curve import Point
+from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.core.model import Job
+from hopyard_engine.policy_host import job_view
+
+
+class _KnownJob(NamedTuple):
+    """A job as it was told; `prefix` is where its curve begins, `points` of its own points were told."""
+
+    view: JobView
+    snapshots: tuple[int, ...]
+    queued: int
+    prefix: tuple[Point, ...]
+    points: int
+
+
+class Changes:
+    """What one process knows of its experiment, from nothing on.
+
+    Args:
+        curves: Whether it is told of learning curves.
+    """
+
+    def __init__(self, *, curves: bool = True) -> None:
+        self._curves = curves
+        self._seen: Experiment | None = None
+        self._touched = 0
+        self._snapshots = 0
+        self._live: frozenset[str] = frozenset()
+        self._jobs: dict[str, _KnownJob] = {}
+        self._members: dict[str, pb.PolicyExperiment] = {}
+        self._machines: dict[str, pb.PolicyMachine] = {}
+        self._share: int | None = None
+        self._made = 0
+        self._best: tuple[str, int, float] | None = None
+        self._data: Data | None = None
+        self._loans = -1
+        self._earlier: dict[str, tuple[int, ...]] = {}
+        self._scaled = False
+
+    def up_call(self, x: Experiment, call: UpCall, *, again: bool = False) -> pb.UpCall:
+        """The message of an up-call on the experiment as it is now; from then on the process knows what is in it."""
+        message = pb.UpCall(number=call.number, at=call.at, seed=call.seed, again=again)
+        message.changes.extend(self._news(x))
+        message.verdicts.extend(map(verdict_to_proto, call.verdicts))
+        fill_call(message, call.call)
+        return message
+
+    def _news(self, x: Experiment) -> Iterator[pb.StateChange]:
+        tops = self._tops
+        yield from self._terms(x)
+        yield from self._of_machines(x)
+        if x.share != self._share:
+            self._share = x.share
+            yield pb.StateChange(share=x.share)
+        if x.snapshots.loans != self._loans or x is not self._seen:
+            self._loans = x.snapshots.loans
+            yield from self._of_earlier(x)
+        if not self._scaled:
+            self._scaled = True
+            for one in x.scaling:
+                known = pb.PolicyScaling(hardware=one.hardware, machines=one.machines, seconds=one.seconds)
+                yield pb.StateChange(scaling=known)
+        # Where an experiment's jobs are complete concerns all of them; another core, which led to the same, counts for itself.
+        anew = self._tops != tops or x is not self._seen
+        yield from self._of_jobs(x, [*x.jobs, *(self._jobs.keys() - x.jobs.keys())] if anew else self._candidates(x))
+        self._seen = x
+        if x.ordinals != self._made:
+            self._made = x.ordinals
+            yield pb.StateChange(jobs_made=x.ordinals)
+        if x.best is not None and x.best != self._best:
+            self._best = x.best
+            job, position, value = x.best
+            yield pb.StateChange(incumbent=pb.PolicyIncumbent(job=job, position=position, value=value))
+        if x.data is not None:
+            data = x.data.view({machine.node for machine in x.machines.values()})
+            if data != self._data:
+                self._data = data
+                yield pb.StateChange(data=_data(data))
+
+    @property
+    def _tops(self) -> dict[str, int]:
+        return {name: message.max_position for name, message in self._members.items()}
+
+    def _terms(self, x: Experiment) -> Iterator[pb.StateChange]:
+        for member in x.members.values():
+            partitions = x.data.units if x.data is not None else 0
+            message = terms_to_proto(_terms_of(member, partitions), over=member.phase.over)
+            known = self._members.get(member.id)
+            if known is None:
+                settings = member.settings
+                message.space_json = json.dumps(settings.space) if settings.space is not None else ""
+                message.constraints.extend(settings.constraints)
+            else:
+                message.space_json = known.space_json
+                message.constraints.extend(known.constraints)
+            if known != message:
+                self._members[member.id] = message
+                yield pb.StateChange(experiment=message)
+
+    def _of_machines(self, x: Experiment) -> Iterator[pb.StateChange]:
+        for name in [name for name in self._machines if name not in x.machines]:
+            del self._machines[name]
+            yield pb.StateChange(machine_gone=name)
+        for name, machine in sorted(x.machines.items()):
+            message = pb.PolicyMachine(
+                id=name,
+                node=machine.node,
+                idle=machine.run is None,
+                job=machine.run.job if machine.run is not None else "",
+                reserved=machine.reserved,
+                draining=name in x.draining,
+                hardware=machine.hardware,
+            )
+            if self._machines.get(name) != message:
+                self._machines[name] = message
+                yield pb.StateChange(machine=message)
+
+    def _of_earlier(self, x: Experiment) -> Iterator[pb.StateChange]:
+        for name, one in x.earlier.items():
+            saved = tuple(sorted(one.snapshots))
+            if self._earlier.get(name) != saved:
+                self._earlier[name] = saved
+                points = [
+                    pb.PolicyPoint(position=r.position, metrics=r.metrics, seconds=r.seconds) for r in one.reports
+                ]
+                values = hyperparameters_to_proto(one.hyperparameters)
+                told = pb.PolicyEarlier(
+                    id=name, hyperparameters=values, points=points, snapshots=saved, experiment=one.member
+                )
+                yield pb.StateChange(earlier=told)
+
+    def _candidates(self, x: Experiment) -> list[str]:
+        """Jobs that may be other than they were, in order of creation, and at last those that are gone."""
+        names = {*x.touched.since(self._touched), *x.snapshots.touched.since(self._snapshots), *x.live, *self._live}
+        there = sorted((x.jobs[name] for name in names if name in x.jobs), key=lambda job: job.ordinal)
+        return [*(job.id for job in there), *sorted(names - x.jobs.keys())]
+
+    def _of_jobs(self, x: Experiment, names: Iterable[str]) -> Iterator[pb.StateChange]:
+        for name in names:
+            job = x.jobs.get(name)
+            if job is None:
+                if self._jobs.pop(name, None) is not None:
+                    yield pb.StateChange(job_gone=name)
+                continue
+            yield from self._of_job(x, job)
+        self._touched, self._snapshots = x.touched.count, x.snapshots.touched.count
+        self._live = frozenset(x.live)
+
+    def _of_job(self, x: Experiment, job: Job) -> Iterator[pb.StateChange]:
+        known = self._jobs.get(job.id)
+        snapshots, queued = tuple(x.snapshots.positions(job.id)), x.idle.place(job.id)
+        points = len(job.curve.added)
+        now = self._jobs[job.id] = _KnownJob(job_view(job), snapshots, queued, job.prefix, points)
+        if known is None or known[:3] != now[:3]:
+            yield pb.StateChange(job=_job(now))
+        if not self._curves:
+            return
+        if known is None or known.prefix is not job.prefix or known.view.max_position != job.max_position:
+            whole = x.curve(job)
+            if whole or known is not None:
+                yield _curve(job, True, [CurvePoint(p.position, p.metrics, p.seconds) for p in whole])
+        elif points != known.points:
+            least = job.origin[1] if job.origin is not None else -1
+            new = sorted(p for p in set(job.curve.added[known.points :]) if least < p <= job.max_position)
+            if new:
+                at = job.curve.points
+                yield _curve(job, False, [CurvePoint(p, at[p].metrics, at[p].seconds) for p in new])
+
+
+def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExperiment:
+    """An experiment's terms as they travel, without its space."""
+    return pb.PolicyExperiment(
+        metric=common_pb2.Metric(
+            name=terms.metric,
+            mode=METRIC_MODES.to_proto(terms.mode),
+            target=terms.target,
+            kill_threshold=terms.kill_threshold,
+        ),
+        max_position=terms.max_position,
+        jobs_left=terms.jobs_left,
+        paused=not terms.running,
+        id=terms.id,
+        seed=terms.seed,
+        weight=terms.weight,
+        end_at=terms.end_at,
+        over=over,
+        partitions=terms.partitions,
+        concurrency=terms.concurrency,
+        plan=terms.plan,
+    )
+
+
+def _terms_of(member: Member, partitions: int) -> ExperimentView:
+    settings = member.settings
+    return ExperimentView(
+        metric=settings.metric,
+        mode=settings.mode,
+        max_position=settings.max_position,
+        target=settings.target,
+        kill_threshold=settings.kill_threshold,
+        jobs_left=member.jobs_left if member.running else 0,
+        seed=settings.seed,
+        end_at=member.end_at(),
+        id=member.id,
+        weight=settings.weight,
+        running=member.running,
+        partitions=partitions,
+        concurrency=settings.concurrency,
+        plan=settings.plan,
+    )
+
+
+def _job(known: _KnownJob) -> pb.PolicyJob:
+    view = known.view
+    return pb.PolicyJob(
+        id=view.id,
+        state=JOB_STATES.to_proto(view.state),
+        hyperparameters=hyperparameters_to_proto(view.hyperparameters),
+        position=view.position,
+        high_water=view.high_water,
+        attempt=view.attempt,
+        machines=view.machines,
+        priority=view.priority,
+        parent=view.parent,
+        fork_position=view.fork_position,
+        snapshots=known.snapshots,
+        parked=view.parked,
+        ordinal=view.ordinal,
+        experiment=view.experiment,
+        max_position=view.max_position,
+        queued=known.queued,
+    )
+
+
+def _curve(job: Job, whole: bool, points: Iterable[CurvePoint]) -> pb.StateChange:
+    return pb.StateChange(curve=pb.PolicyCurve(job=job.id, whole=whole, points=map(_point, points)))
+
+
+def _point(point: CurvePoint) -> pb.PolicyPoint:
+    return pb.PolicyPoint(position=point.position, metrics=point.metrics, seconds=point.seconds)
+
+
+def _data(data: Data) -> pb.PolicyData:
+    return pb.PolicyData(name=data.name, train=map(_partition, data.train), evaluate=map(_partition, data.evaluate))
+
+
+def _partition(one: Partition) -> pb.PolicyPartition:
+    return pb.PolicyPartition(
+        name=one.name, examples=one.examples, size_bytes=one.bytes, nodes=one.nodes, anywhere=one.anywhere
+    )

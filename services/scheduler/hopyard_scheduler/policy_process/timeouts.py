@@ -1,0 +1,45 @@
+"""Waiting within a time in which this process itself has not stood still."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from hopyard._net.server.killable_threads import TooLong
+
+T = TypeVar("T")
+
+
+async def within(seconds: float, what: Awaitable[T]) -> T:
+    """What comes of it.
+
+    Args:
+        seconds: How long it may take (> 0).
+        what: A future, or what becomes a task; it is cancelled when it takes longer.
+
+    Raises:
+        TooLong: It did.
+    """
+    loop, future = asyncio.get_running_loop(), asyncio.ensure_future(what)
+    tick, spent, before, late = min(seconds / 20, 0.5), 0.0, time.monotonic(), False
+    timer = loop.call_later(tick, lambda: look())
+
+    def look() -> None:
+        nonlocal spent, before, late, timer
+        now = time.monotonic()
+        spent, before = spent + min(now - before, 2 * tick), now
+        if spent < seconds:
+            timer = loop.call_later(tick, look)
+        elif not future.done():
+            late = future.cancel()
+
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if late:
+            raise TooLong(f"it took longer than {seconds:g} s") from None
+        raise
+    finally:
+        timer.cancel()

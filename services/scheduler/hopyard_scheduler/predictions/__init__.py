@@ -1,0 +1,1 @@
+"""Questions to learning-curve predictors, which run on nodes."""

@@ -1,0 +1,185 @@
+"""Curves of earlier experiments on the same space, for predictors that read curves.
+
+The space is the same where parameters have the same names and kinds, and constants the same values; how far the others range
+plays no part. Metric, its direction and the unit of positions must be the same too: curves of one metric never stand for those
+of another. Of the newest experiments those count that had ended when one was created. Its questions get the same curves as long as
+the scheduler runs. A restarted one reads them anew, and finds fewer where many experiments have come since: answers are in the
+journal, so that no replay depends on that.
+
+Who cannot have them goes without: a question is not held up for long, nor fails, because AppStat does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from google.protobuf.json_format import Parse
+
+from hopyard.client import converters
+from hopyard.client.types import Experiment, Job
+from hopyard.errors import HopyardError
+from hopyard.spec import ExperimentSpec, spec_from_json
+from hopyard.spec.errors import SpecError
+from hopyard.traces.recorder import Recorder
+from hopyard.traces.trace import Trace
+from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core.predicting import thinned
+from hopyard_scheduler.negative_cache import Failure, failed
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+CURVES: Final = 100
+"""At most so many are given: of the newest experiment those that went furthest, then of the one before it."""
+
+POINTS: Final = 100
+"""Of a curve with more reports every second, third, .. is given."""
+
+LOOKED_AT: Final = 200
+"""So many experiments are looked at, the newest ones."""
+
+REPORTS: Final = 50_000
+"""About so many reports are read."""
+
+SECONDS: Final = 30.0
+"""How long that may take."""
+
+_PAGE: Final = 2000
+
+
+class Earlier:
+    """Reads them when they are first asked for, and keeps them while their experiment lives.
+
+    Args:
+        stub: AppStat.
+        seconds: How long reading may take.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stub = stub
+        self._seconds = seconds
+        self._clock = clock
+        self._found: dict[str, str] = {}
+        self._failures: dict[str, Failure] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def curves(self, experiment: str, spec: ExperimentSpec, before: float) -> str:
+        """A JSON list of the curves for an experiment that was created at `before`.
+
+        While they cannot be read it is empty, which the log says once, and they are tried again from time to time.
+        """
+        async with self._locks.setdefault(experiment, asyncio.Lock()):
+            failure = self._failures.get(experiment)
+            if experiment not in self._found and (failure is None or self._clock() >= failure.until):
+                try:
+                    async with asyncio.timeout(self._seconds):
+                        self._found[experiment] = json.dumps(await self._read(spec, before), separators=(",", ":"))
+                    self._failures.pop(experiment, None)
+                except TimeoutError:
+                    self._failed(experiment, f"it took longer than {self._seconds:g} s")
+                except HopyardError as error:
+                    self._failed(experiment, str(error))
+            return self._found.get(experiment, "[]")
+
+    def forget(self, experiment: str) -> None:
+        """An experiment is over."""
+        self._found.pop(experiment, None)
+        self._failures.pop(experiment, None)
+
+    def _failed(self, experiment: str, error: str) -> None:
+        before = self._failures.get(experiment)
+        now = self._failures[experiment] = failed(before, error, self._clock())
+        if before is None:
+            _LOG.warning(
+                "experiment %s is predicted without the curves of earlier ones, which cannot be read: %s; "
+                "this is tried again after %g s at the earliest",
+                experiment,
+                error,
+                now.pause,
+            )
+
+    async def _read(self, spec: ExperimentSpec, before: float) -> list[dict[str, Any]]:
+        key, found, reports = _key(spec), list[dict[str, Any]](), 0
+        for row in await self._ended(before):
+            if reports >= REPORTS or len(found) >= CURVES:
+                break
+            message = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
+            if not _is_like(message.spec_json, key):
+                continue
+            traces, read = await self._traces(converters.experiment(message), REPORTS - reports)
+            reports += read
+            traces.sort(key=lambda trace: -trace.positions[-1])
+            found += [_curve(trace) for trace in traces[: CURVES - len(found)]]
+        return found
+
+    async def _ended(self, before: float) -> list[appstat_pb2.ExperimentRow]:
+        """Experiments that had ended by then, newest first."""
+        request = appstat_pb2.QueryExperimentsRequest(page_size=LOOKED_AT)
+        page = await self._stub.QueryExperiments(request)
+        return [row for row in page.experiments if 0 < row.ended_at <= before]
+
+    async def _traces(self, experiment: Experiment, most: int) -> tuple[list[Trace], int]:
+        """The curves of an experiment, and how many reports were read for them: not many more than `most`."""
+        recorder, reports = Recorder(), 0
+        request = appstat_pb2.QueryStatisticsRequest(experiment=experiment.id, page_size=_PAGE)
+        while reports < most:
+            page = await self._stub.QueryStatistics(request)
+            recorder.add(converters.statistic(one) for one in page.statistics)
+            reports += len(page.statistics)
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                break
+        return recorder.traces(experiment, await self._jobs(experiment.id)), reports
+
+    async def _jobs(self, experiment: str) -> list[Job]:
+        jobs, request = list[Job](), appstat_pb2.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
+        while True:
+            page = await self._stub.QueryJobs(request)
+            jobs += [
+                converters.job(Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True))
+                for row in page.jobs
+                if row.state != "REMOVED"
+            ]
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return jobs
+
+
+def _is_like(spec_json: str, key: tuple[Any, ...]) -> bool:
+    try:
+        return _key(spec_from_json(spec_json)) == key
+    except SpecError:  # Written by another version: what this one does not understand is not the same.
+        return False
+
+
+def _key(spec: ExperimentSpec) -> tuple[Any, ...]:
+    """What experiments that are alike have in common."""
+    space = {
+        name: spec.space[name].to_data() if spec.space[name].kind == "constant" else spec.space[name].kind
+        for name in spec.space
+    }
+    return spec.metric.name, spec.metric.mode, spec.unit, space
+
+
+def _curve(trace: Trace) -> dict[str, Any]:
+    points = thinned(list(zip(trace.positions, trace.metrics, strict=True)), POINTS)
+    return {
+        "positions": [position for position, _ in points],
+        "values": [value for _, value in points],
+        "hyperparameters": trace.hyperparameters,
+        "ended": True,
+    }

@@ -1,0 +1,104 @@
+"""What predictors read, found out in processes of their own: somebody's code neither ends nor holds up the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from hopyard.errors import HopyardError, InvalidInput
+from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
+from hopyard.predictor import Predictor
+from hopyard.spec import PredictorSpec
+from hopyard_scheduler.negative_cache import Failure, failed
+from hopyard_scheduler.worker_process import aside
+
+_LOG = logging.getLogger(__name__)
+
+SECONDS: Final = 30.0
+"""How long it may take to import and make a predictor."""
+
+_MOST_BYTES: Final = 100_000
+
+Probe = Callable[[str, Mapping[str, Any], float], Awaitable[str]]
+
+
+async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
+    """What a predictor reads, made in a process that is gone when this returns, with all that it started in its group.
+
+    Raises:
+        InvalidInput: It cannot be made: what is wrong, or how its process ended, or that it took longer than `seconds`.
+    """
+    wanted = {"name": name, "parameters": parameters, "path": sys.path}
+    async with aside("hopyard.predictor.process", f"predictor {name}", priority=0, most_bytes=_MOST_BYTES) as process:
+        said = await process.ask(wanted, seconds, "to be made", "while it was made")
+    return str(said.get("reads", "nothing"))
+
+
+class Predictors:
+    """What the predictors of experiments read. Each is looked at once; one that cannot be made from time to time.
+
+    Args:
+        seconds: How long making one may take.
+        probe: Makes one and answers what it reads, or raises HopyardError.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self, seconds: float = SECONDS, probe: Probe = probe, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._seconds = seconds
+        self._probe = probe
+        self._clock = clock
+        self._reads: dict[str, str] = {}
+        self._failures: dict[str, Failure] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def check(self, predictor: PredictorSpec) -> None:
+        """Whether a predictor can be made now, whatever was found before.
+
+        Raises:
+            InvalidInput: It cannot.
+        """
+        key = _key(predictor)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            self._reads.pop(key, None)
+            self._failures.pop(key, None)
+            await self._look(key, predictor)
+
+    async def reads(self, predictor: PredictorSpec) -> str:
+        """Which of "nothing" and "curves" a predictor reads.
+
+        Raises:
+            InvalidInput: It cannot be made, or could not a short while ago.
+        """
+        key = _key(predictor)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key not in self._reads:
+                failure = self._failures.get(key)
+                if failure is not None and self._clock() < failure.until:
+                    raise InvalidInput(failure.error)
+                await self._look(key, predictor)
+            return self._reads[key]
+
+    async def _look(self, key: str, predictor: PredictorSpec) -> None:
+        try:
+            if ":" not in predictor.name and predictor.name not in plugin_names(PREDICTORS):
+                load_plugin(PREDICTORS, predictor.name, Predictor)  # Nobody has it: says so, and who is there.
+            self._reads[key] = await self._probe(predictor.name, predictor.parameters, self._seconds)
+        except HopyardError as error:
+            before = self._failures.get(key)
+            now = self._failures[key] = failed(before, str(error), self._clock())
+            if before is None or before.error != now.error:
+                _LOG.warning("%s; it is tried again after %g s at the earliest", error, now.pause)
+            raise
+        self._failures.pop(key, None)
+
+
+def _key(predictor: PredictorSpec) -> str:
+    return json.dumps([predictor.name, predictor.parameters], sort_keys=True)

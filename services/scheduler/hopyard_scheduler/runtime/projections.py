@@ -1,0 +1,120 @@
+"""Rows of AppStat that follow from the journal, made from what a batch of events changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from google.protobuf.json_format import MessageToJson, Parse
+
+from hopyard._net.rpc.values import fill_report
+from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member, Phase
+from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
+from hopyard_scheduler.search_plan.projection import PlanRows
+
+
+class Changes:
+    """What a batch changed: each job and experiment once, however often it changed."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[tuple[str, str], None] = {}
+        self.experiments: dict[str, None] = {}
+        self.reports: list[ReportAccepted] = []
+        self.profiles: list[Profiled] = []
+
+    def note(self, effect: JobChanged | ExperimentChanged | ReportAccepted | Profiled) -> None:
+        """Remembers one change."""
+        match effect:
+            case JobChanged():
+                self.jobs[effect.experiment, effect.job] = None
+                self.experiments[effect.experiment] = None
+            case ExperimentChanged():
+                self.experiments[effect.experiment] = None
+            case ReportAccepted():
+                self.reports.append(effect)
+            case Profiled():
+                self.profiles.append(effect)
+
+    def rows(self, core: Core, at: float, plans: PlanRows) -> list[appstat_pb2.Projection]:
+        """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
+        rows = []
+        for name in self.experiments:
+            x, member = _found(core, name)
+            message = experiment_to_proto(x, member, at)
+            row = appstat_pb2.ExperimentRow(
+                id=name,
+                name=message.name,
+                state=member.phase.value,
+                created_at=message.created_at,
+                ended_at=message.ended_at,
+                detail_json=MessageToJson(message, indent=None),
+            )
+            rows.append(appstat_pb2.Projection(experiment=row))
+        for name, job in self.jobs:
+            x, _ = _found(core, name)
+            if job not in x.jobs:
+                rows.append(appstat_pb2.Projection(job=appstat_pb2.JobRow(experiment=name, id=job, state="REMOVED")))
+                continue
+            detail = MessageToJson(job_to_proto(x, x.jobs[job]), indent=None)
+            rows.append(
+                appstat_pb2.Projection(
+                    job=appstat_pb2.JobRow(
+                        experiment=name,
+                        id=job,
+                        ordinal=x.jobs[job].ordinal,
+                        state=x.jobs[job].state.value,
+                        detail_json=detail,
+                    )
+                )
+            )
+            if (planned := plans.row(x, x.jobs[job])) is not None:
+                rows.append(planned)
+        rows += statistics(self.reports, at)
+        rows += [_scaling(profiled, at) for profiled in self.profiles]
+        return rows
+
+
+def _found(core: Core, name: str) -> tuple[Experiment, Member]:
+    found = core.find(name)
+    assert found is not None, f"a change of {name}, which the core does not have"
+    return found
+
+
+def statistics(reports: Iterable[ReportAccepted], at: float) -> Iterator[appstat_pb2.Projection]:
+    """The rows of reports that were accepted at a time, those of one attempt together."""
+    found: dict[tuple[str, str, int], appstat_pb2.Statistics] = {}
+    for accepted in reports:
+        key = accepted.experiment, accepted.job, accepted.attempt
+        same = found.get(key)
+        if same is None:
+            experiment, job, attempt = key
+            same = found[key] = appstat_pb2.Statistics(experiment=experiment, job=job, attempt=attempt)
+        fill_report(same.reports.add(), accepted.report, at=at)
+    return (appstat_pb2.Projection(statistics=same) for same in found.values())
+
+
+def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
+    measured = profiled.measured
+    row = appstat_pb2.Scaling(
+        training=profiled.training,
+        hardware=measured.hardware,
+        machines=measured.machines,
+        seconds=measured.seconds,
+        experiment=profiled.experiment,
+        job=profiled.job,
+        at=at,
+    )
+    return appstat_pb2.Projection(scaling=row)
+
+
+def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:
+    """The row of an experiment that cannot go on, made of what was last known of it."""
+    shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
+    shown.state, shown.reason = experiment_pb2.EXPERIMENT_STATE_FAILED, reason
+    failed = appstat_pb2.ExperimentRow()
+    failed.CopyFrom(row)
+    failed.state, failed.detail_json = Phase.FAILED.value, MessageToJson(shown, indent=None)
+    return appstat_pb2.Projection(experiment=failed)

@@ -1,0 +1,377 @@
+"""The live shell around the core: events in from queues and timers, effects out once the journal has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from hopyard._net.server.killable_threads import Threads
+from hopyard.errors import NotFound
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Effect, Noted, UpCall
+from hopyard_engine.core.events import (
+    ClusterEvent,
+    Event,
+    JobHeld,
+    JobOperated,
+    PolicyAnswered,
+    PolicyFailed,
+    Requested,
+    Updated,
+)
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.member import Member
+from hopyard_engine.policy_host import Host, LatePolicy
+from hopyard_engine.policy_host.factory import host_of
+from hopyard_scheduler.experiments.program import Program, program_of
+from hopyard_scheduler.experiments.watchers import Watchers
+from hopyard_scheduler.policy_process.policy import RemotePolicy
+from hopyard_scheduler.policy_process.registry import Remotes
+from hopyard_scheduler.runtime.ack_coalescing import acknowledged
+from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Parked
+from hopyard_scheduler.runtime.batch_delay import patient
+from hopyard_scheduler.runtime.effect_executor import Carrier
+from hopyard_scheduler.runtime.event_inbox import Inboxes
+from hopyard_scheduler.runtime.journal import Journal
+from hopyard_scheduler.runtime.pending_policies import TOO_MANY, Thought, answer_later, failure, make_again
+from hopyard_scheduler.runtime.projections import Changes
+from hopyard_scheduler.runtime.recovery import Patience, Recovered
+from hopyard_scheduler.search_plan.projection import PlanRows
+
+_LOG = logging.getLogger(__name__)
+
+MAX_EVENTS: Final = 100_000
+"""Events from outside that may wait; then agents' streams wait too."""
+
+DEFAULT_POLICY_SECONDS: Final = 10.0
+"""How long a policy may take over an up-call."""
+
+MAX_INBOX: Final = 20_000
+"""Events that may wait for an experiment whose policy thinks; with more, the policy has taken too long."""
+
+GATHER_SECONDS: Final = 0.005
+"""How long events that nobody waits for are kept for others to share their append."""
+
+MAX_FINISHED: Final = 32
+"""Finished experiments that stay in memory; older ones are read from the journal again when somebody asks."""
+
+
+class Live:
+    """Drives the core. One loop takes events in batches; a batch's effects go out when its records are durable.
+
+    Args:
+        journal: Begun.
+        carrier: Carries out effects.
+        clock: Seconds since the epoch.
+        policy_seconds: How long a policy may take over an up-call (> 0).
+        remotes: Makes policies that run in processes of their own; None: there can be none.
+
+    Attributes:
+        given_up: Experiments whose policies took too long. With a text, the next up-call fails with it; else another policy
+            is made from the journal then.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        carrier: Carrier,
+        clock: Callable[[], float] = time.time,
+        policy_seconds: float = DEFAULT_POLICY_SECONDS,
+        remotes: Remotes | None = None,
+    ) -> None:
+        self.core = Core()
+        self.patience = Patience(Threads("policy"), policy_seconds)
+        self.given_up: dict[str, str] = {}
+        self.journal = journal
+        self.remotes = remotes
+        self.carrier = carrier
+        self.watchers = Watchers()
+        self.clock = clock
+        self.hosts: dict[str, Host | RemotePolicy] = {}
+        self._programs: dict[str, Program] = {}
+        self._queue: asyncio.Queue[Item] = asyncio.Queue()
+        self._room = asyncio.Semaphore(MAX_EVENTS)
+        self._arrived: deque[Item] = deque()
+        self._inboxes = Inboxes[Item](self.core.thinks)
+        self._from_inbox = False
+        self._thoughts: dict[str, asyncio.Task[None]] = {}
+        self._finished: dict[str, None] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.turn = asyncio.Lock()
+        """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
+        self._changing: Mapping[str, object] = {}
+        self._plans = PlanRows()
+        self.batched: Callable[[], None] = lambda: None
+        """Called after each batch."""
+        self.leaves: Callable[[Experiment], None] = lambda x: None
+        """Told of each stream that is over and leaves the core."""
+        carrier.attach(self.core, self.post, self.program)
+        if remotes is not None:
+            remotes.attach(self.post, clock)
+
+    # ------------------------------------------------------------------------------------------------------------ events
+
+    def post(self, event: Event) -> None:
+        """Queues an event from inside, such as an answer or a timer: never refused, never waiting."""
+        self._queue.put_nowait(Item(event, outside=False))
+
+    async def submit(self, event: Event) -> None:
+        """Queues an event from outside, waiting while too many wait already."""
+        await self._room.acquire()
+        self._queue.put_nowait(Item(event))
+
+    async def apply(self, event: Event) -> list[Effect]:
+        """Takes an event and returns its outward effects, once it is journalled and they went out.
+
+        Raises:
+            UnknownExperimentError: The event's experiment is not there.
+        """
+        await self._room.acquire()
+        done: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait(Item(event, done=done))
+        return await done
+
+    async def operate(self, event: JobHeld | JobOperated | Requested | Updated) -> str:
+        """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
+        effects = await self.apply(event)
+        return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")
+
+    async def run(self) -> None:
+        """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
+        try:
+            while True:
+                if not (self._arrived or self._inboxes.ready):
+                    self._arrived.append(await self._queue.get())
+                    await self._gather()
+                async with self.turn:
+                    await self._take()
+        finally:
+            for thought in self._thoughts.values():
+                thought.cancel()
+            self.patience.threads.close()
+
+    async def drained(self) -> None:
+        """Waits until everything that was queued is journalled and carried out."""
+        await self._queue.join()
+
+    async def _gather(self) -> None:
+        """Waits for company while nobody waits for what has arrived."""
+        end = asyncio.get_running_loop().time() + GATHER_SECONDS
+        while len(self._arrived) < MAX_BATCH_EVENTS and patient(self.core, self._arrived[-1].event):
+            try:
+                async with asyncio.timeout_at(end):
+                    self._arrived.append(await self._queue.get())
+            except TimeoutError:
+                return
+
+    async def _take(self) -> None:
+        """One batch: as many waiting events as fit into its bounds, one append, then their effects."""
+        while not self._queue.empty() and len(self._arrived) < MAX_BATCH_EVENTS:
+            self._arrived.append(self._queue.get_nowait())
+        batch = Batch(self.core, self._next, self._asked)
+        batch.drive(self.patience.threads)
+        for parked in batch.parked:
+            self._await(parked)
+        self._changing = batch.changes.experiments
+        self._cut_short()
+        at, changes = self.clock(), batch.changes
+        await self.journal.append(batch.entries, changes.rows(self.core, at, self._plans), at)
+        await self.carrier.clear(effect for item in batch.items for effect in item.effects)
+        for effect in acknowledged(effect for item in batch.items for effect in item.effects):
+            self.carrier.carry(effect)
+        for item in batch.items:
+            self._queue.task_done()
+            if item.outside:
+                self._room.release()
+            if item.done is not None and not item.done.done():
+                if item.error is not None:
+                    item.done.set_exception(item.error)
+                else:
+                    item.done.set_result(item.effects)
+        self.watchers.publish(set(changes.experiments), set(changes.jobs), changes.reports)
+        self._changing = {}
+        self._let_finished_go(changes)
+        self.batched()
+        await asyncio.sleep(0)  # What was carried out goes out before the next batch takes this thread.
+
+    def _next(self) -> Item | None:
+        """The next event that may be taken now: from those that arrived and from inboxes in turn. None: there is none."""
+        while True:
+            if self._inboxes.ready and (self._from_inbox or not self._arrived):
+                self._from_inbox = False
+                item = self._inboxes.take()
+                assert item is not None
+                item.event = replace(item.event, at=max(item.event.at, self.clock()))  # It arrives now.
+                return item
+            if not self._arrived:
+                return None
+            self._from_inbox = True
+            item = self._arrived.popleft()
+            event = item.event
+            if isinstance(event, ClusterEvent | PolicyAnswered | PolicyFailed):
+                return item
+            if not self._inboxes.keep(event.experiment, item):
+                return item
+
+    # ------------------------------------------------------------------------------------------------ policies that think
+
+    def _asked(self, call: UpCall) -> Host | RemotePolicy | PolicyFailed | None:
+        """Who answers an up-call; None: a policy that is to be made again, in the place of one that was given up."""
+        why = self.given_up.get(call.experiment)
+        if why is None:
+            return self._host(call.experiment)
+        self.given_up[call.experiment] = ""
+        return failure(call, why, unheard=True) if why else None
+
+    def _await(self, parked: Parked) -> None:
+        """From now on the answer to an up-call is waited for, beside everything else."""
+        call, name, work = parked.call, parked.call.experiment, parked.work
+        answer: Coroutine[Any, Any, Thought]
+        if work is None:
+            answer = self._made_again(call)
+        elif isinstance(work, RemotePolicy):
+            answer = self._from_afar(work, call)
+        else:
+            policy = self.program(name).spec.policy.label
+            answer = answer_later(work, call, self.patience, policy)
+        self._thoughts[name] = asyncio.create_task(self._think(call, answer), name=f"policy of {name}")
+
+    async def _made_again(self, call: UpCall) -> Thought:
+        async with self.turn:  # What led to the up-call is in the journal then.
+            pass
+        return await make_again(call, self.journal, self.patience)
+
+    async def _from_afar(self, policy: RemotePolicy, call: UpCall) -> Thought:
+        answer = await policy.answer(self.core.experiments[call.experiment], call, self.turn)
+        return Thought(answer, None)
+
+    def await_answer(self, call: UpCall) -> None:
+        """An up-call of a recovered journal that has no answer yet goes to the process that its policy runs in."""
+        host = self._host(call.experiment)
+        assert isinstance(host, RemotePolicy)
+        self.core.think(call.experiment)
+        self._await(Parked(call, host))
+
+    async def _think(self, call: UpCall, answer: Coroutine[Any, Any, Thought]) -> None:
+        """Posts a policy's answer when it comes, or what came instead."""
+        name = call.experiment
+        try:
+            thought = await answer
+        except asyncio.CancelledError as error:
+            if error.args != (TOO_MANY,):
+                raise
+            why = f"the policy has not answered up-call {call.number} while {MAX_INBOX} events came"
+            thought = Thought(failure(call, why, unheard=True), None)
+        except Exception as error:  # noqa: BLE001 - it costs this experiment, and no other
+            _LOG.exception("experiment %s: its policy cannot be made again", name)
+            why = f"the policy cannot be made again from the journal: {type(error).__name__}: {error}"
+            thought = Thought(failure(call, why, unheard=True), None)
+        event = thought.event
+        if isinstance(event, PolicyFailed) and event.unheard:
+            _LOG.warning("experiment %s: %s", name, event.error)
+            host = self.hosts.pop(name, None)
+            if isinstance(host, RemotePolicy):
+                await host.give_up()
+                self.hosts[name] = host
+            else:
+                self.given_up[name] = ""
+        elif thought.host is not None:
+            self.hosts[name] = thought.host
+            self.given_up.pop(name, None)
+        if self._thoughts.get(name) is asyncio.current_task():
+            del self._thoughts[name]
+        self.post(replace(event, at=max(call.at, self.clock())))
+
+    def _cut_short(self) -> None:
+        """Policies for which too many events wait are given up before their time."""
+        for name, thought in self._thoughts.items():
+            if self._inboxes.waiting(name) > MAX_INBOX:
+                thought.cancel(TOO_MANY)
+
+    # ------------------------------------------------------------------------------------------------- what goes with them
+
+    def _host(self, name: str) -> Host | RemotePolicy:
+        """The policy of a stream: that of the experiment which it began with."""
+        host = self.hosts.get(name)
+        if host is None:
+            program = self.program(name)
+            if program.spec.policy.remote and self.remotes is not None:
+                host = self.remotes.policy(name, program, lambda: self.journal.read(name))
+            else:
+                host = LatePolicy(lambda: host_of(program.spec))
+            self.hosts[name] = host
+        return host
+
+    def absent(self, name: str) -> str:
+        """Why the policy of a stream has no process that could answer it; empty: it has, or needs none."""
+        host = self.hosts.get(name)
+        return host.absent if isinstance(host, RemotePolicy) else ""
+
+    def program(self, name: str) -> Program:
+        """What an experiment's runs execute."""
+        if name not in self._programs:
+            self._programs[name] = program_of(experiment_of(self.core, name)[1].payload)
+        return self._programs[name]
+
+    def published(self, name: str) -> bool:
+        """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
+        return name not in self._changing
+
+    def install(self, x: Experiment, found: Recovered) -> None:
+        """Takes a stream that was replayed apart, and holds no machines."""
+        outstanding = self.core.admit(x)
+        self.hosts.update(found.hosts)
+        self.given_up.update(found.given_up)
+        for event in found.unanswered:
+            self.post(event)
+        for call in found.waiting:
+            self.await_answer(call)
+        for effect in outstanding:
+            self.carrier.carry(effect)
+
+    def _let_finished_go(self, changes: Changes) -> None:
+        """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
+        for name in changes.experiments:
+            x, member = experiment_of(self.core, name)
+            if member.phase.over:
+                self.carrier.ended(name)
+                self._plans.forget(name)
+            if not x.phase.over:
+                self._finished.pop(x.id, None)
+            elif x.id not in self._finished:
+                self._finished[x.id] = None
+                if x.id in self._thoughts:  # It was failed meanwhile.
+                    self._thoughts.pop(x.id).cancel()
+                if self.remotes is not None and isinstance(self.hosts.get(x.id), RemotePolicy):
+                    del self.hosts[x.id]
+                    closing = asyncio.create_task(self.remotes.over(x.id), name=f"end of the policy of {x.id}")
+                    self._closing.add(closing)
+                    closing.add_done_callback(self._closing.discard)
+        while len(self._finished) > MAX_FINISHED:
+            name = next(iter(self._finished))
+            del self._finished[name]
+            for over in self.core.experiments[name].members:
+                self._programs.pop(over, None)
+            self.leaves(self.core.experiments[name])
+            self.core.forget(name)
+            self.hosts.pop(name, None)
+            self.given_up.pop(name, None)
+            self.journal.forget(name)
+
+
+def experiment_of(core: Core, name: str) -> tuple[Experiment, Member]:
+    """An experiment that the core has, with the stream that it belongs to.
+
+    Raises:
+        NotFound: It has not; names those there are.
+    """
+    found = core.find(name)
+    if found is None:
+        known = ", ".join(sorted(member for x in core.experiments.values() for member in x.members)) or "none"
+        raise NotFound(f"there is no experiment {name!r}; there are: {known}")
+    return found

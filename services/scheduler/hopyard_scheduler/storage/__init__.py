@@ -1,0 +1,1 @@
+"""The snapshot store: deletion, quota, garbage collection."""

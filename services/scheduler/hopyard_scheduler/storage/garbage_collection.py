@@ -1,0 +1,370 @@
+"""Finding and deleting what nobody needs: in the store, and on the nodes that are connected.
+
+What is needed is said by the snapshot books: those in the core, and of finished experiments the rows that were written with
+their journals. A blob is deleted only while no batch of events is under way, so that nothing can begin to be needed between
+the look and the deletion; and only if no owner has put or wanted it lately, so that an upload, or a bundle whose experiment is
+about to be created, is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hopyard.client.blobs import BUNDLE_OWNER
+from hopyard.errors import HopyardError
+from hopyard.v1 import appstat_pb2, resource_manager_pb2
+
+if TYPE_CHECKING:
+    from hopyard._net.server import Background
+    from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
+    from hopyard_engine.core.room import Use
+    from hopyard_scheduler.agents.sessions import Session, Sessions
+    from hopyard_scheduler.experiments.queries import Looking
+    from hopyard_scheduler.runtime.runtime import Live
+    from hopyard_scheduler.storage.store_quota import StoreQuota
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_SECONDS = 600.0
+"""What was written or wanted within so many seconds is left alone."""
+
+STORE = "store"
+BUNDLES = "code bundles that no experiment refers to"
+UNHELD = "snapshots that their experiment does not hold"
+FOR_OTHERS = "snapshots that finished experiments kept for later ones"
+UNKNOWN = "snapshots of experiments that are not known"
+UNOWNED = "bytes without an owner"
+PARTIALS = "parts of uploads and files that were not finished"
+COPIES = "snapshots that no experiment holds"
+
+_AT_ONCE = 200
+_NODE_SECONDS = 10.0
+_SWEEP_SECONDS = 600.0
+
+
+@dataclass(slots=True)
+class Kept:
+    """What an experiment keeps in the store for nothing but that others may go on from it, and what it would take to have it back."""
+
+    count: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    given_up: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found, by (kind, place): how many and how many bytes; what people should know beside; how full the store is then."""
+
+    found: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unneeded: list[str] = field(default_factory=list)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    store: Use | None = None
+
+    def add(self, kind: str, place: str, count: int, size: int) -> None:
+        """Counts things of a kind."""
+        if count:
+            before = self.found.get((kind, place), (0, 0))
+            self.found[kind, place] = (before[0] + count, before[1] + size)
+
+
+class Needs:
+    """Who needs what: the core's books as they are at each moment, and what is read once of finished experiments.
+
+    Args:
+        live: Whose core has the books.
+        look: Reads finished experiments.
+        for_others: Whether these need what they keep for later ones.
+    """
+
+    def __init__(self, live: Live, look: Looking, *, for_others: bool = True) -> None:
+        self._live = live
+        self._look = look
+        self._for_others = for_others
+        self._finished: dict[str, set[str]] = {}
+        self._prices: dict[str, dict[str, float]] = {}  # Seconds of training again by hash, of what is kept for others.
+        self.experiments: dict[str, list[str]] = {}  # By group, since that is what owns snapshots.
+        self.bundles: set[str] = set()
+
+    async def look(self) -> None:
+        """Reads which experiments there are, and their code."""
+        for found in await self._look.show_all():
+            self.experiments.setdefault(found.group or found.id, []).append(found.id)
+            self.bundles.add(found.bundle)
+
+    async def read(self, experiments: Iterable[str]) -> None:
+        """Reads what those of the experiments hold that the core does not have; one may leave it while others are read."""
+        known = [name for name in experiments if name in self.experiments]
+        while unread := [n for n in known if n not in self._live.core.experiments and n not in self._finished]:
+            for name in unread:
+                jobs = [job for member in self.experiments[name] for job in await self._look.jobs(member)]
+                self._note(name, jobs)
+
+    async def price(self, owner: str) -> dict[str, float]:
+        """What an experiment keeps for others, by hash: the seconds of training that it would take to have it back."""
+        if owner in self.experiments and owner not in self._prices:
+            jobs = [job for member in self.experiments[owner] for job in await self._look.jobs(member)]
+            self._prices[owner] = _prices(jobs)
+        return self._prices.get(owner, {})
+
+    def gives_up(self, owner: str) -> bool:
+        """Whether that is deleted: it is wanted, and the experiment is finished."""
+        return not self._for_others and owner in self._finished
+
+    def _note(self, name: str, jobs: Sequence[experiment_pb2.Job]) -> None:
+        held = {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
+        self._prices[name] = _prices(jobs)
+        self._finished[name] = held if self._for_others else held - self._prices[name].keys()
+
+    def has(self, owner: str, sha256: str) -> bool:
+        """Whether an owner of a blob needs it, as far as `read` has read of it. Nobody's blobs are left alone."""
+        if owner == BUNDLE_OWNER:
+            return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
+        x = self._live.core.experiments.get(owner)
+        if x is not None:
+            return x.snapshots.holds(sha256)
+        return owner == "" or sha256 in self._finished.get(owner, ())
+
+    def held(self, sha256: str) -> bool:
+        """Whether any experiment holds a snapshot."""
+        books = self._live.core.experiments.values()
+        return any(x.snapshots.holds(sha256) for x in books) or any(sha256 in held for held in self._finished.values())
+
+    def _code_of_one_in_the_core(self, sha256: str) -> bool:
+        streams = self._live.core.experiments.values()
+        return any(member.payload["bundle"] == sha256 for x in streams for member in x.members.values())
+
+
+class Garbage:
+    """Collects garbage.
+
+    Args:
+        live: The shell, whose core knows what is needed.
+        sessions: The nodes that are connected.
+        look: Reads finished experiments.
+        stub: AppStat.
+        background: Where nodes are cleared that said hello with snapshots that the core does not know.
+        quota: Says how full the store is.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        sessions: Sessions,
+        look: Looking,
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        background: Background,
+        quota: StoreQuota,
+    ) -> None:
+        self._live = live
+        self._sessions = sessions
+        self._look = look
+        self._quota = quota
+        self._stub = stub
+        self._background = background
+        self._strangers: dict[str, list[str]] = {}
+        self._one = asyncio.Lock()
+        self._asked: dict[str, asyncio.Future[resource_manager_pb2.SnapshotInventory]] = {}
+
+    async def collect(
+        self,
+        *,
+        dry_run: bool,
+        older_than: float = DEFAULT_SECONDS,
+        foreign: bool = False,
+        idle: Sequence[str] = (),
+        for_others: bool = False,
+    ) -> Report:
+        """Deletes what nobody needs.
+
+        Args:
+            dry_run: Only say what there is.
+            older_than: What was written or wanted within so many seconds stays.
+            foreign: Delete also what the index of a store given by URL does not know.
+            idle: Snapshots on nodes whose agents do not run: only answered which of them nobody needs.
+            for_others: Delete also what finished experiments keep for nothing but that later ones may go on from it.
+
+        Raises:
+            Unavailable: AppStat is away; what was deleted so far is deleted.
+        """
+        async with self._one:
+            report, needs = Report(), Needs(self._live, self._look, for_others=not for_others)
+            await needs.look()
+            await self._owned(report, needs, dry_run, older_than)
+            await self._swept(report, dry_run, older_than, foreign)
+            await self._nodes(report, needs, dry_run, older_than)
+            await self._idle(report, needs, idle)
+            if for_others and not dry_run:
+                self._quota.reread()
+            report.store = await self._quota.use()
+            return report
+
+    def arrived(self, inventory: resource_manager_pb2.SnapshotInventory) -> None:
+        """A node says what lies on its disk."""
+        asked = self._asked.get(inventory.ticket)
+        if asked is not None and not asked.done():
+            asked.set_result(inventory)
+
+    def stranger(self, node: str, sha256: str) -> None:
+        """A node has a snapshot that the core does not know: it goes, unless a finished experiment holds it.
+
+        That one may have no other copy: a store that was full did not take it.
+        """
+        if not self._strangers:
+            self._background.start(self._clear_strangers(), name="strangers")
+        self._strangers.setdefault(node, []).append(sha256)
+
+    async def _clear_strangers(self) -> None:
+        try:
+            needs = Needs(self._live, self._look)
+            await needs.look()
+            await needs.read(needs.experiments)
+        except HopyardError as error:
+            _LOG.warning("snapshots that the core does not know stay on their nodes until these are back: %s", error)
+            self._strangers.clear()
+            return
+        async with self._live.turn:
+            strangers, self._strangers = self._strangers, {}
+            for node, hashes in strangers.items():
+                session = self._sessions.of(node)
+                if session is not None:
+                    _forget(session, [sha256 for sha256 in hashes if not needs.held(sha256)])
+
+    # ------------------------------------------------------------------------------------------------------------- store
+
+    async def _owned(self, report: Report, needs: Needs, dry_run: bool, older_than: float) -> None:
+        """Blobs whose owners do not need them."""
+        token = ""
+        while True:
+            page = await self._stub.ListBlobs(appstat_pb2.ListBlobsRequest(page_token=token))
+            old = [blob for blob in page.blobs if blob.unwanted_seconds >= older_than]
+            await needs.read({owner for blob in old for owner in blob.owners})
+            await self._priced(report, needs, page.blobs, older_than)
+            garbage = {blob.sha256: blob for blob in old if not all(needs.has(o, blob.sha256) for o in blob.owners)}
+            kinds = {sha256: await _kind(needs, blob) for sha256, blob in garbage.items()}
+            if dry_run:
+                gone = [b.sha256 for b in garbage.values() if not any(needs.has(o, b.sha256) for o in b.owners)]
+            else:
+                gone = await self._delete(needs, garbage.values(), older_than)
+            for sha256 in gone:
+                report.add(kinds[sha256], STORE, 1, garbage[sha256].size_bytes)
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def _priced(
+        self, report: Report, needs: Needs, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
+    ) -> None:
+        """Counts what experiments keep for others, as long as the store has it."""
+        for blob in blobs:
+            for owner in blob.owners:
+                prices = await needs.price(owner)
+                if blob.sha256 in prices:
+                    kept = report.kept.setdefault(owner, Kept())
+                    kept.count, kept.size = kept.count + 1, kept.size + blob.size_bytes
+                    kept.seconds += prices[blob.sha256]
+                    kept.given_up |= needs.gives_up(owner) and blob.unwanted_seconds >= older_than
+
+    async def _delete(self, needs: Needs, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float) -> list[str]:
+        """Ends the needs that are none. Answers what was deleted, which is what nobody else needs."""
+        by_owner: dict[str, list[str]] = defaultdict(list)
+        for blob in blobs:
+            for owner in blob.owners:
+                if not needs.has(owner, blob.sha256):
+                    by_owner[owner].append(blob.sha256)
+        deleted: list[str] = []
+        for owner, hashes in by_owner.items():
+            for start in range(0, len(hashes), _AT_ONCE):
+                async with self._live.turn:  # Now nothing begins to be needed, and nobody leaves the core.
+                    await needs.read([owner])
+                    part = [s for s in hashes[start : start + _AT_ONCE] if not needs.has(owner, s)]
+                    request = appstat_pb2.DeleteBlobsRequest(sha256=part, owner=owner, unwanted_seconds=older_than)
+                    deleted += (await self._stub.DeleteBlobs(request)).sha256
+        return deleted
+
+    async def _swept(self, report: Report, dry_run: bool, older_than: float, foreign: bool) -> None:
+        """What AppStat's own index does not know."""
+        request = appstat_pb2.SweepBlobsRequest(dry_run=dry_run, older_than_seconds=older_than, foreign=foreign)
+        swept = await self._stub.SweepBlobs(request, timeout=_SWEEP_SECONDS)
+        report.add(PARTIALS, STORE, swept.partials, swept.partial_bytes)
+        if swept.unknown_kept:
+            report.notes.append(
+                f"{swept.unknown} blobs with {swept.unknown_bytes} bytes in the store are not in this cluster's index; "
+                "the store was given by URL, so they may be another cluster's and stay; --foreign deletes them"
+            )
+        else:
+            report.add(UNOWNED, STORE, swept.unknown, swept.unknown_bytes)
+
+    # ------------------------------------------------------------------------------------------------------------- nodes
+
+    async def _nodes(self, report: Report, needs: Needs, dry_run: bool, older_than: float) -> None:
+        asked = [self._ask(session, dry_run, older_than) for session in self._sessions.connected()]
+        for session, inventory in await asyncio.gather(*asked):
+            if inventory is None:
+                report.notes.append(f"node {session.node} did not say what lies on its disk")
+                continue
+            report.add(PARTIALS, session.node, inventory.partials, inventory.partial_bytes)
+            unknown = [one for one in inventory.files if not needs.held(one.sha256)]
+            if unknown:
+                await needs.read(needs.experiments)
+            async with self._live.turn:
+                await needs.read(needs.experiments if unknown else ())
+                unknown = [one for one in unknown if not needs.held(one.sha256)]
+                if not dry_run:
+                    _forget(session, [one.sha256 for one in unknown])
+            report.add(COPIES, session.node, len(unknown), sum(one.size_bytes for one in unknown))
+
+    async def _ask(
+        self, session: Session, dry_run: bool, older_than: float
+    ) -> tuple[Session, resource_manager_pb2.SnapshotInventory | None]:
+        ticket = uuid.uuid4().hex
+        answer = self._asked[ticket] = asyncio.get_running_loop().create_future()
+        wanted = resource_manager_pb2.ListNodeSnapshots(
+            ticket=ticket, older_than_seconds=older_than, delete_partials=not dry_run
+        )
+        session.send(resource_manager_pb2.AgentSessionResponse(list_snapshots=wanted))
+        try:
+            async with asyncio.timeout(_NODE_SECONDS):
+                return session, await answer
+        except TimeoutError:
+            return session, None
+        finally:
+            del self._asked[ticket]
+
+    async def _idle(self, report: Report, needs: Needs, idle: Sequence[str]) -> None:
+        if any(not needs.held(sha256) for sha256 in idle):
+            await needs.read(needs.experiments)
+            report.unneeded = [sha256 for sha256 in idle if not needs.held(sha256)]
+
+
+def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
+    """What jobs keep for others alone: equal bytes count once, and not at all if one needs them for itself."""
+    found: dict[str, float] = {}
+    own = set[str]()
+    for snapshot in (snapshot for job in jobs for snapshot in job.snapshots):
+        if not snapshot.for_others:
+            own.add(snapshot.sha256)
+        else:
+            found[snapshot.sha256] = min(snapshot.seconds_again, found.get(snapshot.sha256, snapshot.seconds_again))
+    return {sha256: seconds for sha256, seconds in found.items() if sha256 not in own}
+
+
+async def _kind(needs: Needs, blob: appstat_pb2.BlobInfo) -> str:
+    if BUNDLE_OWNER in blob.owners:
+        return BUNDLES
+    if any([blob.sha256 in await needs.price(owner) for owner in blob.owners]):
+        return FOR_OTHERS
+    return UNHELD if any(owner in needs.experiments for owner in blob.owners) else UNKNOWN
+
+
+def _forget(session: Session, hashes: Sequence[str]) -> None:
+    for start in range(0, len(hashes), _AT_ONCE):
+        forget = resource_manager_pb2.ForgetSnapshots(sha256=hashes[start : start + _AT_ONCE])
+        session.send(resource_manager_pb2.AgentSessionResponse(forget_snapshots=forget))

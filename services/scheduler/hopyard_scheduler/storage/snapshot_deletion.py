@@ -1,0 +1,51 @@
+"""Deleting what nobody needs any more from the snapshot store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from hopyard._net.rpc import retry
+from hopyard.errors import HopyardError, Unavailable
+from hopyard.v1 import appstat_pb2
+from hopyard_engine.core.effects import ForgetSnapshot
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+
+_LOG = logging.getLogger(__name__)
+
+MAX_AT_ONCE = 1000
+
+
+class SnapshotStore:
+    """Ends experiments' needs of snapshots."""
+
+    def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
+        self._stub = stub
+
+    async def delete(self, effects: Iterable[ForgetSnapshot]) -> None:
+        """Deletes, and returns when it is done: before the acknowledgements of the same batch go out.
+
+        Training is deterministic, so a run that is made again has the same bytes under the same hash. An agent brings them to
+        the store only after its message was acknowledged: a deletion that was still under way then would take them too.
+        """
+        by_owner: dict[str, list[str]] = {}
+        for effect in effects:
+            if effect.stored:
+                by_owner.setdefault(effect.experiment, []).append(effect.sha256)
+        for owner, hashes in by_owner.items():
+            for start in range(0, len(hashes), MAX_AT_ONCE):
+                await self._delete(owner, hashes[start : start + MAX_AT_ONCE])
+
+    async def _delete(self, owner: str, hashes: list[str]) -> None:
+        request = appstat_pb2.DeleteBlobsRequest(owner=owner, sha256=hashes)
+        try:
+            await retry(lambda: self._stub.DeleteBlobs(request), deadline=None, on_failure=_waiting)
+        except HopyardError as error:
+            _LOG.warning("%d snapshots of %s stay in the store: %s", len(hashes), owner, error)
+
+
+def _waiting(error: Unavailable, wait: float) -> None:
+    _LOG.warning("appstat is away (%s), trying again in %.1f s", error, wait)

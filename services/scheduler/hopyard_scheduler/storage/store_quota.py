@@ -1,0 +1,235 @@
+"""The quota of the whole store: which snapshots of which experiments go when all of them take more than it.
+
+`core.room` chooses. Here is what it needs of experiments that are not in the core: what they left there, and what their rows tell of
+those that were over before this scheduler began. One of these that is to give something up is read from its journal first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hopyard.errors import HopyardError, TimedOut, Unavailable
+from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard_engine.core import UnknownExperimentError, room
+from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
+from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.room import Held, Rank, Room, Use
+from hopyard_scheduler.storage.store_usage import of_rows
+
+if TYPE_CHECKING:
+    from hopyard.v1 import appstat_pb2_grpc
+    from hopyard_scheduler.experiments.queries import Looking
+    from hopyard_scheduler.runtime.runtime import Live
+
+_LOG = logging.getLogger(__name__)
+
+PAUSE_SECONDS: Final = 0.25
+MOST_SECONDS: Final = 30.0
+_IDLE: Final = 10
+"""Between two looks at everything, at least and at most; within that so many times what the last one took."""
+
+AGAIN_SECONDS: Final = 5.0
+"""When to look again at a store that is too full, whatever happens."""
+
+_AT_ONCE: Final = 1000
+_JOBS: Final = 200
+_TOLD_AGAIN: Final = 1.1
+
+
+class StoreQuota:
+    """Keeps the store within its quota.
+
+    Args:
+        live: The shell, whose core has the books of the experiments that are not over, and of the last of the others.
+        look: Reads the others.
+        stub: AppStat.
+        load: Has an experiment replayed into the core, by its id.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        look: Looking,
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
+        load: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._live = live
+        self._look = look
+        self._stub = stub
+        self._load = load
+        self._finished: dict[str, list[Held]] = {}  # By stream, of those that are not in the core.
+        self._elsewhere = 0  # Bytes of these, equal ones of several counted for each.
+        self._read = False
+        self._reading = asyncio.Lock()
+        self._stuck: set[str] = set()
+        self._wake = asyncio.Event()
+        self._seen = -1
+        self._told = 0
+        self.above = 0
+        """Bytes above the quota that are needed all the same, when it was looked at last."""
+
+    async def set(self, size: int) -> None:
+        """So many bytes from now on; 0: any. It is remembered."""
+        quota = size or None
+        if quota != self._live.core.cluster.store_quota:
+            await self._live.apply(StoreQuotaSet(self._live.clock(), quota))
+
+    @property
+    def warning(self) -> str:
+        """What a person should know of it, in words; empty: all is well."""
+        if not self.above:
+            return ""
+        return (
+            f"snapshots take {self.above} bytes more than the quota of the store; all that is left is needed, so none is "
+            "dropped"
+        )
+
+    def leaves(self, x: Experiment) -> None:
+        """A stream that is over leaves the core. Without a quota its rows are read again should anybody ask."""
+        if self._live.core.cluster.store_quota is None:
+            self._read = False
+            return
+        self._finished[x.id] = room.holding(x)
+        self._elsewhere += sum(one.size for one in self._finished[x.id])
+
+    def reread(self) -> None:
+        """What there is in the store of experiments that are over has changed otherwise."""
+        self._read = False
+        self._wake.set()
+
+    def changed(self) -> None:
+        """Something may have been saved. Costs little: called after each batch."""
+        quota = self._live.core.cluster.store_quota
+        if quota is None:
+            self.above = 0
+            return
+        size = sum(x.snapshots.size for x in self._live.core.experiments.values())
+        if size != self._seen:
+            self._seen = size
+            if size + self._elsewhere > quota or self.above:
+                self._wake.set()
+
+    async def run(self) -> None:
+        """Makes room whenever there is too little, until cancelled."""
+        self._wake.set()
+        while True:
+            try:
+                async with asyncio.timeout(AGAIN_SECONDS if self.above else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            began = time.monotonic()
+            try:
+                await self._make_room()
+            except HopyardError as error:
+                _LOG.warning("the store is not looked at until this is mended: %s", error)
+                self._wake.set()
+            await asyncio.sleep(min(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)), MOST_SECONDS))
+
+    async def use(self) -> Use:
+        """How full it is."""
+        return (await self._room()).use(self._live.core.cluster.store_quota)
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+
+    async def _make_room(self) -> None:
+        quota = self._live.core.cluster.store_quota
+        if quota is None:
+            return
+        found = await self._room()
+        gone = await asyncio.to_thread(found.keep_within, quota)
+        by_owner: dict[str, list[str]] = {}
+        for one in gone:
+            for owner in one.owners:
+                by_owner.setdefault(owner, []).append(one.sha256)
+        for owner, hashes in by_owner.items():
+            await self._give_up(owner, hashes)
+        self._tell(max(found.held - quota, 0), quota)
+
+    async def _room(self) -> Room:
+        """The store as it is. It is looked at a piece at a time: who is to give something up knows what has come between."""
+        await self._read_finished()
+        core = self._live.core
+        holdings = {name: held for name in list(core.experiments) if (held := await self._held(name)) is not None}
+        for name in core.experiments:
+            self._finished.pop(name, None)
+        self._elsewhere = sum(one.size for held in self._finished.values() for one in held)
+        holdings = {**self._finished, **holdings}
+        for name in holdings:
+            if name in self._stuck or core.thinks(name):  # Nothing of it can go now.
+                holdings[name] = [Held(one.sha256, one.size, Rank.NEEDED) for one in holdings[name]]
+        return await asyncio.to_thread(Room, holdings)
+
+    async def _held(self, name: str) -> list[Held] | None:
+        """What an experiment of the core has in the store; None: it has left the core."""
+        found: list[Held] = []
+        jobs: list[str] | None = None
+        while jobs is None or jobs:
+            async with self._live.turn:
+                x = self._live.core.experiments.get(name)
+                if x is None:
+                    return None
+                if jobs is None:
+                    jobs, found = list(x.jobs), room.lent(x)
+                for job in [x.jobs[each] for each in jobs[:_JOBS] if each in x.jobs]:
+                    found += room.of_job(x, job)
+                del jobs[:_JOBS]
+        return found
+
+    async def _give_up(self, owner: str, hashes: Sequence[str]) -> None:
+        try:
+            if owner not in self._live.core.experiments:
+                await self._load(owner)
+            for start in range(0, len(hashes), _AT_ONCE):
+                part = tuple(hashes[start : start + _AT_ONCE])
+                await self._live.apply(SnapshotsGivenUp(self._live.clock(), owner, part))
+        except UnknownExperimentError:
+            self._wake.set()  # It left the core just now, and is found there the next time.
+        except (Unavailable, TimedOut):
+            raise
+        except Exception:  # noqa: BLE001 - whatever is wrong with one journal
+            _LOG.exception(
+                "experiment %s gives nothing up for the quota of the store: its journal cannot be read", owner
+            )
+            self._stuck.add(owner)
+            self._wake.set()
+
+    def _tell(self, above: int, quota: int) -> None:
+        self.above = above
+        if above > self._told * _TOLD_AGAIN:
+            _LOG.warning("%s (%d bytes)", self.warning, quota)
+        self._told = max(above, self._told) if above else 0
+
+    async def _read_finished(self) -> None:
+        """Reads the rows of the experiments that are not in the core, unless that was done."""
+        async with self._reading:
+            if self._read:
+                return
+            self._read = True  # From now on `reread` has it done once more.
+            try:
+                await self._read_rows()
+            except BaseException:
+                self._read = False
+                raise
+
+    async def _read_rows(self) -> None:
+        streams: dict[str, list[experiment_pb2.Experiment]] = {}
+        for found in await self._look.show_all():
+            streams.setdefault(found.group or found.id, []).append(found)
+        for name, members in streams.items():
+            if name not in self._live.core.experiments:
+                jobs = [job for member in members for job in await self._look.jobs(member.id)]
+                self._finished[name] = await self._there(of_rows(members, jobs))
+
+    async def _there(self, held: list[Held]) -> list[Held]:
+        """Those that the store has: others may have been deleted without a word in the journal."""
+        there = set[str]()
+        for start in range(0, len(held), _AT_ONCE):
+            hashes = [one.sha256 for one in held[start : start + _AT_ONCE]]
+            there.update((await self._stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=hashes))).sha256)
+        return [one for one in held if one.sha256 in there]

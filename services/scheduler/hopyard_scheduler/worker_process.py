@@ -1,0 +1,111 @@
+"""Processes beside the scheduler that answer in frames: somebody's code neither ends nor holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import IO, Any, Final
+
+from hopyard._runtime.printable_text import printable
+from hopyard.errors import InvalidInput
+
+_MOST_SAID: Final = 1000
+
+
+class Aside:
+    """One process (`hopyard._runtime.runner.framing`), made by `aside`.
+
+    Args:
+        process: It.
+        who: What it is, in words.
+        log: What it prints.
+        most_bytes: Of an answer.
+    """
+
+    def __init__(self, process: Process, who: str, log: IO[bytes], most_bytes: int) -> None:
+        self._process = process
+        self._who = who
+        self._log = log
+        self._most_bytes = most_bytes
+
+    async def ask(self, wanted: Mapping[str, Any], seconds: float, over: str, while_: str) -> dict[str, Any]:
+        """What it answers to a frame.
+
+        Args:
+            wanted: The frame.
+            seconds: How long it may take; after that the process is of no more use.
+            over: What took longer, as in "took longer than 3 s to be made".
+            while_: When it ended, as in "was killed by signal 9 while it was made".
+
+        Raises:
+            InvalidInput: It says that there is an error; or how the process ended, or that it took too long.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                said = await self._answer(wanted, while_)
+        except TimeoutError as error:
+            raise InvalidInput(f"{self._who} took longer than {seconds:g} s {over}") from error
+        if "error" in said:
+            raise InvalidInput(str(said["error"]))
+        return said
+
+    async def _answer(self, wanted: Mapping[str, Any], while_: str) -> dict[str, Any]:
+        try:
+            return await self._exchange(wanted)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            code = await self._process.wait()  # It may go on without its streams.
+            how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+            raise InvalidInput(f"{self._who}: its process {how} {while_}{self._said()}") from error
+        except ValueError as error:
+            raise InvalidInput(f"{self._who}: its process said what is no answer: {error}") from error
+
+    async def _exchange(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        streams = self._process
+        assert streams.stdin is not None
+        assert streams.stdout is not None
+        frame = json.dumps(wanted).encode()
+        streams.stdin.write(len(frame).to_bytes(4, "big") + frame)
+        await streams.stdin.drain()
+        length = int.from_bytes(await streams.stdout.readexactly(4), "big")
+        if length > self._most_bytes:
+            raise ValueError(f"{length} bytes, at most {self._most_bytes} are allowed")
+        found = json.loads(await streams.stdout.readexactly(length))
+        if not isinstance(found, dict):
+            raise ValueError(f"found {found!r:.80}, where an object is needed")
+        return found
+
+    def _said(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _MOST_SAID))
+        text = printable(self._log.read().decode("utf-8", "replace").strip())
+        return f"; it said: {text}" if text else ""
+
+
+@asynccontextmanager
+async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[Aside]:
+    """Runs `python -m module` as long as the context lasts; then it is gone, with all that it started in its group."""
+    with tempfile.TemporaryFile() as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            str(os.getpid()),
+            "--priority",
+            str(priority),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield Aside(process, who, log, most_bytes)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())

@@ -52,7 +52,7 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_engine.core.values import MachineSpec, RunKey, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, RunKey, SnapshotInfo
 from hopyard_engine.explain.story import Story
 from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host

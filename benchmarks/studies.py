@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hopyard.sequences import PrefixTree, Request
-from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator import Costs, CurveWorkload, Joining, Result, named, simulate
 
 EPOCHS: Final = 5

@@ -30,7 +30,9 @@ CROWDED: Final = 15
 SMALL_LINES: Final = 60
 
 # Words of the field that end like a gerund or a participle.
-NOUNS: Final = frozenset({"halving", "testing", "batched", "embedded", "nested", "string", "spring", "framing", "nesting"})
+NOUNS: Final = frozenset(
+    {"halving", "testing", "batched", "embedded", "nested", "string", "spring", "framing", "nesting"}
+)
 _REASON: Final = re.compile(r"^(reason|why|error|text|message|said|detail)$")
 
 
@@ -160,7 +162,9 @@ def text_comparisons(found: Mapping[str, Module]) -> list[str]:
                     places.append(f"{name}:{node.lineno}")
             elif isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq | ast.In) for op in node.ops):
                 sides = [node.left, *node.comparators]
-                texts = any(isinstance(side, ast.Constant) and isinstance(side.value, str) and side.value for side in sides)
+                texts = any(
+                    isinstance(side, ast.Constant) and isinstance(side.value, str) and side.value for side in sides
+                )
                 if texts and any(_is_reason(side) for side in sides):
                     places.append(f"{name}:{node.lineno}")
     return places

@@ -35,8 +35,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Amend, Send, Start, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import RunKey
 
 Available = Callable[[str], bool]
 """Whether a worker could be given this job now."""

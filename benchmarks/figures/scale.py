@@ -24,7 +24,7 @@ from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import NodeJoined
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
 from hopyard_hpgen.generators.random import RandomGenerator

@@ -16,7 +16,7 @@ from fuzzing.watching import Watched
 from fuzzing.workload import Configuration, Reporting
 from hopyard.errors import InvalidInput
 from hopyard.predictor import LEVELS, Prediction, Predictor, Question
-from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.core.types import EarlierTrial
 from hopyard_engine.policy_host.factory import new_policy
 from hopyard_simulator import Result, named, simulate
 

@@ -24,8 +24,8 @@ from hopyard_engine.core.events import (
     SnapshotsGivenUp,
     Updated,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_engine.replay import Replay

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import RunMode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Send, Start
 from hopyard_engine.core.events import Ended, Event, RunMessage, SnapshotTaken, Started
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.types import RunKey
 from hopyard_tools.commands.journal_source import opened
 
 

@@ -9,26 +9,17 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
-from hopyard_engine.core import (
-    Core,
-    checks,
-    dispatch,
-    entries,
-    learning,
-    losses,
-    messages,
-    placement,
-    predicting,
-    preemption,
-    quota,
-    room,
-    running,
-    snapshots,
-    thinking,
+from hopyard_engine.core import Core, pending_answers
+from hopyard_engine.core.actions import (
+    command_checks,
+    eviction,
+    failures,
+    generator_feedback,
+    prediction_requests,
+    runs,
+    store_quota,
 )
-from hopyard_engine.core.channels import Channel
-from hopyard_engine.core.cluster import Cluster, ClusterNode
-from hopyard_engine.core.entries import Entry
+from hopyard_engine.core.cluster.cluster import Cluster, ClusterNode
 from hopyard_engine.core.events import (
     Ended,
     ExperimentEvent,
@@ -38,10 +29,14 @@ from hopyard_engine.core.events import (
     PolicyAnswered,
     ShareSet,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import HeldMachine, Job, Rank, Run
-from hopyard_engine.core.snapshots import SnapshotBook
-from hopyard_engine.core.thinking import Thinking
+from hopyard_engine.core.handlers import dispatch, node_events, preemption, run_messages
+from hopyard_engine.core.pending_answers import Thinking
+from hopyard_engine.core.state import snapshot_entries, snapshots
+from hopyard_engine.core.state.channel import Channel
+from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.snapshots import SnapshotBook
+from hopyard_engine.core.state.stream import Experiment
 
 ALL = ("predict", "rungs", "tree", "hops")
 Patch = tuple[Any, str, Any]
@@ -74,18 +69,18 @@ def _attempt_unchecked() -> list[Patch]:
     def current_run(job: Job, attempt: int) -> Run | None:
         return job.run
 
-    return [(messages, "current_run", current_run)]
+    return [(run_messages, "current_run", current_run)]
 
 
 def _lease_kept_after_node_death() -> list[Patch]:
-    real = placement.node_lost
+    real = node_events.node_lost
 
     def node_lost(x: Experiment, event: NodeLost) -> None:
         live, x.live = x.live, {}
         real(x, event)
         x.live = live
 
-    return [(placement, "node_lost", node_lost)]
+    return [(node_events, "node_lost", node_lost)]
 
 
 def _sequence_unchecked() -> list[Patch]:
@@ -102,9 +97,9 @@ def _gang_on_busy_machine() -> list[Patch]:
         if len(found) > 1 or any(m.idle for m in found):
             busy = [m for m in x.machines.values() if not m.idle and m not in found]
             return found if len(found) == 1 else [found[0], *(busy or found[1:])[:1]]
-        raise checks.RefusedError("no machine")
+        raise command_checks.RefusedError("no machine")
 
-    return [(running, "_gang", gang)]
+    return [(runs, "_gang", gang)]
 
 
 def _local_snapshot_outlives_its_node() -> list[Patch]:
@@ -112,13 +107,13 @@ def _local_snapshot_outlives_its_node() -> list[Patch]:
 
 
 def _high_water_ignored() -> list[Patch]:
-    real = messages._report
+    real = run_messages._report
 
     def report(x: Experiment, job: Job, run: Run, *rest: Any) -> None:
         job.high_water = min(job.high_water, rest[0].position - 1)
         real(x, job, run, *rest)
 
-    return [(messages, "_report", report)]
+    return [(run_messages, "_report", report)]
 
 
 def _loaded_snapshot_dropped() -> list[Patch]:
@@ -126,7 +121,7 @@ def _loaded_snapshot_dropped() -> list[Patch]:
         self: SnapshotBook, job: str, keep: bool, value: Any, how_many: Any = None, asked: Any = ()
     ) -> list[Any]:
         by_position = self._entries.get(job, {})
-        kept = entries.retained(by_position, value, how_many) if keep else set()
+        kept = snapshot_entries.retained(by_position, value, how_many) if keep else set()
         return [d for p in list(by_position) if p not in kept for d in self.released(by_position.pop(p))]
 
     return [(SnapshotBook, "collect", collect)]
@@ -141,19 +136,19 @@ def _machine_not_returned() -> list[Patch]:
 
 
 def _double_completion() -> list[Patch]:
-    real = messages.rank_ended
+    real = run_messages.rank_ended
 
     def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
         real(x, job, run, rank, body, at)
         if job.run is None and job.state.ended:
             x.live[job.id] = run
-            messages.close_run(x, job, run, at)
+            run_messages.close_run(x, job, run, at)
 
-    return [(messages, "rank_ended", rank_ended)]
+    return [(run_messages, "rank_ended", rank_ended)]
 
 
 def _run_over_with_a_rank_alive() -> list[Patch]:
-    real = messages.rank_ended
+    real = run_messages.rank_ended
 
     def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
         for other in run.ranks[1:]:
@@ -162,7 +157,7 @@ def _run_over_with_a_rank_alive() -> list[Patch]:
                 x.free(other.machine)
         real(x, job, run, rank, body, at)
 
-    return [(messages, "rank_ended", rank_ended)]
+    return [(run_messages, "rank_ended", rank_ended)]
 
 
 def _up_call_number_unchecked() -> list[Patch]:
@@ -179,7 +174,7 @@ def _share_ignored() -> list[Patch]:
 
 
 def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
-    return [(losses, "rewind_all", lambda x, lost: None)]
+    return [(failures, "rewind_all", lambda x, lost: None)]
 
 
 def _newest_stored_not_retained() -> list[Patch]:
@@ -194,17 +189,17 @@ def _unstorable_snapshot_waited_for() -> list[Patch]:
 
 
 def _local_snapshots_left_on_their_node() -> list[Patch]:
-    return [(placement, "not_shipped_any_more", lambda x, node, listed, disk: ())]
+    return [(node_events, "not_shipped_any_more", lambda x, node, listed, disk: ())]
 
 
 def _not_asked_after_a_wait() -> list[Patch]:
-    real = losses.let_go
+    real = failures.let_go
 
     def let_go(x: Experiment, job: Job | None) -> None:
         real(x, job)
         x.outdated = False
 
-    return [(losses, "let_go", let_go)]
+    return [(failures, "let_go", let_go)]
 
 
 def _lives_forgotten() -> list[Patch]:
@@ -219,7 +214,7 @@ def _bytes_of_another_experiment_deleted() -> list[Patch]:
 
 
 def _quota_ignored() -> list[Patch]:
-    return [(quota, "keep_within", lambda x: None)]
+    return [(eviction, "keep_within", lambda x: None)]
 
 
 def _quota_drops_what_a_job_falls_back_to() -> list[Patch]:
@@ -228,7 +223,7 @@ def _quota_drops_what_a_job_falls_back_to() -> list[Patch]:
 
 
 def _quota_drops_what_is_loaded() -> list[Patch]:
-    real = quota.needed
+    real = eviction.needed
 
     def needed(x: Experiment, job: Job, entry: Entry) -> bool:
         pins, entry.pins = entry.pins, set()
@@ -237,11 +232,11 @@ def _quota_drops_what_is_loaded() -> list[Patch]:
         finally:
             entry.pins = pins
 
-    return [(quota, "needed", needed)]
+    return [(eviction, "needed", needed)]
 
 
 def _room_takes_what_is_needed() -> list[Patch]:
-    return [(room, "_needed", lambda x, entry: False)]
+    return [(store_quota, "_needed", lambda x, entry: False)]
 
 
 def _asked_snapshots_not_kept() -> list[Patch]:
@@ -264,15 +259,15 @@ def _believed_machine_granted() -> list[Patch]:
 
 
 def _started_in_vain() -> list[Patch]:
-    return [(thinking, "in_vain", lambda x, send: False)]
+    return [(pending_answers, "in_vain", lambda x, send: False)]
 
 
 def _generator_not_told() -> list[Patch]:
-    return [(learning, "tell_report", lambda job, report: None)]
+    return [(generator_feedback, "tell_report", lambda job, report: None)]
 
 
 def _predictions_of_jobs_that_are_over() -> list[Patch]:
-    return [(predicting, "withdraw", lambda x, job: None)]
+    return [(prediction_requests, "withdraw", lambda x, job: None)]
 
 
 BUGS: dict[str, Bug] = {

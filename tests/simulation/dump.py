@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hopyard_engine.core.channels import Channel
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.channel import Channel
+from hopyard_engine.core.state.stream import Experiment
 
 # Acknowledgements of commands are not events: after a recovery everything is sent again.
 _NOT_JOURNALLED = {Channel: {"acknowledged", "unacknowledged"}, Experiment: {"effects"}}

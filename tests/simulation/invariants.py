@@ -10,9 +10,9 @@ from hopyard.policy.vocabulary import JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member, Phase
-from hopyard_engine.core.model import POLICY, Job
+from hopyard_engine.core.state.entities import POLICY, Job
+from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.stream import Experiment
 from tests.simulation import training
 from tests.simulation.legal import (
     NOTHING_LEFT,

@@ -6,14 +6,15 @@ from collections import Counter
 from itertools import pairwise
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_engine.core import Core, losses
+from hopyard_engine.core import Core
+from hopyard_engine.core.actions import failures
+from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import ForgetSnapshot, Send
-from hopyard_engine.core.entries import Entry
 from hopyard_engine.core.events import NodeBack
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.model import Job, Run
-from hopyard_engine.core.predicting import PREDICT
+from hopyard_engine.core.state.entities import Job, Run
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.explain.waiting import Waiting
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
@@ -115,7 +116,7 @@ def check_jobs(x: Experiment) -> None:
         if state is JobState.HELD:
             _check_idle(x, job)
         if state.idle:
-            if not losses.held(x, job):
+            if not failures.held(x, job):
                 withheld = job.id in job.member.withheld
                 fits = withheld != job.member.running
                 require(fits, "job {0.id} of {0.member.phase} withheld: {1}", job, withheld)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hopyard.policy.vocabulary import DecisionKind, Report, RunEndReason, RunMode
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import Amended, Ended, Reports, RunBody, SnapshotStored, SnapshotTaken, Started
-from hopyard_engine.core.values import RunKey, SnapshotInfo
+from hopyard_engine.core.types import RunKey, SnapshotInfo
 from tests.simulation import training
 from tests.simulation.training import Blob
 

@@ -23,8 +23,8 @@ from hopyard_engine.core.events import (
     SnapshotsGivenUp,
     Updated,
 )
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import EarlierTrial, PlacedData, PlacedPartition, Settings
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.types import EarlierTrial, PlacedData, PlacedPartition, Settings
 from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.simulation import faults, training
 from tests.simulation.agent import Agent

@@ -40,8 +40,8 @@ from hopyard_engine.core.events import (
     SnapshotShipped,
     TimerElapsed,
 )
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.types import RunKey
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND, from_plain
 from hopyard_policies.mop.planning import longest

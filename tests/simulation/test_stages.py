@@ -11,7 +11,7 @@ from itertools import takewhile
 import pytest
 
 from hopyard_engine.core.events import Operated, Requested
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.types import Settings
 from tests.simulation import training
 from tests.simulation.faults import Rates
 from tests.simulation.schedule import MAX_POSITION, Schedule

@@ -6,10 +6,10 @@ import heapq
 import json
 from typing import Final
 
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job
-from hopyard_engine.core.predicting import MAX_POINTS as MAX_OF_ONE
-from hopyard_engine.core.predicting import thinned
+from hopyard_engine.core.actions.prediction_requests import MAX_POINTS as MAX_OF_ONE
+from hopyard_engine.core.actions.prediction_requests import thinned
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
 
 MAX_CURVES: Final = 200
 MAX_POINTS: Final = 50_000

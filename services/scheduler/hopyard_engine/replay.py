@@ -26,8 +26,8 @@ from hopyard.policy.vocabulary import Call
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, answer_text
 

@@ -13,10 +13,11 @@ from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import ENDLESS, RunEndReason
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
-from hopyard_engine.core import quota
-from hopyard_engine.core.curve import Point
+from hopyard_engine.core.actions import eviction
+from hopyard_engine.core.actions.phases import runs_of
+from hopyard_engine.core.actions.recompute_cost import seconds_again
+from hopyard_engine.core.actions.store_quota import Use
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
-from hopyard_engine.core.entries import Entry
 from hopyard_engine.core.events import (
     Amended,
     Ended,
@@ -28,13 +29,12 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member, Phase
-from hopyard_engine.core.model import Job
-from hopyard_engine.core.phases import runs_of
-from hopyard_engine.core.recompute import seconds_again
-from hopyard_engine.core.room import Use
-from hopyard_engine.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.state.curve import Point
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_scheduler.experiments.program import Program
 
 MAX_MESSAGE: Final = 16_384
@@ -245,7 +245,7 @@ def experiment_to_proto(
         running_seconds=member.running_seconds(at),
         share=x.share,
         group=x.id,
-        warning=quota.warning(x),
+        warning=eviction.warning(x),
         snapshot_bytes=x.snapshots.size,
         hops=experiment_pb2.Hops(**asdict(x.hops)),
         machine_seconds=member.machine_seconds,

@@ -17,15 +17,15 @@ from hopyard.errors import Conflict, HopyardError, NotFound, TimedOut, Unavailab
 from hopyard.policy.vocabulary import Hyperparameters
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.commands import CREATE
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
-from hopyard_engine.core.model import GeneratorCall
+from hopyard_engine.core.handlers.commands import CREATE
+from hopyard_engine.core.state.entities import GeneratorCall
 
 if TYPE_CHECKING:
     from hopyard.v1 import hpgen_pb2_grpc
-    from hopyard_engine.core.experiment import Experiment
-    from hopyard_engine.core.member import Member
+    from hopyard_engine.core.state.experiment import Member
+    from hopyard_engine.core.state.stream import Experiment
 
 _LOG = logging.getLogger(__name__)
 

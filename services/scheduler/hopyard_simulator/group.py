@@ -9,8 +9,8 @@ from typing import Any
 
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Event, MemberJoined, Operated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_engine.core.effects import Start
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.model import Job
-from hopyard_engine.core.values import EarlierTrial, RunKey
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial, RunKey
 from hopyard_simulator.group import MemberResult
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")

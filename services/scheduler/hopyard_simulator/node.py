@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_engine.core.effects import CommandBody, Send, ShipmentOrder, Start
 from hopyard_engine.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
-from hopyard_engine.core.values import MachineSpec, RunKey, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, RunKey, SnapshotInfo
 from hopyard_simulator.run import SimulatedRun
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hopyard.errors import InvalidInput
-from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_simulator.workload import Lesson, Workload
 
 

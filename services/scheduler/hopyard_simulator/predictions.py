@@ -13,10 +13,10 @@ from hopyard.errors import InvalidInput
 from hopyard.predictor import Curve, Predictor, Question
 from hopyard.predictor.factory import new_predictor
 from hopyard.predictor.invoke import predicted
+from hopyard_engine.core.actions.prediction_requests import thinned
 from hopyard_engine.core.effects import AskOutside
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job
-from hopyard_engine.core.predicting import thinned
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.curve_history import others, state_of
 
 _MOST: Final = 10_000

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import JobState, Report
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial
 
 
 def trained(x: Experiment) -> tuple[EarlierTrial, ...]:

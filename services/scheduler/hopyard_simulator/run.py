@@ -19,7 +19,7 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_engine.core.values import RunKey, SnapshotInfo
+from hopyard_engine.core.types import RunKey, SnapshotInfo
 
 if TYPE_CHECKING:
     from hopyard_simulator.node import Agent

@@ -20,9 +20,9 @@ from hopyard.solver import Solver
 from hopyard.solver.invoke import new_solver, solved
 from hopyard.space import Space
 from hopyard.spec.models import DEFAULT_PREDICTOR
+from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import AskOutside
-from hopyard_engine.core.predicting import PREDICT
-from hopyard_engine.core.values import EarlierTrial, PlacedData, Settings
+from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host.factory import Wishes, new_policy, policy_class, review
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import Joining, arrivals, results

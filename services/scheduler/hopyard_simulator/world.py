@@ -11,7 +11,9 @@ from typing import Any
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Policy
-from hopyard_engine.core import Core, solved
+from hopyard_engine.core import Core
+from hopyard_engine.core.actions import target
+from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import (
     Amend,
     AskOutside,
@@ -33,10 +35,9 @@ from hopyard_engine.core.events import (
     PolicyFailed,
     TimerElapsed,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.predicting import PREDICT
-from hopyard_engine.core.values import EarlierTrial, PlacedData, RunKey, Settings
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial, PlacedData, RunKey, Settings
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_simulator.conditions import Costs, Faults, Fleet
@@ -269,5 +270,5 @@ class World:
         x, report = self.experiment, effect.report
         job = x.jobs[effect.job]
         value = job.curve.points[report.position].metrics.get(self._metric, math.nan)  # Evaluations by parts combined.
-        reached = solved.at(x, job, report.position, value) is not None
+        reached = target.at(x, job, report.position, value) is not None
         self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

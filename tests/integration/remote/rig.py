@@ -21,7 +21,7 @@ from hopyard.v1 import policy_pb2_grpc
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy, Source
 from hopyard_scheduler.policy_process.spawned import Started

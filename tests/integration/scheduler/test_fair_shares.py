@@ -12,7 +12,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import ExperimentSpec
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.types import Settings
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from hopyard_scheduler.experiments import commands

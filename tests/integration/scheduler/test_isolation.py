@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
-from hopyard_engine.core import commands
+from hopyard_engine.core.handlers import commands
 from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS
 

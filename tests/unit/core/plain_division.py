@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from hopyard_engine.core.division import Division, Kind, Want
+from hopyard_engine.core.cluster.division import Division, Kind, Want
 
 
 def divide_plainly(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:

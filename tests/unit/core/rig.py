@@ -35,9 +35,9 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job, Run
-from hopyard_engine.core.values import EarlierTrial, MachineSpec, Measured, PlacedData, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.state.entities import Job, Run
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial, MachineSpec, Measured, PlacedData, RunKey, Settings, SnapshotInfo
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")

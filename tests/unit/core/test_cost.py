@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import AllocateJobs, JobState, Report, RunEndReason, TerminateJob
-from hopyard_engine.core import lifecycle, shares
+from hopyard_engine.core.cluster import fair_share
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Operated, Reports
-from hopyard_engine.core.idle import IdleQueue
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.handlers import lifecycle
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.job_queue import IdleQueue
 from hopyard_engine.policy_host import PolicyHost, view
 from hopyard_policies.default import DefaultPolicy
 from tests.unit.core.rig import Rig, snapshot
@@ -50,7 +51,7 @@ def test_machines_are_divided_only_when_something_changed_that_it_depends_on() -
     rig = Rig()
     rig.create()
     rig.start("1")
-    with mock.patch("hopyard_engine.core.division.water_fill", wraps=shares.water_fill) as divided:
+    with mock.patch("hopyard_engine.core.cluster.division.water_fill", wraps=fair_share.water_fill) as divided:
         rig.report(1)
         rig.taken(1)
         assert divided.call_count == 0

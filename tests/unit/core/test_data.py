@@ -17,11 +17,11 @@ from hopyard.policy.vocabulary import (
     Verdict,
 )
 from hopyard_engine.core import Core
-from hopyard_engine.core.data import Catalog, Place
 from hopyard_engine.core.effects import Start, UpCall
 from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import MachineSpec, PlacedData, PlacedPartition
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.partitions import Catalog, Place
+from hopyard_engine.core.types import MachineSpec, PlacedData, PlacedPartition
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView

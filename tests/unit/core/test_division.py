@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_engine.core.division import Kind, Want, divide
-from hopyard_engine.core.shares import Claim, water_fill
+from hopyard_engine.core.cluster.division import Kind, Want, divide
+from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from tests.unit.core.plain_division import divide_plainly
 
 pytestmark = pytest.mark.quick

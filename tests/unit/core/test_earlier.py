@@ -8,8 +8,8 @@ from hopyard.policy.vocabulary import AnswerJob, JobState, Report, RunEndReason,
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ForgetSnapshot, Noted, ReportAccepted, Start
 from hopyard_engine.core.events import Ended, Imported, Operated, Updated
-from hopyard_engine.core.model import earlier_of
-from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.core.state.entities import earlier_of
+from hopyard_engine.core.types import EarlierTrial
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig, snapshot
 

@@ -49,9 +49,9 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.model import GeneratorCall
-from hopyard_engine.core.values import MachineSpec, RunKey
+from hopyard_engine.core.state.entities import GeneratorCall
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.types import MachineSpec, RunKey
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 

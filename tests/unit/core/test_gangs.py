@@ -25,9 +25,9 @@ from hopyard_engine.core.events import (
     Started,
     TimerElapsed,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import MachineSpec, RunKey
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import MachineSpec, RunKey
 from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot

@@ -17,8 +17,8 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.member import Member, Phase
-from hopyard_engine.core.model import GeneratorCall
+from hopyard_engine.core.state.entities import GeneratorCall
+from hopyard_engine.core.state.experiment import Member, Phase
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -22,8 +22,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Decide, Noted
 from hopyard_engine.core.events import Answered, ExperimentEvent, JobHeld, JobOperated, Operated, TimerElapsed, Updated
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.model import HOLD
+from hopyard_engine.core.state.entities import HOLD
+from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump

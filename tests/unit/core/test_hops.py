@@ -8,9 +8,9 @@ import pytest
 
 from hopyard.policy.vocabulary import JobState, RunEndReason, StartJob, TerminateJob
 from hopyard_engine.core.effects import OrdersGiven, Start
-from hopyard_engine.core.entries import Entry
 from hopyard_engine.core.events import NodeDrained, Operated, SnapshotShipped, Started
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.snapshot_entries import Entry
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

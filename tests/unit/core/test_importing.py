@@ -8,9 +8,9 @@ from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
 from hopyard_engine.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import MachineSpec
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -10,8 +10,8 @@ from typing_extensions import override
 from hopyard.policy.vocabulary import ExperimentChange, JobState, RunEndReason, ShareChange, StartJob, Verdict, WakeAt
 from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import MemberJoined, Operated, PolicyAnswered, TimerElapsed, Updated
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.preemption import DEADLINE
+from hopyard_engine.core.handlers.preemption import DEADLINE
+from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.explain.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot

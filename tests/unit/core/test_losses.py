@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy.vocabulary import AllocateJobs, ForkJob, JobState, RunEnd, RunEndReason, StartJob, TerminateJob
-from hopyard_engine.core import losses
+from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import Kill, SetTimer, Start
 from hopyard_engine.core.events import Ended, Started, TimerElapsed
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.model import HOLD
+from hopyard_engine.core.state.entities import HOLD
+from hopyard_engine.core.state.experiment import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -63,7 +63,7 @@ def test_failures_and_losses_in_a_row_wait_alike_and_count_apart() -> None:
     assert (rig.job().failures, rig.job().losses) == (3, 1)
     rig.job().setbacks = 2000
     fail(rig)
-    assert round(rig.x.timers[HOLD + "1"] - rig.now, 6) == losses.LONGEST_WAIT
+    assert round(rig.x.timers[HOLD + "1"] - rig.now, 6) == failures.LONGEST_WAIT
 
 
 def test_only_the_users_code_uses_up_max_failures() -> None:
@@ -137,7 +137,7 @@ def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
     entry = rig.x.snapshots.get("1", 6)
     assert entry is not None
     entry.nodes = {"n2"}  # which does not answer just now
-    for tries in range(1, losses.MISSES):
+    for tries in range(1, failures.MISSES):
         lose(rig, missing=True)
         assert rig.job().position == 6, tries
         if HOLD + "1" in rig.x.timers:

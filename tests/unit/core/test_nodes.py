@@ -24,8 +24,8 @@ from hopyard_engine.core.events import (
     Started,
     TimerElapsed,
 )
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.types import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 

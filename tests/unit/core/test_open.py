@@ -8,7 +8,7 @@ from hopyard.policy.vocabulary import AnswerJob, JobState, RequestMade, RunEndRe
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.runtime.recovery import Recovered

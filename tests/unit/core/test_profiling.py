@@ -7,7 +7,7 @@ import pytest
 from hopyard.policy.vocabulary import ApplicationStat, JobState, Report, RunEnd, RunEndReason, RunMode
 from hopyard_engine.core.effects import Decide, Profiled, ReportAccepted, Send, Start
 from hopyard_engine.core.events import Reports
-from hopyard_engine.core.values import Measured
+from hopyard_engine.core.types import Measured
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

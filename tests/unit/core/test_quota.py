@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
-from hopyard_engine.core import quota
+from hopyard_engine.core.actions import eviction
+from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
-from hopyard_engine.core.entries import Entry
 from hopyard_engine.core.events import Amended, ExperimentCreated, Operated, Updated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job
-from hopyard_engine.core.recompute import seconds_again
-from hopyard_engine.core.values import SnapshotInfo
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick
@@ -53,7 +53,7 @@ def test_the_best_of_ended_jobs_go_first_and_what_an_extension_goes_on_from_last
     trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0")  # The best at 1, the latest at 2, the end at 3.
     trained(rig, "2", [0.1, 0.8, 0.9], machine="n1/1")  # The incumbent: its best is its end.
     assert (has(rig), has(rig, "2")) == ([1, 2, 3], [2, 3])
-    order = [one.sha256 for one in quota._droppable(rig.x)]
+    order = [one.sha256 for one in eviction._droppable(rig.x)]
     assert order == ["1@1", "1@2", "2@2", "1@3"]
 
 
@@ -72,7 +72,7 @@ def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes
     rig.x.founder.settings = settings(max_position=5, keep_latest=3, keep_best=1, snapshot_quota=30)
     rig.report(5, 0.0, name="2")
     rig.x.collect(rig.job("2"))
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     # The result, and of the open job the newest and the newest that is stored.
     assert (has(rig), has(rig, "2")) == ([5], [3, 4])
 
@@ -85,7 +85,7 @@ def test_the_job_with_the_worst_result_loses_its_extras_first() -> None:
     trained(rig, "2", [0.1, 0.2], machine="n1/1")
     trained(rig, "3", [0.8, 0.9], machine="n1/2")
     rig.x.founder.settings = settings(max_position=2, keep_latest=2, snapshot_quota=40)
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     assert (has(rig, "1"), has(rig, "2"), has(rig, "3")) == ([2], [2], [1, 2])
 
 
@@ -122,19 +122,19 @@ def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None
     assert told == [
         "snapshots take 10 bytes, 5 more than snapshot.quota; all of them are still needed, so none is dropped"
     ]
-    assert quota.warning(rig.x) == told[0]
+    assert eviction.warning(rig.x) == told[0]
     rig.stored(1, "1", sha256="1@1")
     rig.report(2, 0.2)
     save(rig, 2, stored=False)
     assert has(rig) == [1, 2]  # It would fall back to the stored one.
-    assert "15 more" in quota.warning(rig.x)
+    assert "15 more" in eviction.warning(rig.x)
     rig.stored(2, "1", sha256="1@2")
     assert has(rig) == [2]
     for position in (3, 4, 5):
         rig.report(position, 0.1)
         save(rig, position)
         assert rig.of(Noted) == []  # It comes and goes with each snapshot, and was said.
-    assert "5 more" in quota.warning(rig.x)
+    assert "5 more" in eviction.warning(rig.x)
 
 
 def test_a_forks_origin_stays_until_the_child_has_its_own_in_the_store() -> None:
@@ -225,7 +225,7 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
     save(rig, 1, stored=False)
     assert rig.x.crowded == 10
     rig.expire("n1")
-    assert (rig.x.snapshots.size, rig.x.crowded, quota.warning(rig.x)) == (0, 0, "")
+    assert (rig.x.snapshots.size, rig.x.crowded, eviction.warning(rig.x)) == (0, 0, "")
 
 
 # ------------------------------------------------------------------------------- policies that train again what is gone
@@ -259,13 +259,13 @@ def test_what_is_the_quickest_to_train_again_goes_first() -> None:
     # From nothing: 1 + 2. From 2: 3 + 4. From 4: 5 + 6, and in job 2: 10 + 10.
     assert again == {"1@2": 3.0, "1@4": 7.0, "1@6": 11.0, "2@6": 20.0}
     # What the jobs go on from is needed; so are the bytes of no other.
-    assert [one.sha256 for one in quota._droppable(rig.x)] == ["1@2", "1@4"]
+    assert [one.sha256 for one in eviction._droppable(rig.x)] == ["1@2", "1@4"]
 
 
 def test_what_goes_makes_dearer_what_lies_behind_it() -> None:
     rig = branched(1000)
     rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=20)
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     assert kept(rig) == {"1": [4, 6]}
     entry = rig.x.snapshots.get("1", 4)
     assert entry is not None
@@ -282,7 +282,7 @@ def test_it_is_the_time_as_it_is_after_what_went_before_that_counts() -> None:
             save(rig, position)
     rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=20)
     # 2 costs 4 s, 4 costs 5 s, 6 costs 6 s. Without 2, 4 costs 9 s: 6 goes next.
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     assert kept(rig) == {"1": [4, 8]}
 
 
@@ -297,7 +297,7 @@ def test_of_two_that_take_as_long_the_older_goes() -> None:
             if position >= 3:
                 save(rig, position, name)
     rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=30)
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     assert kept(rig) == {"1": [3, 4], "2": [4]}
 
 
@@ -305,11 +305,11 @@ def test_a_snapshot_that_a_run_loads_stays_and_a_policy_that_rebuilds_nothing_ke
     rig = branched(1000)
     rig.x.snapshots.pin(("1", 2), "run:3.1")
     rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=0)
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     assert kept(rig) == {"1": [2, 6]}
     rig = branched(1000)
     rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=0, rebuilds=False)
-    quota.keep_within(rig.x)
+    eviction.keep_within(rig.x)
     assert kept(rig) == {"1": [2, 4, 6]}
 
 
@@ -396,7 +396,7 @@ class Quotas(RuleBasedStateMachine):
         """As the core does it: what nobody retains goes, then what there is no room for."""
         self.x.collect(self.x.jobs[job])
         needed = {(e.job, e.info.position) for e in self.x.snapshots.entries() if self.needed(e)}
-        quota.keep_within(self.x)
+        eviction.keep_within(self.x)
         left = {(e.job, e.info.position) for e in self.x.snapshots.entries()}
         assert needed <= left
         if self.x.snapshots.size > self.limit:

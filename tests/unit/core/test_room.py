@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
 from hopyard_engine.core import Core
+from hopyard_engine.core.actions.store_quota import Held, Rank, Room, holding
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.room import Held, Rank, Room, holding
-from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.storage.store_usage import of_rows
 from tests.unit.core.rig import Rig, snapshot

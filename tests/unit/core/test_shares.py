@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_engine.core.cluster import Cluster, Tenant
+from hopyard_engine.core.cluster.cluster import Cluster, Tenant
+from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.events import NodeDrained, NodeJoined, ShareSet
-from hopyard_engine.core.shares import Claim, water_fill
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.types import MachineSpec
 
 pytestmark = pytest.mark.quick
 

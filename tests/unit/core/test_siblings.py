@@ -21,8 +21,8 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, OrdersGiven, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, MemberJoined, Operated, Reports, SnapshotShipped, Updated
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import EarlierTrial
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.types import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from hopyard.policy.vocabulary import ForkJob, JobState, Report, RunEndReason
-from hopyard_engine.core.curve import Curve
 from hopyard_engine.core.events import Operated, Reports, Updated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.state.curve import Curve
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -37,8 +37,8 @@ from hopyard_engine.core.events import (
     Requested,
     ShareSet,
 )
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.types import RunKey
 from tests.unit.core.rig import Rig, settings
 
 pytestmark = pytest.mark.quick

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import Answer, ReserveMachine, RunEndReason, WakeAt
 from hopyard_engine.core import Core
-from hopyard_engine.core.cluster import Cluster, Tenant
-from hopyard_engine.core.division import Kind, Want, divide
+from hopyard_engine.core.cluster.cluster import Cluster, Tenant
+from hopyard_engine.core.cluster.division import Kind, Want, divide
+from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import ExperimentCreated, NodeJoined, PolicyAnswered, Requested
-from hopyard_engine.core.shares import Claim
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.plain_division import divide_plainly

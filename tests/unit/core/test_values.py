@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import Report
-from hopyard_engine.core.channels import Channel
-from hopyard_engine.core.curve import Curve, same_metrics
+from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.effects import Kill
-from hopyard_engine.core.entries import Keep
-from hopyard_engine.core.shares import Claim, water_fill
-from hopyard_engine.core.snapshots import SnapshotBook
+from hopyard_engine.core.state.channel import Channel
+from hopyard_engine.core.state.curve import Curve, same_metrics
+from hopyard_engine.core.state.snapshot_entries import Keep
+from hopyard_engine.core.state.snapshots import SnapshotBook
 from tests.unit.core.rig import snapshot
 
 pytestmark = pytest.mark.quick

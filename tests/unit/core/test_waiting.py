@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     StartJob,
 )
-from hopyard_engine.core import losses
+from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
     Answered,
@@ -32,9 +32,9 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.model import HOLD
-from hopyard_engine.core.preemption import DEADLINE
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.handlers.preemption import DEADLINE
+from hopyard_engine.core.state.entities import HOLD
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.explain.waiting import Waiting
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
@@ -325,7 +325,7 @@ def test_a_snapshot_that_nobody_gives(up: bool, where: str) -> None:
     lose(rig, missing=True)
     lose(rig, missing=True)
     rig.core.cluster.nodes["n2"].up = up
-    waits = f"waits until its snapshot at 6 can be loaded: {where} (try 2 of {losses.MISSES}); tries again in 1 s"
+    waits = f"waits until its snapshot at 6 can be loaded: {where} (try 2 of {failures.MISSES}); tries again in 1 s"
     assert why(rig) == f"{waits}; last: its run was lost: gone"
 
 

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Acknowledge, Noted, Record, ReportAccepted
 from hopyard_engine.core.events import Ended, ExperimentCreated, TimerElapsed
-from hopyard_engine.core.preemption import DEADLINE
+from hopyard_engine.core.handlers.preemption import DEADLINE
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -13,7 +13,7 @@ import pytest
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
 from hopyard_engine.core.effects import Effect, Record
 from hopyard_engine.core.events import Event
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.types import Settings
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.halving import bracket as halving
 from hopyard_simulator import Costs, CurveWorkload, Faults, Fleet

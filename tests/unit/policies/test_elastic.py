@@ -11,7 +11,7 @@ from hopyard.policy import Policy
 from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
 from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core.events import Ended, MemberJoined, Operated, SnapshotStored, Started
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.types import RunKey
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.elastic import Elastic, Scaling
 from hopyard_policies.halving import AshaPolicy

@@ -11,7 +11,7 @@ import pytest
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core.events import MemberJoined, Operated
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.entities import Job
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.earlyterm import EarlyTermPolicy

@@ -11,7 +11,7 @@ from hopyard.policy import Cluster, JobState, Policy
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.policy_host import CoreView, PolicyHost
 from hopyard_engine.replay import same
 from hopyard_scheduler.policy_process.policy import answered

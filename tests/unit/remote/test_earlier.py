@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import Report, RunEndReason, StartJob
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Ended
-from hopyard_engine.core.values import EarlierTrial, Measured
+from hopyard_engine.core.types import EarlierTrial, Measured
 from hopyard_engine.policy_host import CoreView
 from hopyard_scheduler.policy_process.state_delta import Changes
 from tests.unit.core.rig import Rig, snapshot

@@ -26,7 +26,7 @@ from hopyard_engine.core.events import (
     PolicyAnswered,
     PolicyFailed,
 )
-from hopyard_engine.core.values import MachineSpec, Settings
+from hopyard_engine.core.types import MachineSpec, Settings
 from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy

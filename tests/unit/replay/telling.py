@@ -25,7 +25,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.explain.story import Line, Story
 from tests.unit.core.rig import Rig, settings, snapshot
 

@@ -30,9 +30,9 @@ from hopyard_engine.core.events import (
     ShareSet,
     Started,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
     OBJECTION,

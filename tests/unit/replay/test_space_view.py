@@ -11,8 +11,8 @@ from hopyard.policy.vocabulary import AllocateJobs
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import ExperimentCreated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import Settings
 from hopyard_engine.journal.codec import decode, encode
 from hopyard_engine.policy_host.view import CoreView, JobViews
 

@@ -32,6 +32,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     TimerFired,
 )
+from hopyard_engine.core.actions.runs import kill_timer
 from hopyard_engine.core.events import (
     Answered,
     ClusterEvent,
@@ -53,9 +54,8 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.model import HOLD
-from hopyard_engine.core.running import kill_timer
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.state.entities import HOLD
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.explain.story import Story
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION

@@ -18,7 +18,7 @@ from hopyard_engine.core.events import (
     SnapshotStored,
     Started,
 )
-from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host import answer_text
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.replay.telling import last, quiet, told

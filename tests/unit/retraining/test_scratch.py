@@ -11,7 +11,7 @@ from hopyard.errors import InvalidInput, NotFound
 from hopyard.policy.vocabulary import RunMode
 from hopyard.spec import load_spec, parse_spec
 from hopyard_engine.core.events import DataChanged
-from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_scheduler.experiments.program import Program
 from hopyard_tools.commands.retrain import slots_for
 from hopyard_tools.reexecution.chains import Chain, chains_of

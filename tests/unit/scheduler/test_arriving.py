@@ -27,7 +27,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.types import RunKey
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments import stream_import
 from hopyard_scheduler.experiments.id_translation import renamed

@@ -39,7 +39,7 @@ from hopyard_engine.core.events import (
     Reports,
     RunMessage,
 )
-from hopyard_engine.core.values import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
 
 pytestmark = pytest.mark.quick

@@ -24,7 +24,7 @@ from hopyard_engine.core.events import (
     PolicyFailed,
     Requested,
 )
-from hopyard_engine.core.values import MachineSpec
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.journal.codec import decode
 from hopyard_engine.policy_host import Host, LatePolicy, PolicyHost
 from hopyard_scheduler.runtime import batch

@@ -15,8 +15,8 @@ from hopyard.policy.vocabulary import Report
 from hopyard.sequences import plan_path
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
-from hopyard_engine.core.model import earlier_of
-from hopyard_engine.core.values import EarlierTrial, SnapshotInfo
+from hopyard_engine.core.state.entities import earlier_of
+from hopyard_engine.core.types import EarlierTrial, SnapshotInfo
 from hopyard_scheduler.search_plan.reader import SECONDS, PlanReader
 
 pytestmark = pytest.mark.quick

@@ -19,8 +19,8 @@ from hopyard.predictor.wire import prediction_to_wire, question_from_json
 from hopyard.spec import PredictorSpec
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine import curve_history
+from hopyard_engine.core.actions.prediction_requests import MAX_POINTS, thinned
 from hopyard_engine.core.events import Answered, Event
-from hopyard_engine.core.predicting import MAX_POINTS, thinned
 from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.predictions import dispatcher

@@ -9,7 +9,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
 from hopyard.spec import canonical_json, load_spec, spec_from_json
-from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.experiments.program import Program, settings_of
 

@@ -11,7 +11,7 @@ from hopyard.errors import Unavailable
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Profiled
-from hopyard_engine.core.values import Measured
+from hopyard_engine.core.types import Measured
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.runtime.projections import Changes
 from hopyard_scheduler.search_plan.projection import PlanRows

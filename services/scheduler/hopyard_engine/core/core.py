@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from hopyard_engine.core import dispatch, placement, thinking
-from hopyard_engine.core.cluster import Cluster, Tenant
-from hopyard_engine.core.division import Kind
+from hopyard_engine.core import pending_answers
+from hopyard_engine.core.cluster.cluster import Cluster, Tenant
+from hopyard_engine.core.cluster.division import Kind
 from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -45,10 +45,11 @@ from hopyard_engine.core.events import (
     SnapshotShipped,
     StoreQuotaSet,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member
-from hopyard_engine.core.thinking import Thinking
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.handlers import dispatch, node_events
+from hopyard_engine.core.pending_answers import Thinking
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import RunKey
 
 CLUSTER_STREAM = "cluster"
 
@@ -297,8 +298,8 @@ class Core:
             own = {entry.info.sha256 for entry in x.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
             gone = tuple(m for m in unannounced if m in x.machines)
-            lost = placement.not_run_any_more(x, event.node, frozenset(runs), frozenset(gone))
-            ship = placement.not_shipped_any_more(x, event.node, frozenset(runs), frozenset(listed))
+            lost = node_events.not_run_any_more(x, event.node, frozenset(runs), frozenset(gone))
+            ship = node_events.not_shipped_any_more(x, event.node, frozenset(runs), frozenset(listed))
             self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone, ship))
         self.cluster.remove(unannounced)
         self._settle_inbox()
@@ -337,14 +338,15 @@ class Core:
         """To all that hold machines of a drained node and do not know."""
         for x in self.experiments.values():
             if any(m.node == node and m.id not in x.draining for m in x.machines.values()):
-                self._inbox.append(NodeDraining(at, x.id, node, thinking.unsent(x, node, self._effects)))
+                self._inbox.append(NodeDraining(at, x.id, node, pending_answers.unsent(x, node, self._effects)))
 
     def _recall(self) -> None:
         """Takes back commands to processes that are gone by now."""
         self._effects = [
             effect
             for effect in self._effects
-            if not isinstance(effect, Send) or not thinking.in_vain(self.experiments[effect.run.experiment], effect)
+            if not isinstance(effect, Send)
+            or not pending_answers.in_vain(self.experiments[effect.run.experiment], effect)
         ]
 
     def _known_snapshots(self) -> set[str]:
@@ -352,9 +354,9 @@ class Core:
 
     def _wanted(self, key: RunKey, node: str) -> bool:
         x = self.experiments.get(key.experiment)
-        if x is None or not placement.wanted(x, key):
+        if x is None or not node_events.wanted(x, key):
             return False
-        return not self._thinking.doomed(key, node) or placement.has_ended(x, key)
+        return not self._thinking.doomed(key, node) or node_events.has_ended(x, key)
 
     def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Experiment]:
         listed, named = set(snapshots), {key.experiment for key in runs}
@@ -388,7 +390,7 @@ class Core:
     def _woken(self, event: ExperimentEvent) -> None:
         """The answer of a policy that was thinking, then what waited for its experiment."""
         x = self.experiments[event.experiment]
-        if not thinking.answers(x, event):
+        if not pending_answers.answers(x, event):
             if isinstance(event, PolicyAnswered | PolicyFailed):
                 return  # To an earlier up-call: a repetition.
             raise RuntimeError(f"experiment {x.id} waits for its policy's answer, found {type(event).__name__}")
@@ -396,9 +398,9 @@ class Core:
         self._inbox.append(event)
         self._settle_inbox()
         for waited in waiting:
-            late = thinking.late(x, waited, event.at)
+            late = pending_answers.late(x, waited, event.at)
             if isinstance(late, NodeDraining):
-                late = replace(late, unsent=thinking.unsent(x, late.node, self._effects))
+                late = replace(late, unsent=pending_answers.unsent(x, late.node, self._effects))
             self._inbox.append(late)
             self._settle_inbox()
             if isinstance(late, NodeBack) and late.ship:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunMode, Verdict
-from hopyard_engine.core.data import Place
 from hopyard_engine.core.events import Event
-from hopyard_engine.core.values import Measured, RunKey, SnapshotInfo
+from hopyard_engine.core.state.partitions import Place
+from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
-from hopyard_engine.core.values import (
+from hopyard_engine.core.types import (
     EarlierTrial,
     MachineSpec,
     Measured,

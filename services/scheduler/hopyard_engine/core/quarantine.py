@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.state.experiment import Phase
 
 
 def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:

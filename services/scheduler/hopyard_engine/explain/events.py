@@ -9,8 +9,9 @@ from typing import NamedTuple, assert_never
 from hopyard.formatting import count, duration, first_line, hyperparameters, number, size
 from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
 from hopyard.predictor.wire import prediction_from_wire
-from hopyard_engine.core import placement
-from hopyard_engine.core.commands import CREATE
+from hopyard_engine.core.actions.phases import END_TIMER, IDLE_TIMER
+from hopyard_engine.core.actions.prediction_requests import PREDICT
+from hopyard_engine.core.actions.runs import KILL
 from hopyard_engine.core.effects import Effect, Noted, Send, Start, UpCall
 from hopyard_engine.core.events import (
     Amended,
@@ -50,14 +51,13 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.model import HOLD, POLICY, Run
-from hopyard_engine.core.phases import END_TIMER, IDLE_TIMER
-from hopyard_engine.core.predicting import PREDICT
-from hopyard_engine.core.preemption import DEADLINE
-from hopyard_engine.core.running import KILL
-from hopyard_engine.core.values import EarlierTrial, Measured, Settings
+from hopyard_engine.core.handlers import node_events
+from hopyard_engine.core.handlers.commands import CREATE
+from hopyard_engine.core.handlers.preemption import DEADLINE
+from hopyard_engine.core.state.entities import HOLD, POLICY, Run
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial, Measured, Settings
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION
 
@@ -152,7 +152,7 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
             what += f", without {', '.join(event.gone)}" if event.gone else ""
             lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
             ship = [Part(job, answer_text.ship(event.node, job, position)) for job, position in event.ship]
-            unwanted = [key for key in event.runs if key.job in x.jobs and not placement.wanted(x, key)]
+            unwanted = [key for key in event.runs if key.job in x.jobs and not node_events.wanted(x, key)]
             ended = [Part(key.job, answer_text.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted]
             return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():

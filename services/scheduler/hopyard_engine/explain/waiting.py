@@ -11,14 +11,14 @@ from collections import Counter
 from functools import cached_property
 
 from hopyard.policy.vocabulary import IterationFinish, JobState
-from hopyard_engine.core import losses
-from hopyard_engine.core.cluster import Cluster
-from hopyard_engine.core.commands import CREATE
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member, Phase
-from hopyard_engine.core.model import HOLD, Job, Run
-from hopyard_engine.core.phases import IDLE_TIMER, runs_of
-from hopyard_engine.core.preemption import DEADLINE
+from hopyard_engine.core.actions import failures
+from hopyard_engine.core.actions.phases import IDLE_TIMER, runs_of
+from hopyard_engine.core.cluster.cluster import Cluster
+from hopyard_engine.core.handlers.commands import CREATE
+from hopyard_engine.core.handlers.preemption import DEADLINE
+from hopyard_engine.core.state.entities import HOLD, Job, Run
+from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.stream import Experiment
 
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
@@ -80,7 +80,7 @@ class Waiting:
         if phase is not Phase.RUNNING:
             why = job.member.reason  # A long one is told of the experiment, and not by each of its jobs again.
             return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
-        if losses.held(self._x, job):
+        if failures.held(self._x, job):
             return self._held(job)
         return self._for_a_machine
 
@@ -96,7 +96,7 @@ class Waiting:
             where = f"it is on {_nodes(away)}, which {'is' if len(away) == 1 else 'are'} away"
         else:
             where = f"{_nodes(sorted(entry.nodes))} did not give it"
-        tried = f"try {entry.misses} of {losses.MISSES}"
+        tried = f"try {entry.misses} of {failures.MISSES}"
         return f"waits until {whose} at {entry.info.position} can be loaded: {where} ({tried}); {again}"
 
     @cached_property

@@ -15,7 +15,7 @@ from cattrs.errors import ForbiddenExtraKeysError
 
 from hopyard.policy.vocabulary import Call, Command
 from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, RunBody
-from hopyard_engine.core.values import MachineSpec, RunKey
+from hopyard_engine.core.types import MachineSpec, RunKey
 
 
 @functools.cache

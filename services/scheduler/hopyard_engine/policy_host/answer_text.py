@@ -42,7 +42,7 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_engine.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, SnapshotShipped
-from hopyard_engine.core.values import PlacedPartition, RunKey
+from hopyard_engine.core.types import PlacedPartition, RunKey
 
 
 def told(call: Call) -> str:

@@ -10,8 +10,8 @@ from hopyard.policy.compatibility import misfit
 from hopyard.policy.factory import new_policy, policy_class
 from hopyard.space import Space
 from hopyard.spec import ExperimentSpec
-from hopyard_engine.core.data import units
-from hopyard_engine.core.values import PlacedData, Settings
+from hopyard_engine.core.state.partitions import units
+from hopyard_engine.core.types import PlacedData, Settings
 from hopyard_engine.policy_host import Host, MissingPolicy, PolicyHost
 
 __all__ = ["Wishes", "host_of", "need_fit", "new_policy", "policy_class", "review", "terms_of", "unseen_metric"]

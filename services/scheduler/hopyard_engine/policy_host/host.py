@@ -15,7 +15,7 @@ from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView, JobViews
 

@@ -19,10 +19,10 @@ from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member
-from hopyard_engine.core.model import HeldMachine, Job
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.state.entities import HeldMachine, Job
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import Settings
 
 
 def job_view(job: Job) -> JobView:

@@ -19,8 +19,8 @@ from hopyard.datasets.node_query import Wanted
 from hopyard.errors import AlreadyExists, Conflict, HopyardError, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2, data_pb2
 from hopyard_engine.core.events import DataChanged
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.values import PlacedData, PlacedPartition
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.data import dataset_validation

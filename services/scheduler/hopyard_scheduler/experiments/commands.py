@@ -19,11 +19,11 @@ from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
+from hopyard_engine.core.actions.phases import IDLE_TIMER
 from hopyard_engine.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member, Phase
-from hopyard_engine.core.phases import IDLE_TIMER
-from hopyard_engine.core.values import EarlierTrial, PlacedData, Settings
+from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.experiments.job_requests import Wanted, check, known

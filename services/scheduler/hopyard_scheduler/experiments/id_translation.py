@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob
+from hopyard_engine.core.actions.phases import END_TIMER, IDLE_TIMER
 from hopyard_engine.core.events import (
     ExperimentEvent,
     JobOperated,
@@ -16,8 +17,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.phases import END_TIMER, IDLE_TIMER
-from hopyard_engine.core.values import RunKey
+from hopyard_engine.core.types import RunKey
 
 C = TypeVar("C")
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.space import Space
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.stream import Experiment
 
 MOST: Final = 1000
 """Requests in one call."""

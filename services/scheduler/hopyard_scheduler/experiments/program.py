@@ -12,7 +12,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS
 from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
 from hopyard.v1 import resource_manager_pb2
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.types import Settings
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import NotFound
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member, Phase
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, Told

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard.errors import HopyardError
 from hopyard.v1 import appstat_pb2
-from hopyard_engine.core.values import Measured
+from hopyard_engine.core.types import Measured
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

@@ -14,8 +14,8 @@ from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
 from hopyard_engine.core.events import ClusterEvent, ExperimentCreated, ExperimentEvent, Imported, MemberJoined
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.experiments.program import program_of

@@ -9,8 +9,8 @@ from typing import Final
 
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.member import Member
-from hopyard_engine.core.values import Settings
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.types import Settings
 
 CLEARABLE: Final = ("target", "slots", "concurrency")
 """Terms that need not hold."""

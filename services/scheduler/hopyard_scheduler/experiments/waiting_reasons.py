@@ -7,9 +7,9 @@ from typing import Final
 
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.explain.waiting import Waiting
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 

@@ -19,7 +19,7 @@ from hopyard.policy.invoke import brief, too_large
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.policy_host import as_recorded, took_too_long
 from hopyard_engine.replay import objection
 from hopyard_scheduler.policy_process.rebuild import retell

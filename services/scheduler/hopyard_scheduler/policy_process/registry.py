@@ -16,7 +16,7 @@ from hopyard.spec.models import PolicySpec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.events import Event, PolicyProcess
-from hopyard_engine.core.values import PlacedData, Settings
+from hopyard_engine.core.types import PlacedData, Settings
 from hopyard_engine.policy_host.factory import Wishes, need_fit, terms_of
 from hopyard_scheduler.experiments.program import Program
 from hopyard_scheduler.policy_process.inbound import Dialled

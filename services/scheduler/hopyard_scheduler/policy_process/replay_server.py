@@ -12,7 +12,7 @@ from hopyard.errors import Unavailable
 from hopyard.v1 import appstat_pb2_grpc, policy_pb2_grpc
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_scheduler.experiments.program import Program
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.policy_process.registry import Remotes

@@ -15,11 +15,11 @@ from hopyard.policy.views import CurvePoint
 from hopyard.policy.vocabulary import Data, Partition
 from hopyard.v1 import common_pb2
 from hopyard.v1 import policy_pb2 as pb
-from hopyard_engine.core.curve import Point
 from hopyard_engine.core.effects import UpCall
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.curve import Point
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.policy_host import job_view
 
 

@@ -20,8 +20,8 @@ from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.experiments.program import Program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import Answered, Event, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 
 
 def patient(core: Core, event: Event) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.commands import CREATE_JOB
+from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -24,7 +24,7 @@ from hopyard_engine.core.effects import (
     WithdrawQuestion,
 )
 from hopyard_engine.core.events import Event, TimerElapsed
-from hopyard_engine.core.predicting import PREDICT
+from hopyard_engine.core.handlers.commands import CREATE_JOB
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
 from hopyard_scheduler.experiments.program import Program

@@ -22,11 +22,11 @@ from hopyard._net.server.killable_threads import Threads, TooLong
 from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
+from hopyard_engine.core.actions.phases import IDLE_TIMER
 from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Phase
-from hopyard_engine.core.phases import IDLE_TIMER
+from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Objecting, Replay, of_experiment

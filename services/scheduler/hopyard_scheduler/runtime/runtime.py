@@ -24,8 +24,8 @@ from hopyard_engine.core.events import (
     Requested,
     Updated,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.member import Member
+from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_engine.policy_host import Host, LatePolicy
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_scheduler.experiments.program import Program, program_of

@@ -6,8 +6,8 @@ import json
 
 from hopyard.sequences import Stretch, plan_path
 from hopyard.v1 import appstat_pb2
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Job
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
 
 _MOST = 10_000
 

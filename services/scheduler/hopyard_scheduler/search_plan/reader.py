@@ -21,7 +21,7 @@ from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
-from hopyard_engine.core.values import EarlierTrial, SnapshotInfo
+from hopyard_engine.core.types import EarlierTrial, SnapshotInfo
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, T
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
 from hopyard_engine.core.events import JobHeld, JobOperated
-from hopyard_engine.core.experiment import Experiment
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_scheduler.experiments.commands import FrontDoor
 from hopyard_scheduler.pagination import page
 from hopyard_scheduler.runtime.runtime import Live, experiment_of

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard.errors import HopyardError, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_engine.core import UnknownExperimentError, room
+from hopyard_engine.core import UnknownExperimentError
+from hopyard_engine.core.actions import store_quota
+from hopyard_engine.core.actions.store_quota import Held, Rank, Room, Use
 from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.room import Held, Rank, Room, Use
+from hopyard_engine.core.state.stream import Experiment
 from hopyard_scheduler.storage.store_usage import of_rows
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class StoreQuota:
         if self._live.core.cluster.store_quota is None:
             self._read = False
             return
-        self._finished[x.id] = room.holding(x)
+        self._finished[x.id] = store_quota.holding(x)
         self._elsewhere += sum(one.size for one in self._finished[x.id])
 
     def reread(self) -> None:
@@ -175,9 +176,9 @@ class StoreQuota:
                 if x is None:
                     return None
                 if jobs is None:
-                    jobs, found = list(x.jobs), room.lent(x)
+                    jobs, found = list(x.jobs), store_quota.lent(x)
                 for job in [x.jobs[each] for each in jobs[:_JOBS] if each in x.jobs]:
-                    found += room.of_job(x, job)
+                    found += store_quota.of_job(x, job)
                 del jobs[:_JOBS]
         return found
 

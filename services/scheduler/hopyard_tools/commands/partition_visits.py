@@ -7,9 +7,9 @@ from dataclasses import replace
 from hopyard.plots.model import Held, Visit
 from hopyard.policy.vocabulary import RunMode
 from hopyard_engine.core.events import Event, RunMessage
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.messages import end_reason
-from hopyard_engine.core.model import Run
+from hopyard_engine.core.handlers.run_messages import end_reason
+from hopyard_engine.core.state.entities import Run
+from hopyard_engine.core.state.stream import Experiment
 
 
 class Visits:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hopyard_engine.core.experiment import Experiment
+    from hopyard_engine.core.state.stream import Experiment
     from hopyard_engine.policy_host import PolicyHost
     from hopyard_engine.replay import Replay, Until
 

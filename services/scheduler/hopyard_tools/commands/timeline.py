@@ -12,10 +12,10 @@ from hopyard.plots.model import Run, Told
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import JobChanged
 from hopyard_engine.core.events import ClusterEvent, Event
-from hopyard_engine.core.experiment import Experiment as Stream
-from hopyard_engine.core.messages import end_reason
-from hopyard_engine.core.model import Job
-from hopyard_engine.core.model import Run as Placement
+from hopyard_engine.core.handlers.run_messages import end_reason
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.entities import Run as Placement
+from hopyard_engine.core.state.stream import Experiment as Stream
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay

@@ -22,9 +22,9 @@ from hopyard_engine.core.events import (
     RunMessage,
     SnapshotTaken,
 )
-from hopyard_engine.core.experiment import Experiment
-from hopyard_engine.core.model import Run
-from hopyard_engine.core.values import PlacedPartition, SnapshotInfo
+from hopyard_engine.core.state.entities import Run
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import PlacedPartition, SnapshotInfo
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Operations on the state that several handlers use."""

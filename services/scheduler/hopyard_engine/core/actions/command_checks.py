@@ -1,0 +1,122 @@
+"""What stands against a command. Each check returns what the command names, or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hopyard_engine.core.actions import failures
+from hopyard_engine.core.state.entities import Job, Run
+from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.stream import Experiment
+
+
+class RefusedError(Exception):
+    """A command that the core does not carry out; says what stands against it."""
+
+
+class NotYetError(RefusedError):
+    """A command that may be carried out later; the policy is asked again then, not at once."""
+
+
+def find_job(x: Experiment, job: str) -> Job:
+    """The job that a command names.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    found = x.jobs.get(job)
+    if found is None:
+        raise RefusedError(f"there is no job {job!r}")
+    return found
+
+
+def free(job: Job) -> Job:
+    """The job, which no person has paused.
+
+    Raises:
+        RefusedError: A person has.
+    """
+    if job.held:
+        raise NotYetError(f"job {job.id!r} is paused by a person")
+    return job
+
+
+def idle(x: Experiment, job: str) -> Job:
+    """A job that may be started now.
+
+    Raises:
+        RefusedError: It is not idle, paused by a person, or waits after losses.
+    """
+    found = free(find_job(x, job))
+    if not found.state.idle:
+        raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
+    if failures.held(x, found):
+        raise NotYetError(f"job {job!r} waits for a moment after {found.setbacks} losses or failures")
+    return found
+
+
+def run_of(x: Experiment, job: str) -> Run:
+    """A job's run.
+
+    Raises:
+        RefusedError: It has none.
+    """
+    run = find_job(x, job).run
+    if run is None or run.ended is not None:
+        raise RefusedError(f"job {job!r} has no run")
+    return run
+
+
+def find_member(x: Experiment, name: str) -> Member:
+    """The experiment of the group that a command names.
+
+    Raises:
+        RefusedError: There is none, or it is over or ending.
+    """
+    member = x.members.get(name)
+    if member is None:
+        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(x.members)}")
+    if member.phase is Phase.ENDING or member.phase.over:
+        raise RefusedError("the experiment is ending" if member.phase is Phase.ENDING else "the experiment is over")
+    return member
+
+
+def snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
+    """The snapshot (job, position) that a command names.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    entry = x.snapshots.get(*source)
+    if entry is None or not entry.available:
+        raise RefusedError(f"job {source[0]!r} has no snapshot at position {source[1]}")
+    return entry
+
+
+def values(x: Experiment, entry: Entry, hyperparameters: Mapping[str, object]) -> None:
+    """See whether a job with such hyperparameters can go on from a snapshot of a job.
+
+    Raises:
+        RefusedError: It is of processes, which have others.
+    """
+    owner = x.jobs.get(entry.job)
+    if entry.info.keeps_values and owner is not None and owner.hyperparameters != hyperparameters:
+        raise RefusedError(
+            f"the snapshot of job {entry.job!r} at position {entry.info.position} holds its processes, which go on with its "
+            "hyperparameters and no others; give hopyard.report() a checkpoint to fork with others"
+        )
+
+
+def start(x: Experiment, source: tuple[str, int]) -> Entry:
+    """The snapshot that a run is to start from: a job's, or an earlier experiment's as a job would have it.
+
+    Raises:
+        RefusedError: There is none.
+    """
+    name, position = source
+    if name not in x.earlier:
+        return snapshot(x, source)
+    if position not in x.earlier[name].snapshots:
+        raise RefusedError(f"{name}, which was trained earlier, has no snapshot at position {position}")
+    return Entry(name, x.earlier[name].snapshots[position], stored=True)

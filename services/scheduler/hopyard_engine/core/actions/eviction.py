@@ -1,0 +1,184 @@
+"""What is given up when an experiment's snapshots take more bytes than its `snapshot_quota`, and what never is.
+
+Never dropped, however many bytes they take:
+
+* what is pinned: a run loads it, or a forked job starts from it;
+* the newest snapshot and the newest STORED one of every job that has not ended;
+* those at positions that the policy asked for (`snapshot_at`), while it may still fork from them, unless it `rebuilds` them;
+* the result: the best job's snapshot at its best position, or its newest one if it has none there.
+
+All else is dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone, or for later
+experiments), the latest of ended jobs, the best and then the latest of jobs that have not ended, and last what a COMPLETED job
+would go on from if the experiment were extended. Within each of these groups the jobs with the worst results come first, and of a
+job the lowest positions. Of a policy that `rebuilds` what is gone, those that are the quickest to train again go first (`recompute`),
+and of two that take as long the one that is known for longer; what an extension goes on from is last there, too.
+
+Equal contents count once: they are dropped together, when the last of them may be, or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from hopyard.policy.vocabulary import JobState
+from hopyard_engine.core.actions.recompute_cost import seconds_again
+from hopyard_engine.core.effects import ExperimentChanged, Noted
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.stream import Experiment
+
+Worth = tuple[int, float, int, int]
+"""Orders snapshots: group, the job's best value, position, the job's ordinal. Least valuable first."""
+
+_BEST_OF_ENDED, _LATEST_OF_ENDED, _BEST_OF_OPEN, _LATEST_OF_OPEN, _END_OF_COMPLETED = range(5)
+
+_TOLD_AGAIN = 1.1
+"""People are told again when what is too much has grown by a tenth: not at each of the snapshots that come and go."""
+
+
+def keep_within(x: Experiment) -> None:
+    """Drops the least valuable snapshots until the others keep within the quota, as far as they are not needed.
+
+    To be called when an event was taken, since only then it is known what is needed, if snapshots came or went (`tidied`).
+    """
+    limit = x.snapshot_quota
+    if limit is None:
+        _tell(x, x.snapshots.size)
+        return
+    changed: dict[str, None] = {}
+    if x.snapshots.size > limit:
+        for one in _droppable(x):
+            x.drop(x.snapshots.drop_bytes(one.sha256))
+            changed.update(dict.fromkeys(entry.job for entry in one.entries))
+            if x.snapshots.size <= limit:
+                break
+    for job in changed:
+        x.changed(x.jobs[job])
+    _tell(x, limit)
+
+
+def needed(x: Experiment, job: Job, entry: Entry) -> bool:
+    """Whether a snapshot may not be dropped, whatever the quota."""
+    position = entry.info.position
+    return bool(
+        entry.pins
+        or (not job.state.ended and position in x.snapshots.vital(job.id))
+        or (not x.settings.rebuilds and position in x.asked(job))
+        or position == _result(x, job)
+    )
+
+
+class Spare(NamedTuple):
+    """Bytes that may be given up, and whose snapshots they are."""
+
+    sha256: str
+    entries: list[Entry]
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return self.entries[0].info.size
+
+    def seconds(self, x: Experiment) -> float:
+        """Of training to have them back: the snapshot that is the quickest to train again has all of them."""
+        return min(seconds_again(x, entry) for entry in self.entries)
+
+
+def spare(x: Experiment) -> list[Spare]:
+    """All contents that nobody needs now, in no special order."""
+    found: dict[str, list[Entry]] = {}
+    kept: set[str] = set()
+    for entry in x.snapshots.entries():
+        if needed(x, x.jobs[entry.job], entry):
+            kept.add(entry.info.sha256)
+        else:
+            found.setdefault(entry.info.sha256, []).append(entry)
+    return [Spare(sha256, entries) for sha256, entries in found.items() if sha256 not in kept]
+
+
+def _droppable(x: Experiment) -> Iterator[Spare]:
+    """Contents that nobody needs, the least valuable first. Each is dropped before the next is asked for."""
+    if x.settings.rebuilds:
+        yield from _quickest_again(x)
+        return
+    found = [(max(_worth(x, entry) for entry in one.entries), one.sha256, one) for one in spare(x)]
+    for *_, one in sorted(found):
+        yield one
+
+
+def _quickest_again(x: Experiment) -> Iterator[Spare]:
+    """Those first that take the least training to have back, as it is after all before them were dropped.
+
+    That takes ever longer the fewer others there are, so that only the first of the heap need be looked at again.
+    """
+    waiting = [(_price(x, one), one.sha256, one) for one in spare(x)]
+    heapify(waiting)
+    while waiting:
+        price, sha256, one = heappop(waiting)
+        now = _price(x, one)
+        if now > price and waiting:
+            heappush(waiting, (now, sha256, one))
+        else:
+            yield one
+
+
+def _price(x: Experiment, one: Spare) -> tuple[bool, float, int]:
+    """What an extension goes on from comes last, then by time, then by age."""
+    goes_on = any(ends(x, x.jobs[entry.job], entry.info.position) for entry in one.entries)
+    return goes_on, one.seconds(x), max(entry.number for entry in one.entries)
+
+
+def ends(x: Experiment, job: Job, position: int) -> bool:
+    """Whether an extension would go on from there."""
+    return job.state is JobState.COMPLETED and position in x.snapshots.vital(job.id)
+
+
+def _worth(x: Experiment, entry: Entry) -> Worth:
+    job, position = x.jobs[entry.job], entry.info.position
+    latest = position in x.snapshots.latest(job.id, max(job.terms.keep_latest, 1))
+    if ends(x, job, position):
+        group = _END_OF_COMPLETED
+    elif job.state.ended:
+        group = _LATEST_OF_ENDED if latest else _BEST_OF_ENDED
+    else:
+        group = _LATEST_OF_OPEN if latest else _BEST_OF_OPEN
+    best = x.sign(job.best[0]) if job.best is not None else math.nan
+    return (group, best if math.isfinite(best) else -math.inf, position, job.ordinal)
+
+
+def _result(x: Experiment, job: Job) -> int | None:
+    """The position of the experiment's result, if this is the best job."""
+    best = job.member.best
+    if best is None or best[0] != job.id:
+        return None
+    entry = x.snapshots.get(job.id, best[1])
+    if entry is not None and entry.available:
+        return best[1]
+    newest = x.snapshots.newest(job.id)
+    return newest.info.position if newest is not None else None
+
+
+def _tell(x: Experiment, limit: int) -> None:
+    """Says it when even what is needed is too much."""
+    crowded = max(x.snapshots.size - limit, 0)
+    if crowded == x.crowded:
+        return
+    x.crowded = crowded
+    for member in x.members.values():
+        x.emit(ExperimentChanged(member.id))
+    if crowded > x.crowded_told * _TOLD_AGAIN:
+        x.crowded_told = crowded
+        x.emit(Noted(x.id, "", warning(x), aloud=True))
+
+
+def warning(x: Experiment) -> str:
+    """What a person should know of the quota, in words; empty: all is well."""
+    if not x.crowded:
+        return ""
+    return (
+        f"snapshots take {x.snapshots.size} bytes, {x.crowded} more than snapshot.quota; all of them are still needed, so "
+        "none is dropped"
+    )

@@ -1,0 +1,79 @@
+"""Runs and snapshots that are lost: where a job goes on from, and when it may try again."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
+from hopyard_engine.core.actions import earlier_results
+from hopyard_engine.core.state.entities import HOLD, ORIGIN_LOST, Job
+from hopyard_engine.core.state.snapshot_entries import Entry, SnapshotId
+from hopyard_engine.core.state.stream import Experiment
+
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+MISSES = 6
+"""After so many vain tries a snapshot counts as lost, though a node still claims it: with the waits, some 15 seconds."""
+
+
+def hold(x: Experiment, job: Job, at: float) -> None:
+    """A job that was lost or failed again without progress waits before its next try, twice as long each time."""
+    if job.setbacks > 1 and job.state.idle:
+        wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
+        x.withdraw(job)
+        x.set_timer(HOLD + job.id, at + wait)
+
+
+def held(x: Experiment, job: Job) -> bool:
+    """Whether a job waits after a loss or a failure."""
+    return HOLD + job.id in x.timers
+
+
+def let_go(x: Experiment, job: Job | None) -> None:
+    """The wait after a loss or a failure is over."""
+    if job is not None and job.state.idle and job.id not in x.idle:
+        x.offer(job)
+        x.outdated = x.demand is not None
+
+
+def missed(x: Experiment, source: SnapshotId, node: str) -> None:
+    """The agent of a node found a snapshot neither on its own disk nor with the nodes that have it nor in the store.
+
+    A node that is only away for a moment may bring it back, so it counts as lost when nobody claims it, or after some tries.
+    """
+    entry = x.snapshots.get(*source)
+    if entry is None:
+        return
+    entry.stored = False
+    entry.nodes.discard(node)
+    x.tidied = True
+    entry.misses += 1
+    if not entry.nodes or entry.misses >= MISSES:
+        x.snapshots.remove(entry)
+        earlier_results.lend_no_more(x, {entry.info.sha256})
+        rewind_all(x, [entry])
+
+
+def rewind_all(x: Experiment, lost: list[Entry]) -> None:
+    """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
+    losers = {entry.job for entry in lost}
+    for entry in lost:
+        x.drop(x.snapshots.released(entry))
+    if losers:
+        for job in list(x.jobs.values()):
+            if job.id in losers or (job.forked and job.origin is not None and job.origin[0] in losers):
+                _rewind(x, job)
+
+
+def _rewind(x: Experiment, job: Job) -> None:
+    """A job without a run lost a snapshot: it waits with what is left."""
+    if not (job.state.idle or job.state is JobState.HELD):
+        return
+    source = x.source_of(job)
+    position = source[1] if source is not None else 0
+    if job.forked and source is None:
+        x.move(job, JobState.FAILED, ORIGIN_LOST)
+        x.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
+        return
+    job.position = position
+    if job.state is JobState.SUSPENDED and x.snapshots.newest(job.id) is None:
+        x.move(job, JobState.PENDING, "its snapshot was lost")
+    x.changed(job)

@@ -1,0 +1,49 @@
+"""Which of a job's points is its best, and which job is its experiment's."""
+
+from __future__ import annotations
+
+import math
+
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
+
+
+def judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
+    """Keeps the job's and its experiment's best. A point that parts still change is judged anew with each of them."""
+    if value is None:
+        return
+    before = job.best
+    if before is not None and before[1] == position:
+        job.best = _best_of(x, job)
+    elif math.isfinite(value) and (before is None or _beats(x, value, before[0])):
+        job.best = (value, position)
+    if job.best == before:
+        return
+    member = job.member
+    previous = member.best
+    if previous is not None and previous[0] == job.id and _worse(x, job, previous):
+        # Only a part can make the best worse.
+        rated = [j for j in x.jobs.values() if j.member is member and j.best is not None]
+        member.best = max(
+            ((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: x.sign(b[2]), default=None
+        )
+    elif job.best is not None and (previous is None or previous[0] == job.id or _beats(x, job.best[0], previous[2])):
+        member.best = (job.id, job.best[1], job.best[0])
+    best = member.best
+    x.tidied = x.tidied or best != previous
+    if previous is not None and best is not None and best[0] != previous[0] and x.jobs[previous[0]].state.ended:
+        x.collect(x.jobs[previous[0]])
+
+
+def _worse(x: Experiment, job: Job, best: tuple[str, int, float]) -> bool:
+    return job.best is None or _beats(x, best[2], job.best[0])
+
+
+def _beats(x: Experiment, value: float, other: float) -> bool:
+    return x.sign(value) > x.sign(other)
+
+
+def _best_of(x: Experiment, job: Job) -> tuple[float, int] | None:
+    values = [(p.metrics.get(x.settings.metric), p.position) for p in job.curve.points.values()]
+    finite = [(v, position) for v, position in values if v is not None and math.isfinite(v)]
+    return max(finite, key=lambda item: (x.sign(item[0]), -item[1])) if finite else None

@@ -1,0 +1,39 @@
+"""Snapshots that nodes bring to the store by order: the runs that took them are forgotten there, or do not ship (`hops`).
+
+An agent that is killed between a snapshot and its arrival in the store has the bytes on its disk and nobody who ships them. When
+it is back it gets an order for each (`NodeBack.ship`), and again after every hello until it has answered.
+"""
+
+from __future__ import annotations
+
+from hopyard_engine.core.effects import AcknowledgeShipment, ForgetSnapshot, JobChanged, Noted
+from hopyard_engine.core.events import SnapshotShipped
+from hopyard_engine.core.handlers import run_messages
+from hopyard_engine.core.state.stream import Experiment
+
+
+def is_awaited(x: Experiment, event: SnapshotShipped) -> bool:
+    """Whether an answer is the one that its snapshot waits for.
+
+    Any other is acknowledged, and what it stored is deleted if nobody needs it.
+    """
+    if x.snapshots.of_order((event.job, event.position), event.node, event.order) is not None:
+        return True
+    if not event.error and not x.snapshots.holds(event.sha256):
+        x.emit(ForgetSnapshot(x.id, event.sha256, (), True))
+    x.emit(AcknowledgeShipment(event.node, x.id, event.order))
+    return False
+
+
+def take(x: Experiment, event: SnapshotShipped) -> None:
+    """A snapshot is in the store, or will stay on its node."""
+    entry = x.snapshots.of_order((event.job, event.position), event.node, event.order)
+    assert entry is not None
+    x.emit(AcknowledgeShipment(event.node, x.id, event.order))
+    job = x.jobs[event.job]
+    x.snapshots.shipped(entry, event.error)
+    if event.error:
+        x.emit(Noted(x.id, job.id, f"the snapshot at {event.position} is not stored: {event.error}"))
+        x.emit(JobChanged(x.id, job.id))
+    else:
+        run_messages.survives(x, job, event.position)

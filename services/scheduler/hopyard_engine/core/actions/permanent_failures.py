@@ -1,0 +1,23 @@
+"""Failures that no other try heals: a program that cannot run on any node where its experiment has machines."""
+
+from __future__ import annotations
+
+from hopyard_engine.core.events import Ended
+from hopyard_engine.core.state.entities import Job, Run
+from hopyard_engine.core.state.stream import Experiment
+
+
+def verdict(x: Experiment, job: Job, run: Run, ended: Ended) -> str:
+    """Takes note of a run that failed; answers why its experiment is to end by that, empty: it is not.
+
+    Where something was trained already it is the node that has changed, or the moment: such failures are counted as others are.
+    """
+    if not ended.unable:
+        return ""
+    member = job.member
+    member.unable.update(rank.node for rank in run.ranks)
+    nodes = {machine.node for machine in x.machines.values()}
+    trained = any(other.high_water for other in x.jobs.values() if other.member is member)
+    if trained or not nodes or not nodes <= member.unable:
+        return ""
+    return f"its program cannot run on {', '.join(sorted(nodes))}: {ended.message}"

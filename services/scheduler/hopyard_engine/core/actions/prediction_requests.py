@@ -1,0 +1,91 @@
+"""Predictions that a policy asks for: what is asked, and what becomes of it when the job ends first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hopyard.policy.vocabulary import ENDLESS, PredictionReady
+from hopyard_engine.core.effects import WithdrawQuestion
+from hopyard_engine.core.state.entities import POLICY, Job
+
+if TYPE_CHECKING:
+    from hopyard_engine.core.state.stream import Experiment
+
+PREDICT = "predict"
+"""The kind of these questions."""
+
+MAX_POINTS: Final = 2000
+"""Of a curve with more reports every second, third, .. goes into a question, counted back from the last one."""
+
+T = TypeVar("T")
+
+
+def obstacle(job: Job, parameters: Mapping[str, Any]) -> str:
+    """What stands against predicting a job's curve; empty: nothing."""
+    target, horizon = parameters.get("target"), parameters.get("horizon")
+    if unknown := sorted(parameters.keys() - {"target", "horizon"}):
+        return f"a prediction takes target and horizon, found {', '.join(unknown)}"
+    if target is not None and (not _is_number(target) or not math.isfinite(target)):
+        return f"the target of a prediction is a finite number, found {target!r}"
+    if horizon is not None and (type(horizon) is not int or horizon < 1):
+        return f"the horizon of a prediction is a position, at least 1, found {horizon!r}"
+    if horizon is None and job.max_position >= ENDLESS:
+        return "its experiment sets no stop.max_iterations, so a prediction needs a horizon"
+    if job.state.ended:
+        return f"job {job.id!r} is {job.state.value}: there is nothing to predict"
+    return ""
+
+
+def question(x: Experiment, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked: plain data, all from the experiment's events."""
+    metric, terms = x.settings.metric, job.terms
+    points = [(point.position, point.metrics) for point in x.curve(job)]
+    known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
+    return {
+        "job": job.id,
+        "question": {
+            "curve": {
+                "positions": [position for position, _ in known],
+                "values": [value for _, value in known],
+                "hyperparameters": dict(job.hyperparameters or {}),
+            },
+            "horizon": parameters.get("horizon", terms.max_position),
+            "mode": terms.mode,
+            "target": parameters.get("target", terms.target),
+            "low": terms.low,
+            "high": terms.high,
+            "seed": _seed(terms.seed, job.hyperparameters or {}, known[-1][0] if known else 0),
+        },
+    }
+
+
+def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
+    """At most so many of a curve's points, evenly spaced if they were, with the last one."""
+    step = -(-len(points) // most)
+    return points if step <= 1 else points[(len(points) - 1) % step :: step]
+
+
+def withdraw(x: Experiment, job: Job) -> None:
+    """A job has ended: its policy hears that what it asked about it will not be answered."""
+    tickets, job.predictions = job.predictions, {}
+    for ticket in tickets:
+        if ticket in x.asks:
+            del x.asks[ticket]
+            x.emit(WithdrawQuestion(x.id, ticket))
+            error = f"job {job.id} is {job.state.value} by now"
+            x.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
+
+
+def _seed(seed: int, hyperparameters: Mapping[str, Any], position: int) -> int:
+    """Of a prediction's chance: it belongs to the configuration, as that of its training does, and never to the job's id."""
+    values = json.dumps(hyperparameters, sort_keys=True)
+    digest = hashlib.sha256(f"{seed}/{values}/{position}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,282 @@
+"""Runs: how commands start, change and end them, and how decisions let them go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hopyard.policy.vocabulary import (
+    AmendRun,
+    AnswerReady,
+    Decision,
+    DecisionKind,
+    JobState,
+    RunEndReason,
+    RunMode,
+    StartJob,
+)
+from hopyard_engine.core.actions import command_checks, earlier_results, group_results, prefix_join
+from hopyard_engine.core.actions.command_checks import NotYetError, RefusedError
+from hopyard_engine.core.effects import Amend, Decide, Kill, Start
+from hopyard_engine.core.state.channel import Channel
+from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
+from hopyard_engine.core.state.partitions import Place
+from hopyard_engine.core.state.snapshot_entries import Entry, SnapshotId
+from hopyard_engine.core.state.stream import Experiment
+
+KILL = "core/kill/"
+
+
+def start(x: Experiment, command: StartJob) -> None:
+    """Starts or resumes a job on idle machines.
+
+    Raises:
+        RefusedError: What stands against it.
+    """
+    job = command_checks.idle(x, command.job)
+    machines = _gang(x, job, command)
+    source = command.from_snapshot or x.source_of(job)
+    entry = command_checks.start(x, source) if source is not None else None
+    if entry is not None:
+        command_checks.values(x, entry, job.hyperparameters or {})
+    start = source[1] if source is not None else 0
+    training = command.mode is RunMode.TRAIN
+    until = _until(job, command, start, saved=entry is not None)
+    places = _places(x, command, machines)
+
+    why = f"starting on {', '.join(command.machines)}"
+    if source is not None:
+        source, whose = _own(x, job, source)
+        entry, why = x.snapshots.get(*source), why + whose
+    job.attempt += 1
+    ranks = []
+    for index, machine in enumerate(machines):
+        channel = job.channels[job.attempt, index] = Channel(machine.node)
+        ranks.append(Rank(machine.id, machine.node, channel))
+    # What an earlier attempt reported is only repeated, so nothing needs to be decided before the high-water mark.
+    allowed = max(command.allowed or 0, min(job.high_water, until), start)
+    run = Run(
+        job.id,
+        job.attempt,
+        command.mode,
+        ranks,
+        until,
+        allowed,
+        start,
+        source,
+        dict(command.inputs),
+        command.preemptible,
+        completes=training and not job.terms.ends_jobs and until == job.max_position,
+        parts=command.parts,
+        model=entry.info.sha256 if entry is not None else "",
+        accounted=x.now,
+    )
+    run.position = start
+    job.run = x.live[job.id] = run
+    if training:
+        job.position = start
+        if source is not None and source[0] != job.id and job.origin != source and not _continues(x, job, source):
+            if not prefix_join.rejoin(x, job, source):
+                x.set_origin(job, source)
+            job.high_water = max(job.high_water, start)
+    if source is not None:
+        x.snapshots.pin(source, run.holder)
+    for machine in machines:
+        x.occupy(machine, run)
+    x.move(job, JobState.STARTING, why)
+    saves = tuple(s for s in command.snapshot_at if s > start)
+    job.ask(saves)
+    _send(x, job, run, entry, saves, places)
+
+
+def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
+    """Where a run that is placed at a position ends; `saved`: it begins from a snapshot."""
+    if command.mode is RunMode.EVALUATE and not saved:
+        raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
+    if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.machines)):
+        raise RefusedError("parts are those of an evaluation, and its machine needs an input")
+    if command.mode is not RunMode.TRAIN:
+        return start
+    until = job.max_position if command.until is None else command.until
+    if not start < until <= job.max_position:
+        raise RefusedError(f"until must be in {start + 1}..{job.max_position} for job {job.id!r}, found {until}")
+    return until
+
+
+def _own(x: Experiment, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
+    """The snapshot that a run loads, as its job has it, and in words whose it was that another experiment trained."""
+    name, position = source
+    if name in x.earlier:
+        return earlier_results.take_over(
+            x, job, source
+        ), f" from position {position}, to which {name} was trained earlier"
+    if group_results.is_one(x, job, name) and not job.copied:
+        return group_results.take_over(x, job, source), f" from position {position}, which job {name} has saved"
+    return source, ""
+
+
+def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:
+    """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
+    return job.high_water >= source[1] and prefix_join.agree(x, job, x.jobs[source[0]], source[1])
+
+
+def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
+    """The machines of a start, all or none."""
+    if not job.member.running:
+        raise RefusedError(f"the experiment is {job.member.phase.value}")
+    if not command.machines or len(set(command.machines)) != len(command.machines):
+        raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
+    unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
+    if unusable:
+        raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
+    if x.concurrency is not None and len(x.live) >= x.concurrency:
+        raise NotYetError(f"{len(x.live)} jobs train, and {x.concurrency} may at a time (resources.concurrency)")
+    if x.placed + len(command.machines) > x.share:
+        raise RefusedError(f"the experiment's share is {x.share} machines and {x.placed} are busy")
+    return [x.machines[m] for m in command.machines]
+
+
+def _places(x: Experiment, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
+    """Where each machine's partition is; without partitioned data inputs are paths."""
+    if x.data is None:
+        return {}
+    if strange := [name for name in command.inputs if name not in command.machines]:
+        raise RefusedError(f"inputs for machines that the run is not on: {', '.join(strange)}")
+    found: dict[str, Place] = {}
+    for machine in machines:
+        if machine.id in command.inputs:
+            place = x.data.place(command.inputs[machine.id], machine.node)
+            if isinstance(place, str):
+                raise RefusedError(place)
+            found[machine.id] = place
+    return found
+
+
+def _send(
+    x: Experiment,
+    job: Job,
+    run: Run,
+    entry: Entry | None,
+    snapshot_at: tuple[int, ...],
+    places: Mapping[str, Place],
+) -> None:
+    for index, rank in enumerate(run.ranks):
+        start = Start(
+            machine=rank.machine,
+            hyperparameters=job.hyperparameters or {},
+            mode=run.mode,
+            until=run.until,
+            allowed=run.allowed,
+            snapshot_at=snapshot_at if index == 0 else (),
+            snapshot_every=job.terms.snapshot_every if index == 0 and run.mode is RunMode.TRAIN else 0,
+            snapshot=entry.info if entry is not None else None,
+            snapshot_nodes=tuple(sorted(entry.nodes)) if entry is not None else (),
+            input=run.inputs.get(rank.machine, ""),
+            rank_nodes=tuple(r.node for r in run.ranks),
+            completes=run.completes,
+            place=places.get(rank.machine),
+            ships_by_order=job.terms.ship_every != 1,
+        )
+        x.send(run, index, start)
+
+
+def amend(x: Experiment, command: AmendRun) -> None:
+    """Changes where a run ends and saves; the run says whether it could.
+
+    Raises:
+        RefusedError: What stands against it.
+    """
+    run, job = command_checks.run_of(x, command.job), x.jobs[command.job]
+    if run.ending is not None:
+        raise RefusedError(f"the run of job {command.job!r} is ending")
+    if run.mode is not RunMode.TRAIN:
+        raise RefusedError(f"the run of job {command.job!r} does not train")
+    if command.until is not None and command.until > job.max_position:
+        raise RefusedError(f"until must be at most {job.max_position}, found {command.until}")
+    wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
+    late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
+    if late:  # Known to be too late already: the run need not be asked.
+        x.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
+        return
+    run.amends[command.ticket] = (command.until, command.snapshot_at)
+    x.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))  # The other ranks go where rank 0 leads.
+
+
+_ENDINGS = {
+    RunEndReason.SUSPENDED: DecisionKind.SUSPEND,
+    RunEndReason.PREEMPTED: DecisionKind.SUSPEND,
+    RunEndReason.TERMINATED: DecisionKind.TERMINATE,
+}
+
+
+def end_run(x: Experiment, run: Run, reason: RunEndReason) -> None:
+    """Ends a run at its next boundary. A run that is ending already ends as it was told, unless it is now terminated."""
+    if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
+        return
+    run.ending = reason
+    job = x.jobs[run.job]
+    if job.state is not JobState.SUSPENDING:
+        why = {
+            RunEndReason.PREEMPTED: "preempted: another experiment's share",
+            RunEndReason.TERMINATED: "terminated, leaving at its next boundary",
+        }.get(reason, "saving, leaving at its next boundary")
+        x.move(job, JobState.SUSPENDING, why)
+    x.send(run, 0, Decide(_ENDINGS[reason], run.position))
+    if reason is RunEndReason.TERMINATED:
+        x.set_timer(kill_timer(run), x.now + x.settings.kill_after)
+
+
+def kill_timer(run: Run) -> str:
+    """The timer after which a terminated run that reaches no boundary, and a rank that stays behind, is killed."""
+    return f"{KILL}{run.job}.{run.attempt}"
+
+
+def kill(x: Experiment, name: str) -> None:
+    """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
+    job = x.jobs.get(name.rpartition(".")[0])
+    run = job.run if job is not None else None
+    if run is not None and kill_timer(run) == KILL + name:
+        for index, rank in enumerate(run.ranks):
+            if not rank.gone:
+                x.send(run, index, Kill("it was to leave and has not"))
+
+
+def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Decision) -> None:
+    """Carries out the decision on a run that finished an iteration, after the commands of the same answer.
+
+    Raises:
+        RefusedError: PARK anywhere else than at `until`.
+    """
+    if x.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
+        return
+    match decision.kind:
+        case DecisionKind.SUSPEND:
+            end_run(x, run, RunEndReason.SUSPENDED)
+        case DecisionKind.TERMINATE:
+            end_run(x, run, RunEndReason.TERMINATED)
+        case DecisionKind.PARK:
+            if not at_until:
+                raise RefusedError(
+                    f"PARK is legal at a run's until only; job {run.job!r} is at {position} of {run.until}"
+                )
+            x.send(run, 0, Decide(DecisionKind.PARK, position))
+        case DecisionKind.CONTINUE:
+            _go_on(x, run, position, at_until, decision.up_to or 0)
+
+
+def complete(x: Experiment, run: Run, position: int) -> None:
+    """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
+    run.ending = RunEndReason.UNTIL
+    job = x.jobs[run.job]
+    over = run.finished or position >= job.max_position
+    x.move(job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving")
+    x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
+
+
+def _go_on(x: Experiment, run: Run, position: int, at_until: bool, up_to: int) -> None:
+    waits = position >= run.allowed
+    allowed = max(run.allowed, up_to)
+    if at_until and run.coming_until <= position:
+        complete(x, run, position)
+    elif at_until or waits or allowed > run.allowed:
+        run.allowed = allowed
+        x.send(run, 0, Decide(DecisionKind.CONTINUE, position, allowed))

@@ -1,0 +1,216 @@
+"""What is given up when the snapshots of all experiments together take more bytes than the store may hold.
+
+What somebody needs now never is: what the quota of an experiment never takes (`quota`), and beside that all that the policy of one
+that is not over may still start from, and what earlier experiments lend it. All else goes in this order: first what is the quickest
+to train again for its bytes, of whichever experiment; at last, in the same order, what COMPLETED jobs would go on from if their
+experiments were extended. Contents that several have go only if none of them needs them, and count once.
+
+The cluster part decides, as it does for machines. Each experiment that loses something has an event of that in its own stream, and
+looks itself whether it needs what it is to give up.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from hopyard_engine.core.actions import eviction
+from hopyard_engine.core.actions.recompute_cost import again, seconds_again
+from hopyard_engine.core.effects import Noted
+from hopyard_engine.core.events import SnapshotsGivenUp
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.stream import Experiment
+
+
+class Rank(enum.IntEnum):
+    """Who goes first."""
+
+    SPARE = 0
+    END = 1
+    NEEDED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Contents that an experiment has in the store, or on their way there.
+
+    Attributes:
+        sha256: Their hash.
+        size: Their bytes.
+        rank: What the experiment would lose with them.
+        seconds: Of training, >= 0, from the nearest snapshot before one with these contents on its path; 0 for what is needed.
+        before: That one's hash; empty: there is none.
+    """
+
+    sha256: str
+    size: int
+    rank: Rank
+    seconds: float = 0.0
+    before: str = ""
+
+    def and_also(self, other: Held) -> Held:
+        """The same contents where somebody else has them: who can spare them says what they cost, the quickest to train again first."""
+        least = min(self, other, key=lambda one: (one.rank is Rank.NEEDED, one.seconds))
+        return Held(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
+
+
+def holding(x: Experiment) -> list[Held]:
+    """What a stream's experiments have in the store, as it is now; what several jobs have, for each of them."""
+    return [*lent(x), *(one for job in x.jobs.values() for one in of_job(x, job))]
+
+
+def lent(x: Experiment) -> list[Held]:
+    """What earlier experiments lend them."""
+    infos = (info for trial in x.earlier.values() for info in trial.snapshots.values())
+    return [Held(info.sha256, info.size, Rank.NEEDED) for info in infos]
+
+
+def of_job(x: Experiment, job: Job) -> list[Held]:
+    """What a job has there."""
+    entries = [entry for entry in x.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
+    return [_held(x, job, entry) for entry in entries]
+
+
+def give_up(x: Experiment, event: SnapshotsGivenUp) -> None:
+    """Drops what the cluster part has chosen, but for what is needed by now."""
+    found: dict[str, list[Entry]] = {sha256: [] for sha256 in event.snapshots}
+    for entry in x.snapshots.entries():
+        if entry.info.sha256 in found:
+            found[entry.info.sha256].append(entry)
+    spare = [own for own in found.values() if own and not any(_needed(x, entry) for entry in own)]
+    if not spare:
+        return
+    x.gave_up = True
+    size = sum(own[0].info.size for own in spare)
+    seconds = sum(min(seconds_again(x, entry) for entry in own) for own in spare)
+    for own in spare:
+        x.drop(x.snapshots.drop_bytes(own[0].info.sha256))
+        for job in dict.fromkeys(entry.job for entry in own):
+            x.changed(x.jobs[job])
+    what = f"{len(spare)} snapshot{'s' * (len(spare) != 1)} ({size} bytes)"
+    x.emit(Noted(x.id, "", f"gave up {what}: it would take {seconds:.3g} s of training to have that back", aloud=True))
+
+
+def _needed(x: Experiment, entry: Entry) -> bool:
+    job = x.jobs[entry.job]
+    return eviction.needed(x, job, entry) or entry.info.position in x.asked(job)
+
+
+def _held(x: Experiment, job: Job, entry: Entry) -> Held:
+    info = entry.info
+    if _needed(x, entry):
+        return Held(info.sha256, info.size, Rank.NEEDED)
+    rank = Rank.END if eviction.ends(x, job, info.position) else Rank.SPARE
+    seconds, base = again(x, entry)
+    return Held(info.sha256, info.size, rank, seconds, base.info.sha256 if base is not None else "")
+
+
+@dataclass(slots=True)
+class Contents:
+    """The same bytes, whoever has them: `owners` are streams. The rest is as of `Held`."""
+
+    sha256: str
+    size: int
+    rank: Rank
+    seconds: float
+    before: str
+    owners: tuple[str, ...]
+
+    @property
+    def price(self) -> tuple[int, float, float, str]:
+        """Orders what may be given up."""
+        return self.rank, self.seconds / max(self.size, 1), self.seconds, self.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the snapshots of all experiments take in the store.
+
+    Attributes:
+        quota: Bytes that they may take; None: any.
+        held: Bytes that they take.
+        needed: Those of them that somebody needs now.
+        spare: How many others there are.
+        spare_seconds: Of training to have all of these back.
+        next_size: Bytes of the one that would go first; 0: there is none.
+        next_seconds: Of training to have that one back.
+    """
+
+    quota: int | None
+    held: int
+    needed: int
+    spare: int
+    spare_seconds: float
+    next_size: int
+    next_seconds: float
+
+
+class Room:
+    """The store as it is, and as it becomes.
+
+    Args:
+        holdings: What each stream has in it; contents may come more than once.
+
+    Attributes:
+        held: Bytes of all contents.
+    """
+
+    def __init__(self, holdings: Mapping[str, Iterable[Held]]) -> None:
+        known: dict[str, Held] = {}
+        owners: dict[str, dict[str, None]] = {}
+        for owner, held in holdings.items():
+            for one in held:
+                known[one.sha256] = one.and_also(known[one.sha256]) if one.sha256 in known else one
+                owners.setdefault(one.sha256, {})[owner] = None
+        self._all = {
+            one.sha256: Contents(one.sha256, one.size, one.rank, one.seconds, one.before, tuple(owners[one.sha256]))
+            for one in known.values()
+        }
+        self.held = sum(one.size for one in self._all.values())
+
+    def use(self, quota: int | None) -> Use:
+        """How full it is, of so many bytes; None: there is no limit."""
+        spare = self._spare()
+        first = min(spare, key=lambda one: one.price, default=None)
+        return Use(
+            quota=quota,
+            held=self.held,
+            needed=self.held - sum(one.size for one in spare),
+            spare=len(spare),
+            spare_seconds=sum(one.seconds for one in spare),
+            next_size=first.size if first is not None else 0,
+            next_seconds=first.seconds if first is not None else 0.0,
+        )
+
+    def keep_within(self, limit: int) -> list[Contents]:
+        """Gives up the cheapest until the rest takes at most `limit` bytes, as far as it is not needed.
+
+        Returns:
+            What went, in order, each at its price by then: it makes dearer what lies behind it.
+        """
+        behind: dict[str, list[Contents]] = {}
+        for one in self._all.values():
+            behind.setdefault(one.before, []).append(one)
+        waiting = [(one.price, one) for one in self._spare()]
+        gone: list[Contents] = []
+        heapify(waiting)
+        while waiting and self.held > limit:
+            price, one = heappop(waiting)
+            if one.price > price:
+                heappush(waiting, (one.price, one))
+                continue
+            gone.append(one)
+            self.held -= one.size
+            del self._all[one.sha256]
+            for later in behind.pop(one.sha256, []):
+                if later.sha256 in self._all:
+                    later.seconds, later.before = later.seconds + one.seconds, one.before
+                    behind.setdefault(one.before, []).append(later)
+        return gone
+
+    def _spare(self) -> list[Contents]:
+        """What may be given up. What has no bytes makes no room."""
+        return [one for one in self._all.values() if one.rank is not Rank.NEEDED and one.size]

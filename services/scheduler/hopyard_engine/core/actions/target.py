@@ -1,0 +1,60 @@
+"""When a job has reached its experiment's target: by a report, or by the mean of its last reports."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
+
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Experiment
+
+
+def at(x: Experiment, job: Job, position: int, value: float) -> float | None:
+    """What reached the target with the job's report at a position: its value, or the mean that it completes; None: nothing.
+
+    A value that is not finite reaches no target, and neither does a mean with one in it.
+    """
+    terms = job.terms
+    if terms.target is None or not math.isfinite(value):
+        return None
+    if terms.target_over == 1:
+        return value if x.sign(value) >= x.sign(terms.target) else None
+    earlier = (point.metrics for point in x.back(job, position))
+    values = list(islice((found[terms.metric] for found in earlier if terms.metric in found), terms.target_over))
+    return next((mean for _, mean in _means(x, job, [(position, value) for value in values])), None)
+
+
+def ever(x: Experiment, job: Job) -> tuple[int, float] | None:
+    """(position, what reached the target there) of a job that reached it at any time, the best report if one is enough."""
+    if job.terms.target is None:
+        return None
+    if job.terms.target_over == 1:
+        found = at(x, job, job.best[1], job.best[0]) if job.best is not None else None
+        return (job.best[1], found) if job.best is not None and found is not None else None
+    metric = job.terms.metric
+    points = ((point.position, point.metrics) for point in x.curve(job))
+    return next(_means(x, job, [(where, metrics[metric]) for where, metrics in points if metric in metrics]), None)
+
+
+def _means(x: Experiment, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """Where means reach the target, and these. Sums are exact: a mean of equal values is that value."""
+    terms = job.terms
+    assert terms.target is not None
+    window: deque[Fraction] = deque()
+    least = Fraction(terms.target) * terms.target_over
+    total = Fraction(0)
+    for position, value in values:
+        if not math.isfinite(value):
+            window.clear()
+            total = Fraction(0)
+            continue
+        window.append(Fraction(value))
+        total += window[-1]
+        if len(window) > terms.target_over:
+            total -= window.popleft()
+        reached = total >= least if terms.mode == "max" else total <= least
+        if reached and len(window) == terms.target_over:
+            yield position, float(total / terms.target_over)

@@ -1,0 +1,1 @@
+"""The state of the cluster: nodes, slots, and how they are divided."""

@@ -1,0 +1,211 @@
+"""Machines that come, and nodes that go and come back, as an experiment sees them."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import MachinesChange, RunEndReason
+from hopyard_engine.core.actions import deferred_uploads, earlier_results, failures, runs
+from hopyard_engine.core.effects import ExperimentChanged
+from hopyard_engine.core.events import (
+    CopiesEvicted,
+    DataChanged,
+    Ended,
+    Imported,
+    MachineGranted,
+    MachineRecalled,
+    NodeBack,
+    NodeDraining,
+    NodeLost,
+)
+from hopyard_engine.core.handlers import run_messages
+from hopyard_engine.core.state.entities import HeldMachine
+from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.types import RunKey
+
+
+def granted(x: Experiment, event: MachineGranted) -> None:
+    """The cluster gave a machine."""
+    x.machines[event.machine] = HeldMachine(
+        event.machine,
+        event.node,
+        cpus=event.cpus,
+        gpus=event.gpus,
+        incarnation=event.incarnation,
+        hardware=event.hardware,
+    )
+    x.vacant.add(event.machine)
+    x.call(MachinesChange(joined=(event.machine,)))
+    x.wake()
+
+
+def data_changed(x: Experiment, event: DataChanged) -> None:
+    """Partitions came to nodes, or went: the policy looks anew."""
+    assert x.data is not None
+    x.data.take(event.partitions)
+    x.call(MachinesChange())
+    x.wake()
+    x.outdated = x.demand is not None
+
+
+def recalled(x: Experiment, event: MachineRecalled) -> None:
+    """Another experiment needs a machine: it goes back now if it is idle, else when its run has left.
+
+    A run that may not be preempted stays until it ends.
+    """
+    machine = x.machines.get(event.machine)
+    if machine is None:
+        return
+    x.draining.add(machine.id)
+    if machine.run is not None and machine.run.ended is None and machine.run.preemptible:
+        runs.end_run(x, machine.run, RunEndReason.PREEMPTED)
+
+
+def node_lost(x: Experiment, event: NodeLost) -> None:
+    """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
+    kept = frozenset(event.snapshots)  # It is back already with these, in another life: see `node_back`, which follows.
+    x.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
+    lost_snapshots = x.snapshots.node_lost(event.node, kept)
+    x.tidied = True
+    gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
+    for machine in gone:
+        x.give_up(machine)
+    for run in list(x.live.values()):
+        job = x.jobs[run.job]
+        for rank in run.ranks:
+            if rank.node == event.node and not rank.gone:
+                lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} is lost")
+                run_messages.rank_ended(x, job, run, rank, lost, event.at)
+    failures.rewind_all(x, lost_snapshots)
+    if x.data is not None:
+        x.data.leave(event.node)
+    if gone:
+        x.call(MachinesChange(lost=gone))
+        x.wake()
+
+
+def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
+    """Channels of live runs that a node had taken over and does not list any more, and those on machines that are gone.
+
+    Asked when the node says hello, and the answer journalled: what an agent acknowledged is not in the journal.
+    """
+    return tuple(
+        key
+        for run in x.live.values()
+        for index, rank in enumerate(run.ranks)
+        if rank.node == node and not rank.gone
+        for key in (RunKey(x.id, run.job, run.attempt, index),)
+        if rank.machine in gone or (key not in listed and (rank.channel.acknowledged or rank.channel.received))
+    )
+
+
+def not_shipped_any_more(
+    x: Experiment, node: str, listed: frozenset[RunKey], disk: frozenset[str]
+) -> tuple[tuple[str, int], ...]:
+    """Snapshots on a node's disk that are not in the store, and whose channels the node does not list any more.
+
+    Asked when the node says hello, and the answer journalled: it depends on which hello it was.
+    """
+    return tuple(x.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(x.id, job, attempt) in listed))
+
+
+def on_machines(x: Experiment, machines: frozenset[str]) -> tuple[RunKey, ...]:
+    """Channels of live runs on these machines."""
+    return tuple(
+        RunKey(x.id, run.job, run.attempt, index)
+        for run in x.live.values()
+        for index, rank in enumerate(run.ranks)
+        if rank.machine in machines and not rank.gone
+    )
+
+
+def node_back(x: Experiment, event: NodeBack) -> None:
+    """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
+    listed = set(event.runs)
+    x.snapshots.node_holds(event.node, frozenset(event.snapshots))
+    x.tidied = True
+    x.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(x.id, job, attempt) not in listed)
+    failures.rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
+    for key in event.lost:
+        run = x.live.get(key.job)  # The loss of one rank may have ended the run of another.
+        if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
+            lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
+            run_messages.rank_ended(x, x.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
+    for snapshot in (*event.ship, *x.snapshots.left(event.node)):
+        x.snapshots.order(snapshot, event.node)
+    gone = tuple(m for m in event.gone if m in x.machines)
+    for machine in gone:
+        x.give_up(machine)
+    if gone:
+        x.call(MachinesChange(lost=gone))
+        x.wake()
+
+
+def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
+    """A node made room: who needs these snapshots gets them from the store, or from another node."""
+    x.tidied = True
+    jobs, lost = x.snapshots.evicted(event.node, frozenset(event.snapshots))
+    failures.rewind_all(x, lost)
+    for job in dict.fromkeys(jobs):
+        x.changed(x.jobs[job])
+
+
+def imported(x: Experiment, event: Imported) -> None:
+    """The experiment is in another cluster now: nothing is here of what it held but the snapshots that came along."""
+    x.requests.add(event.request)
+    earlier_results.lend_no_more(x)
+    lost_snapshots = x.snapshots.moved(frozenset(event.snapshots))
+    gone = tuple(sorted(x.machines))
+    for machine in gone:
+        x.give_up(machine)
+    for run in list(x.live.values()):
+        for rank in run.ranks:
+            if not rank.gone:
+                lost = Ended(RunEndReason.LOST, run.position, message="it ran in another cluster")
+                run_messages.rank_ended(x, x.jobs[run.job], run, rank, lost, event.at)
+    failures.rewind_all(x, lost_snapshots)
+    if x.data is not None:
+        x.data.moved()
+    if gone:
+        x.call(MachinesChange(lost=gone))
+    for job in x.jobs.values():
+        x.changed(job)
+    for member in x.members.values():
+        x.emit(ExperimentChanged(member.id))
+
+
+def node_draining(x: Experiment, event: NodeDraining) -> None:
+    """A node gets nothing more: its idle machines go back now, the others when their runs have left.
+
+    Runs of which it has not heard do not begin, wherever their other ranks are.
+    """
+    for key in event.unsent:
+        run = x.live.get(key.job)
+        if run is not None and run.attempt == key.attempt:
+            never = Ended(RunEndReason.SUSPENDED, run.position, message=f"node {event.node} is drained")
+            for rank in run.ranks:
+                if not rank.gone:
+                    run_messages.rank_ended(x, x.jobs[run.job], run, rank, never, event.at)
+    for machine in x.machines.values():
+        if machine.node == event.node:
+            x.draining.add(machine.id)
+            if machine.run is not None and machine.run.ended is None:
+                runs.end_run(x, machine.run, RunEndReason.SUSPENDED)
+    deferred_uploads.node_leaves(x, event.node)
+
+
+def wanted(x: Experiment, key: RunKey) -> bool:
+    """Whether an agent shall keep a run: it is live, or it ended properly and may still have something to say."""
+    job = x.jobs.get(key.job)
+    channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+    if job is None or channel is None:
+        return False
+    if channel.finished:
+        return True
+    run = run_messages.current_run(job, key.attempt)
+    return run is not None and not run.ranks[key.rank].gone
+
+
+def has_ended(x: Experiment, key: RunKey) -> bool:
+    """Whether a process said that it ended; it may still have something to say."""
+    job = x.jobs.get(key.job)
+    channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
+    return channel is not None and channel.finished

@@ -1,0 +1,62 @@
+"""A share that changes: what is above it goes back when it is idle, when the policy frees it, or when the deadline has passed."""
+
+from __future__ import annotations
+
+from hopyard.policy.vocabulary import RunEndReason, ShareChange
+from hopyard_engine.core.actions import runs
+from hopyard_engine.core.effects import ExperimentChanged
+from hopyard_engine.core.events import ShareSet
+from hopyard_engine.core.state.entities import Run
+from hopyard_engine.core.state.stream import Experiment
+
+DEADLINE = "core/share"
+"""The timer of what is above the share."""
+
+
+def set_share(x: Experiment, event: ShareSet) -> None:
+    """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them.
+
+    While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
+    a new one.
+    """
+    grown, shrunk = event.slots > x.share, event.slots < x.share
+    x.share = event.slots
+    x.shed()
+    deadline = None
+    if x.held > x.share:
+        deadline = x.timers.get(DEADLINE, event.at)
+        if DEADLINE not in x.timers and (shrunk or not x.overdue):
+            deadline = event.at + x.settings.grace
+            x.overdue = False
+            x.set_timer(DEADLINE, deadline)
+    if grown:
+        x.wake()
+    x.call(ShareChange(event.slots, deadline))
+    for member in x.members.values():
+        if not member.phase.over:
+            x.emit(ExperimentChanged(member.id))
+
+
+def preempt(x: Experiment) -> None:
+    """The deadline of a smaller share has passed: the core suspends what the policy did not.
+
+    Runs of the lowest priority first, then those that would lose least, then those of the newest jobs; runs that may not be
+    preempted stay until they end.
+    Asked with each event until the experiment is within its share, since what is left to leave may change.
+    """
+    leaving = sum(_counted(x, run) for run in x.live.values() if run.ending is not None)
+    surplus = x.held - x.share - leaving
+    victims = sorted(
+        (run for run in x.live.values() if run.ending is None and run.preemptible),
+        key=x.precedence,
+    )
+    for run in victims:
+        if surplus <= 0:
+            return
+        runs.end_run(x, run, RunEndReason.PREEMPTED)
+        surplus -= _counted(x, run)
+
+
+def _counted(x: Experiment, run: Run) -> int:
+    """Machines of a run that count against the share."""
+    return sum(machine not in x.draining for machine in run.machines)

@@ -1,0 +1,121 @@
+"""One experiment as people know it: its terms, its budget and where it stands. A stream of the journal has one or more of them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from hopyard.policy.vocabulary import JobState
+from hopyard_engine.core.events import Updated
+from hopyard_engine.core.state.entities import GeneratorCall
+from hopyard_engine.core.types import Settings
+
+
+class Phase(enum.Enum):
+    """Where an experiment stands; `over`: it holds nothing any more."""
+
+    over: bool
+
+    RUNNING = "RUNNING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    ENDING = "ENDING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+    def __init__(self, name: str) -> None:
+        self.over = name in ("COMPLETED", "STOPPED", "FAILED")
+
+
+_PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
+"""Of several experiments the one that is furthest in front here says where all of them stand."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """An experiment that may share its stream, policy and machines with others of its group.
+
+    Attributes:
+        id: The experiment's id.
+        settings: Its terms.
+        payload: The shell's own (specification, bundle).
+        created_at: When it was created.
+        phase: Where it stands.
+        reason: Why, in words.
+        final: How it will end, once it is ENDING.
+        spent: Unpaused seconds before `running_since`.
+        running_since: Since when its time runs; None: it does not.
+        generated: Jobs that were created from its generator or with given hyperparameters.
+        exhausted: Whether its generator has nothing more.
+        generator_calls: Calls on its generator, in the order in which it gets them.
+        told_generator: So many of these are known to have reached it.
+        winner: The job that it was for, by its target or its policy; empty: none so far.
+        best: (job, position, value) of its best finite report.
+        wound_up: Whether its jobs were seen to after its last run.
+        out_of_time: Whether it ends, or has ended, because its time was over, with jobs that go on when there is more.
+        changed: Whether its terms are no longer those of its specification.
+        deferred: Changes of its terms that wait for its end.
+        withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
+        states: Its jobs by state.
+        unable: Nodes on which its program cannot run, whatever the job.
+        machine_seconds: Time of machines that was billed to it, up to what its runs said last.
+        requested: The job of each of its clients' requests, by their names; empty: the policy makes what it wants of it.
+    """
+
+    id: str
+    settings: Settings
+    payload: Any
+    created_at: float
+    phase: Phase = Phase.RUNNING
+    reason: str = ""
+    final: tuple[Phase, str] | None = None
+    ended_at: float | None = None
+    spent: float = 0.0
+    running_since: float | None = None
+    generated: int = 0
+    exhausted: bool = False
+    generator_calls: list[GeneratorCall] = field(default_factory=list)
+    told_generator: int = 0
+    winner: str = ""
+    best: tuple[str, int, float] | None = None
+    wound_up: bool = False
+    out_of_time: bool = False
+    changed: bool = False
+    deferred: list[Updated] = field(default_factory=list)
+    withheld: dict[str, None] = field(default_factory=dict)
+    states: dict[JobState, int] = field(default_factory=dict)
+    unable: set[str] = field(default_factory=set)
+    machine_seconds: float = 0.0
+    requested: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Whether its jobs may be started and created."""
+        return self.phase is Phase.RUNNING
+
+    @property
+    def jobs_left(self) -> int:
+        """Jobs that may still be created from the generator or with given hyperparameters."""
+        return 0 if self.exhausted else max(self.settings.jobs - self.generated, 0)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether none of its jobs will train again as things stand."""
+        return not any(count for state, count in self.states.items() if not state.ended)
+
+    def running_seconds(self, at: float) -> float:
+        """Unpaused seconds up to a time."""
+        return self.spent + (at - self.running_since if self.running_since is not None else 0.0)
+
+    def end_at(self) -> float | None:
+        """When its time is over, if it goes on as now; None: never."""
+        if self.settings.max_seconds is None or self.running_since is None:
+            return None
+        return self.running_since + self.settings.max_seconds - self.spent
+
+
+def foremost(members: list[Member]) -> Member:
+    """The member whose phase is that of all together: one that runs if any does, an ended one if all are over."""
+    return min(members, key=lambda m: _PROGRESS.index(m.phase) if m.phase in _PROGRESS else len(_PROGRESS))

@@ -1,0 +1,91 @@
+"""What is known of one snapshot, and which of a job's snapshots it retains by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hopyard_engine.core.types import SnapshotInfo
+
+SnapshotId = tuple[str, int]
+"""Its job, and its position."""
+
+
+class Shipper(NamedTuple):
+    """Who brings a snapshot to the store: the channel of an attempt, or, with an `order` above 0, the node by that order."""
+
+    node: str
+    attempt: int = 0
+    order: int = 0
+
+
+@dataclass(slots=True)
+class Entry:
+    """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
+
+    `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
+    been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more). One `by_order` is brought there
+    when somebody is asked to, and `held_back` until then (see `hops`). `number` rises with each that the experiment comes to know.
+    """
+
+    job: str
+    info: SnapshotInfo
+    nodes: set[str] = field(default_factory=set)
+    stored: bool = False
+    pins: set[str] = field(default_factory=set)
+    misses: int = 0
+    attempts: set[int] = field(default_factory=set)
+    shipper: Shipper | None = None
+    by_order: bool = False
+    held_back: bool = False
+    number: int = 0
+
+    @property
+    def available(self) -> bool:
+        """Whether a run can load it now."""
+        return self.stored or bool(self.nodes)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is in the store, or will never get there."""
+        return self.stored or self.shipper is None
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Bytes that no entry refers to any more. They may be in the store even if nobody said so: their agent may have died."""
+
+    sha256: str
+    nodes: tuple[str, ...]
+
+
+class Keep(NamedTuple):
+    """How many snapshots of a job its experiment keeps: the newest `latest` (>= 1) and the best `best` (>= 0)."""
+
+    latest: int = 1
+    best: int = 0
+
+
+def retained(by_position: dict[int, Entry], value: Callable[[int], float | None], how_many: Keep) -> set[int]:
+    """Positions of the snapshots that a job retains by itself; `value` is its metric at a position, higher is better, or None."""
+    available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
+    kept = set(available[: max(how_many.latest, 1)])
+    kept |= {max(stored)} if (stored := [p for p in available if by_position[p].stored]) else set()
+    kept |= reserve(by_position, available[::-1])
+    scored = [(v, p) for p in available if (v := value(p)) is not None and v == v]
+    kept |= {p for _, p in sorted(scored, key=lambda item: (-item[0], item[1]))[: how_many.best]}
+    return kept
+
+
+def reserve(by_position: dict[int, Entry], available: list[int]) -> set[int]:
+    """The position that a job would fall back to if the only node with its newest snapshot died before the store has that.
+
+    `available` ascends.
+    """
+    newest = by_position[available[-1]] if available else None
+    if newest is None or not newest.by_order or newest.stored or len(newest.nodes) > 1:
+        return set()
+    older = (p for p in reversed(available[:-1]) if by_position[p].stored or by_position[p].nodes - newest.nodes)
+    return set(itertools.islice(older, 1))

@@ -1,0 +1,498 @@
+"""The part of the core that one stream of the journal drives: its state, and the small operations that every handler uses.
+
+That is one experiment, or a group of them with the same `share` key: members with terms, budget and generator of their own that
+share one policy, their machines, jobs and snapshots.
+
+`dispatch.handle` takes one event; the handlers leave their effects in `effects`. They stand in modules of their own:
+`messages` (what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, terms), `placement` (nodes).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    Call,
+    IterationFinish,
+    JobState,
+    Verdict,
+)
+from hopyard_engine.core.actions import deferred_uploads, generator_feedback, prediction_requests
+from hopyard_engine.core.actions.deferred_uploads import Hops
+from hopyard_engine.core.effects import (
+    AskOutside,
+    CommandBody,
+    Effect,
+    ForgetSnapshot,
+    JobChanged,
+    MachineReturned,
+    Send,
+    SetTimer,
+    UpCall,
+)
+from hopyard_engine.core.events import ExperimentCreated, MemberJoined
+from hopyard_engine.core.state.change_log import Recent
+from hopyard_engine.core.state.curve import Point
+from hopyard_engine.core.state.entities import HOLD, HeldMachine, Job, Run, earlier_of
+from hopyard_engine.core.state.experiment import Member, Phase, foremost
+from hopyard_engine.core.state.job_queue import IdleQueue
+from hopyard_engine.core.state.job_states import change_state
+from hopyard_engine.core.state.partitions import Catalog
+from hopyard_engine.core.state.snapshot_entries import Dropped, Entry, Keep
+from hopyard_engine.core.state.snapshots import SnapshotBook
+from hopyard_engine.core.types import RunKey, Settings
+
+_MASK = (1 << 63) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Experiment:
+    """The state of one stream: `members` are its experiments, the first of which it is named after."""
+
+    def __init__(self, created: ExperimentCreated) -> None:
+        self.id = created.experiment
+        self.founder = Member(created.experiment, created.settings, created.payload, created.at)
+        self.members: dict[str, Member] = {self.id: self.founder}
+        self.now = created.at
+        self.data = Catalog(created.data) if created.data is not None else None
+
+        self.earlier = earlier_of(created.earlier, created.experiment)
+        self.scaling = created.scaling
+        self.jobs: dict[str, Job] = {}
+        self.touched = Recent()  # Jobs; live ones change without being named here.
+        self.states: dict[JobState, int] = {}
+        self.idle = IdleQueue()
+        self.open: dict[str, Job] = {}
+        self.live: dict[str, Run] = {}
+        self.machines: dict[str, HeldMachine] = {}
+        self.vacant: set[str] = set()
+        self.draining: set[str] = set()
+        self.busy = 0
+        self.snapshots = SnapshotBook(
+            info.sha256 for trial in self.earlier.values() for info in trial.snapshots.values()
+        )
+        self.hops = Hops()
+        self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
+        self.crowded = 0  # Bytes above the quota that are needed all the same.
+        self.crowded_told = 0  # The most of them that people were told of.
+        self.gave_up = False  # Snapshots made room for those of others.
+        self.share = 0
+        self.demand: int | None = None
+        self.claimed: int | None = None
+        self.gang = self.claimed_gang = 1
+        self.nodes: tuple[str, ...] = ()  # Where machines are of use; none: anywhere.
+        self.claimed_nodes: tuple[str, ...] = ()
+        self.overdue = False
+        self.ordinals = 0
+
+        self.calls: deque[tuple[Call, Run | None]] = deque()
+        self.in_flight: tuple[int, Call, Run | None] | None = None
+        self.asked_at = 0.0  # When the up-call in flight was made.
+        self.call_number = 0
+        self.verdicts: list[Verdict] = []
+        self.told: tuple[Verdict, ...] = ()  # The verdicts that went with the up-call in flight.
+        self.unheard = False  # The policy was given up: no up-calls until the experiment is resumed.
+        self.asks: dict[str, AskOutside] = {}
+        self.timers: dict[str, float] = {}
+        self.requests: set[str] = set()
+        self.attention = True
+        self.outdated = False  # Jobs can be placed that could not when the policy said how many machines it can use.
+        self.at_rest = False
+        self.answers = 0
+        self.rested = 0.0
+        self.refusal = ""
+        self.quarantined = False
+        self.terms_told = self.terms
+        self.effects: list[Effect] = []
+
+    # ------------------------------------------------------------------------------------------------------- questions
+
+    @property
+    def settings(self) -> Settings:
+        """What holds for all members alike: metric and mode, the seed of the policy's chance, periods of grace."""
+        return self.founder.settings
+
+    @property
+    def phase(self) -> Phase:
+        """Where the members stand together: RUNNING while one runs, over when all are."""
+        return self.founder.phase if len(self.members) == 1 else foremost(list(self.members.values())).phase
+
+    @property
+    def reason(self) -> str:
+        """Why they stand there."""
+        return foremost(list(self.members.values())).reason
+
+    @property
+    def running(self) -> list[Member]:
+        """The members whose jobs may be started and created."""
+        return [m for m in self.members.values() if m.running]
+
+    @property
+    def terms(self) -> tuple[float, int | None]:
+        """Weight and most machines of all members together: of those that run, else of those that are not over."""
+        if len(self.members) == 1 and self.founder.settings.concurrency is None:
+            return self.founder.settings.weight, self.founder.settings.slots
+        members = self.running or [m for m in self.members.values() if not m.phase.over] or [self.founder]
+        caps = [cap for cap in (_sum([m.settings.slots for m in members]), self._cap_by_jobs) if cap is not None]
+        return sum(m.settings.weight for m in members), min(caps, default=None)
+
+    @property
+    def concurrency(self) -> int | None:
+        """Jobs that all members together may train at a time; None: no limit."""
+        return _sum([m.settings.concurrency for m in self.running or self.members.values()])
+
+    @property
+    def _cap_by_jobs(self) -> int | None:
+        """Machines that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other.
+
+        A policy that gives jobs more machines than a gang says itself how many are of use: its limit is of jobs alone.
+        """
+        limit = self.concurrency
+        if limit is None or (self.settings.scales and len(self.live) <= limit):
+            return None
+        runs = sorted(self.live.values(), key=self.precedence, reverse=True)[:limit]
+        return sum(len(run.machines) for run in runs) + (limit - len(runs)) * self.gang
+
+    @property
+    def snapshot_quota(self) -> int | None:
+        """Bytes that the snapshots of all members together may take; None: no limit."""
+        return _sum([m.settings.snapshot_quota for m in self.members.values()])
+
+    @property
+    def generated(self) -> int:
+        """Jobs that were created from generators or with given hyperparameters."""
+        return sum(m.generated for m in self.members.values())
+
+    @property
+    def jobs_left(self) -> int:
+        """Jobs that may be created now from generators or with given hyperparameters."""
+        return sum([m.jobs_left for m in self.members.values() if m.running])
+
+    @property
+    def best(self) -> tuple[str, int, float] | None:
+        """(job, position, value) of the best finite report."""
+        found = [m.best for m in self.members.values() if m.best is not None]
+        return max(found, key=lambda best: self.sign(best[2]), default=None)
+
+    @property
+    def claim(self) -> int | None:
+        """Machines that it can use: none while it does not run; None: as many as it can get."""
+        return self.demand if self.phase is Phase.RUNNING else 0
+
+    @property
+    def held(self) -> int:
+        """Machines that count against its share: all but those of drained nodes that it has yet to leave."""
+        return len(self.machines) - len(self.draining)
+
+    @property
+    def placed(self) -> int:
+        """Machines with a run that count against its share."""
+        return self.busy - sum(self.machines[machine].run is not None for machine in self.draining)
+
+    def precedence(self, run: Run) -> tuple[bool, float, int, int]:
+        """Runs that are to leave come in this order: the lowest priority first, then who loses least, then the newest job.
+
+        A program that has taken no snapshot so far perhaps cannot, and begins again. Runs that may not be preempted come last.
+        """
+        job = self.jobs[run.job]
+        at_stake = run.position if self.snapshots.newest(run.job) is None else 0
+        return not run.preemptible, job.priority or 0.0, at_stake, -job.ordinal
+
+    def sign(self, value: float) -> float:
+        """A metric's value turned so that higher is better."""
+        return value if self.settings.mode == "max" else -value
+
+    def idle_jobs(self) -> list[Job]:
+        """Jobs that wait for a machine: highest priority first, then first come."""
+        return [self.jobs[job] for job in self.idle]
+
+    def curve(self, job: Job) -> list[Point]:
+        """A job's points, beginning with its ancestor's prefix."""
+        own = job.curve.upto(job.max_position)
+        if job.origin is None:
+            return own
+        return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
+
+    def back(self, job: Job, position: int) -> Iterator[Point]:
+        """A job's points from a position on down, without a look at those that nobody asks for."""
+        least = -1 if job.origin is None else job.origin[1]
+        own = job.curve.back(min(position, job.max_position))
+        yield from takewhile(lambda point: point.position > least, own)
+        yield from (point for point in reversed(job.prefix) if point.position <= position)
+
+    def set_origin(self, job: Job, source: tuple[str, int]) -> None:
+        """From now on the job continues another's curve, as it is now: what becomes of that one later is its own."""
+        job.prefix = tuple(p for p in self.curve(self.jobs[source[0]]) if p.position <= source[1])
+        job.origin = source
+
+    def source_of(self, job: Job) -> tuple[str, int] | None:
+        """The snapshot that the job would go on from: its own newest one, or that of its origin."""
+        newest = self.snapshots.newest(job.id)
+        if newest is not None:
+            return (job.id, newest.info.position)
+        if job.forked and job.origin is not None:
+            entry = self.snapshots.get(*job.origin)
+            if entry is not None and entry.available:
+                return job.origin
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ operations
+
+    def add(self, event: MemberJoined) -> Member:
+        """Another experiment joins, and brings what earlier ones have trained that it shares."""
+        for name, trial in earlier_of(event.earlier, event.member).items():
+            known = self.earlier.get(name)
+            if known is None or known.high_water <= trial.high_water:
+                self.earlier[name] = (
+                    trial if known is None else replace(trial, snapshots={**known.snapshots, **trial.snapshots})
+                )
+                self.snapshots.lend(info.sha256 for info in trial.snapshots.values())
+        member = self.members[event.member] = Member(event.member, event.settings, event.payload, event.at)
+        return member
+
+    def emit(self, effect: Effect) -> None:
+        """Adds an effect."""
+        self.effects.append(effect)
+
+    def call(self, call: Call, run: Run | None = None) -> None:
+        """Queues an up-call; one that needs a decision goes with its run and is dropped if that is over by then."""
+        self.calls.append((call, run))
+        self.at_rest = False
+
+    def wake(self) -> None:
+        """Something may be allocated that could not be before."""
+        self.attention = True
+        self.at_rest = False
+
+    def ask(self, ticket: str, kind: str, payload: object, member: str = "", seconds: float = 0.0) -> None:
+        """Asks the outside, once for each ticket."""
+        question = AskOutside(self.id, ticket, kind, payload, member, seconds)
+        self.asks[ticket] = question
+        self.emit(question)
+
+    def set_timer(self, ticket: str, at: float | None) -> None:
+        """Sets, moves or cancels a timer."""
+        if at is None:
+            if self.timers.pop(ticket, None) is None:
+                return
+        else:
+            self.timers[ticket] = at
+        self.emit(SetTimer(self.id, ticket, at))
+
+    def send(self, run: Run, rank: int, body: CommandBody) -> None:
+        """Sends a command to a process of a run."""
+        process = run.ranks[rank]
+        key = RunKey(self.id, run.job, run.attempt, rank)
+        self.emit(Send(process.node, key, process.channel.send(body), body))
+
+    def move(self, job: Job, state: JobState, why: str) -> None:
+        """Changes a job's state and what follows from it: the idle queue, pins, snapshots, its row."""
+        if state.idle and job.held:
+            state = JobState.HELD
+        self.count(job, -1)
+        change_state(job, state, why)
+        self.count(job, 1)
+        self.withdraw(job)
+        if state.idle and HOLD + job.id not in self.timers:
+            self.offer(job)
+        if not state.ended:
+            self.open[job.id] = job
+        else:
+            self.open.pop(job.id, None)
+            job.held = False
+            self.unpin_fork(job)
+            self.collect(job)
+            deferred_uploads.over(self, job)
+            generator_feedback.tell_end(self, job)
+            prediction_requests.withdraw(self, job)
+        self.changed(job)
+
+    def changed(self, job: Job) -> None:
+        """The job's row is to be projected again."""
+        self.touched.touch(job.id)
+        self.emit(JobChanged(job.member.id, job.id))
+
+    def count(self, job: Job, change: int) -> None:
+        """Keeps the number of jobs in each state."""
+        for states in (self.states, job.member.states):
+            states[job.state] = states.get(job.state, 0) + change
+
+    def offer(self, job: Job) -> None:
+        """An idle job may be started, now or when its experiment is resumed."""
+        self.touched.touch(job.id)
+        if job.member.running:
+            self.idle.add(job.id, job.priority)
+            self.wake()
+        else:
+            job.member.withheld[job.id] = None
+
+    def withdraw(self, job: Job) -> None:
+        """A job is not to be started."""
+        self.touched.touch(job.id)
+        self.idle.discard(job.id)
+        job.member.withheld.pop(job.id, None)
+
+    def unpin_fork(self, job: Job) -> None:
+        """Lets the snapshot go that the job was forked from."""
+        if job.fork_pin is not None:
+            pin, job.fork_pin = job.fork_pin, None
+            self.snapshots.unpin(pin, job.fork_holder)
+            self.collect(self.jobs[pin[0]])
+
+    def asked(self, job: Job) -> set[int]:
+        """Positions of a job that the policy may still fork from: it asked for them, and has let go neither them nor the job."""
+        over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
+        if over or (job.state is JobState.TERMINATED and not self.lends(job)):
+            return set()
+        asked = job.asked if job.kept is None else job.kept
+        if self.settings.forks_newest:
+            return set([position for position in self.snapshots.positions(job.id) if position in asked][-1:])
+        return asked
+
+    def lends(self, job: Job) -> bool:
+        """Whether others of the group may still go on from what a job has saved whose experiment has ended."""
+        return job.lends and bool(self.alike(job.member))
+
+    def alike(self, member: Member) -> list[Member]:
+        """The other experiments of the group that train alike and have not come to their ends."""
+        plan = member.settings.plan
+        others = (m for m in self.members.values() if m is not member and m.settings.plan == plan)
+        return [m for m in others if plan and not (m.phase.over or m.phase is Phase.ENDING)]
+
+    def _spared(self, job: Job) -> set[int]:
+        """Positions at which a job's snapshots are kept beside what its terms say.
+
+        Beside those that were asked for: where others branched off a completed job, later experiments' jobs may do so, too.
+        """
+        lasting = job.asked if job.terms.lasting and job.state is JobState.COMPLETED else set()
+        return self.asked(job) | lasting
+
+    def collect(self, job: Job) -> None:
+        """Drops the snapshots of a job that nobody needs."""
+        wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
+        wanted = wanted or (self.lends(job) and job.kept is None)
+        self.tidied = True
+        if self.snapshots.least(job.id) and wanted:
+            return
+        before = self.snapshots.count(job.id)
+        self.drop(self.snapshots.collect(job.id, wanted, self._value_at(job), _keep(job), self._spared(job)))
+        if self.snapshots.count(job.id) != before:
+            self.changed(job)  # Its row says which snapshots it has, also when all is over.
+
+    def for_others(self, job: Job) -> list[Entry]:
+        """Snapshots of a completed job that are kept for nothing but that others may go on from them."""
+        if job.state is not JobState.COMPLETED or not job.asked:
+            return []
+        own = self.snapshots.retained(job.id, self._value_at(job), _keep(job))
+        return [e for e in self.snapshots.of(job.id) if e.info.position in job.asked - own]
+
+    def _value_at(self, job: Job) -> Callable[[int], float | None]:
+        """A job's metric at a position, higher is better; None if it has none there."""
+
+        def value(position: int) -> float | None:
+            point = job.curve.points.get(position)
+            measured = point.metrics.get(self.settings.metric) if point is not None else None
+            return None if measured is None else self.sign(measured)
+
+        return value
+
+    def drop(self, dropped: list[Dropped]) -> None:
+        """Lets the outside delete what nobody refers to."""
+        self.tidied = True
+        for item in dropped:
+            self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
+
+    def free(self, machine: str) -> None:
+        """A run has left a machine."""
+        held = self.machines.get(machine)
+        if held is not None and held.run is not None:
+            held.run = None
+            self.busy -= 1
+            self.vacant.add(machine)
+            self.wake()
+
+    def occupy(self, machine: HeldMachine, run: Run) -> None:
+        """A run gets a machine."""
+        machine.run, machine.reserved = run, False
+        self.busy += 1
+        self.vacant.discard(machine.id)
+
+    def reserve(self, machine: HeldMachine, reserved: bool) -> None:
+        """The policy keeps an idle machine for itself, or lets it go."""
+        machine.reserved = reserved
+        (self.vacant.discard if reserved else self.vacant.add)(machine.id)
+
+    def give_up(self, machine: str) -> None:
+        """The experiment holds a machine no more."""
+        self.busy -= self.machines.pop(machine).run is not None
+        self.vacant.discard(machine)
+        self.draining.discard(machine)
+
+    def shed(self) -> None:
+        """Gives idle machines of drained nodes, those where they are of no use and those above the share back to the cluster."""
+        if len(self.machines) == self.busy:
+            return
+        useless = {m.id for m in self.machines.values() if self.nodes and m.node not in self.nodes and not m.reserved}
+        leaving = useless | self.draining
+        if self.held <= self.share and not leaving:
+            return
+        for machine in sorted(self.machines.values(), key=lambda m: (m.id not in leaving, m.reserved, m.id)):
+            if machine.id not in leaving and self.held <= self.share:
+                return
+            if machine.idle:
+                self.give_up(machine.id)
+                self.emit(MachineReturned(self.id, machine.id))
+
+    # -------------------------------------------------------------------------------------------------------- up-calls
+
+    def next_call(self, at: float) -> None:
+        """Makes the next up-call, unless one is under way: one at a time, `AllocateJobs` when nothing else waits."""
+        if self.in_flight is not None or self.unheard or self.phase.over:
+            return
+        while self.calls:
+            call, run = self.calls.popleft()
+            if isinstance(call, IterationFinish) and (run is None or self.live.get(run.job) is not run or run.ended):
+                continue
+            self._make(call, run, at)
+            return
+        if not self.attention or self.phase is not Phase.RUNNING:
+            return
+        placeable = bool(self.vacant) and self.placed < self.share
+        untold = bool(self.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
+        if placeable or untold or self.outdated:
+            self.attention = False
+            self._make(AllocateJobs(), None, at)
+
+    def take_back_call(self) -> None:
+        """The policy was given up over the up-call in flight: another one gets it, first of all, once it is resumed."""
+        assert self.in_flight is not None
+        _, call, run = self.in_flight
+        self.in_flight, self.unheard = None, True
+        self.verdicts[:0] = self.told
+        if isinstance(call, AllocateJobs):  # Comes again when nothing else waits.
+            self.wake()
+        else:
+            self.calls.appendleft((call, run))
+
+    def _make(self, call: Call, run: Run | None, at: float) -> None:
+        self.call_number += 1
+        self.outdated = False
+        self.in_flight, self.asked_at = (self.call_number, call, run), at
+        verdicts = self.told = tuple(self.verdicts)
+        self.verdicts = []
+        seed = (self.settings.seed * _GOLDEN + self.call_number * 0xBF58476D1CE4E5B9) & _MASK
+        self.emit(UpCall(self.id, self.call_number, at, seed, call, verdicts))
+
+
+def _keep(job: Job) -> Keep:
+    return Keep(job.terms.keep_latest, job.terms.keep_best)
+
+
+def _sum(limits: Iterable[int | None]) -> int | None:
+    """Limits of several together; None, which is none, if one has none."""
+    given = list(limits)
+    return None if None in given else sum(limit for limit in given if limit is not None)

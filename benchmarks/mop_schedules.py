@@ -31,7 +31,7 @@ from hopyard_policies.mop.dispatch import Randomized, Rule
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.milp import NoPlanError
 from hopyard_policies.mop.planning import dispatcher, longest, milp, randomized
-from hopyard_policies.mop.problem import Problem, Schedule, Unit, check
+from hopyard_policies.mop.problem import TrainingUnit, VisitProblem, VisitSchedule, check
 from hopyard_policies.mop.replanning import Online
 from hopyard_policies.mop.schedule_simulation import carry_out_online
 
@@ -67,10 +67,10 @@ DIES_AT = 0.3
 Row = dict[str, Any]
 
 
-def instance(configs: int, machines: int, mixed: bool, seed: int, replicas: int = 1) -> Problem:
+def instance(configs: int, machines: int, mixed: bool, seed: int, replicas: int = 1) -> VisitProblem:
     """One instance: a partition for each machine, its replicas on the next ones."""
     rng = random.Random(f"{configs}/{machines}/{mixed}/{seed}")
-    return Problem(
+    return VisitProblem(
         costs=[rng.choice(MFLOPS) / 1000 for _ in range(configs)] if mixed else [1.0] * configs,
         sizes=[1.0] * machines,
         speeds=[rng.choice(TFLOPS) for _ in range(machines)] if mixed else [1.0] * machines,
@@ -102,15 +102,15 @@ class Figures:
             }
 
 
-def timed(make: Callable[[], Schedule]) -> tuple[Schedule, float]:
+def timed(make: Callable[[], VisitSchedule]) -> tuple[VisitSchedule, float]:
     began = time.process_time()
     schedule = make()
     return schedule, time.process_time() - began
 
 
-def offline(problem: Problem, seed: int, figures: Figures, milp_seconds: float) -> None:
+def offline(problem: VisitProblem, seed: int, figures: Figures, milp_seconds: float) -> None:
     bound = lower_bound(problem)
-    ways: dict[str, Callable[[], Schedule]] = {
+    ways: dict[str, Callable[[], VisitSchedule]] = {
         "longest": lambda: longest(problem, random.Random(seed)),
         "one pass": lambda: longest(problem, random.Random(seed), restarts=1),
         "randomized": lambda: randomized(problem, random.Random(seed)),
@@ -127,11 +127,11 @@ def offline(problem: Problem, seed: int, figures: Figures, milp_seconds: float) 
         figures.add(name, schedule.makespan / bound, seconds)
 
 
-def online(problem: Problem, seed: int, figures: Figures) -> None:
+def online(problem: VisitProblem, seed: int, figures: Figures) -> None:
     rng = random.Random(f"noise/{seed}")
     noise = {unit: max(rng.gauss(1.0, NOISE), 0.1) for unit in problem.units}
 
-    def actual(unit: Unit, machine: int) -> float:
+    def actual(unit: TrainingUnit, machine: int) -> float:
         return problem.time(*unit, machine) * noise[unit]
 
     configs, machines = [0.0] * len(problem.costs), [0.0] * len(problem.speeds)
@@ -142,7 +142,7 @@ def online(problem: Problem, seed: int, figures: Figures) -> None:
     bound = max(configs + machines)
     chance = random.Random(seed)
     learned = Estimates()
-    ways: dict[str, tuple[Callable[[Problem], Rule], Estimates | None]] = {
+    ways: dict[str, tuple[Callable[[VisitProblem], Rule], Estimates | None]] = {
         "known": (lambda left: dispatcher(left, known=True), None),
         "learned": (lambda left: dispatcher(left, learned.know(range(len(configs)), range(len(machines)))), learned),
         "randomized": (lambda left: Randomized(left, chance), None),
@@ -154,7 +154,7 @@ def online(problem: Problem, seed: int, figures: Figures) -> None:
         figures.add(name, schedule.makespan / bound, seconds)
 
 
-def replicas(problem: Problem, seed: int, figures: Figures) -> None:
+def replicas(problem: VisitProblem, seed: int, figures: Figures) -> None:
     bound = replica_bound(problem)
     for name, way in {"longest": longest, "randomized": randomized}.items():
         schedule, seconds = timed(lambda way=way: way(problem, random.Random(seed)))  # type: ignore[misc]
@@ -162,10 +162,10 @@ def replicas(problem: Problem, seed: int, figures: Figures) -> None:
         figures.add(name, schedule.makespan / bound, seconds)
 
 
-def death(problem: Problem, seed: int, figures: Figures) -> None:
+def death(problem: VisitProblem, seed: int, figures: Figures) -> None:
     victim = random.Random(seed).randrange(len(problem.speeds))
     chance = random.Random(seed)
-    makers: dict[str, Callable[[Problem], Rule]] = {
+    makers: dict[str, Callable[[VisitProblem], Rule]] = {
         "longest": lambda left: dispatcher(left, known=True),
         "randomized": lambda left: Randomized(left, chance),
     }
@@ -180,7 +180,7 @@ def death(problem: Problem, seed: int, figures: Figures) -> None:
         figures.add(name, schedule.makespan / bound, seconds)
 
 
-def once(problem: Problem, schedule: Schedule) -> None:
+def once(problem: VisitProblem, schedule: VisitSchedule) -> None:
     """Each unit was trained exactly once."""
     if sorted(placed.unit for placed in schedule.placed) != sorted(problem.units):
         sys.exit("a unit was lost, or trained twice")

@@ -47,7 +47,7 @@ from hopyard.errors import HopyardError, InvalidInput
 from hopyard.spec.durations import seconds
 from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard.traces import Trace, read_traces
-from hopyard_simulator import Costs, Foreseen, TraceWorkload, simulate
+from hopyard_simulator import Costs, PredictionCache, TraceWorkload, simulate
 
 TRACES = Path(__file__).parent / "traces"
 PROTOCOL = Path(__file__).with_suffix(".yaml")
@@ -114,9 +114,9 @@ def contender(text: str) -> Contender:
 
 
 @cache
-def foreseen() -> Foreseen:
+def foreseen() -> PredictionCache:
     """What predictors have said, once in each process."""
-    return Foreseen()
+    return PredictionCache()
 
 
 @cache

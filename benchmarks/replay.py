@@ -60,7 +60,7 @@ from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
 from hopyard_hpgen.service import HpgenService
 from hopyard_scheduler.experiments.program import program_of, settings_of
-from hopyard_scheduler.runtime.journal import Entry, Journal
+from hopyard_scheduler.runtime.journal import Journal, JournalEntry
 from hopyard_scheduler.runtime.projections import Changes
 from hopyard_scheduler.search_plan.projection import PlanRows
 from hopyard_scheduler.service import SchedulerService
@@ -194,7 +194,7 @@ def spec(jobs: int, length: int, policy: str) -> dict[str, object]:
 
 async def write(journal: Journal, world: World) -> None:
     """Appends what the world has collected, with its projections last."""
-    entries = [Entry(r.stream, kind_of(r.event), encode(r.event)) for r in world.records]
+    entries = [JournalEntry(r.stream, kind_of(r.event), encode(r.event)) for r in world.records]
     for begin in range(0, len(entries), BATCH):
         await journal.append(entries[begin : begin + BATCH], [], world.now)
     rows = list(world.changes.rows(world.core, world.now, PlanRows()))

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hopyard_simulator import CurveWorkload, Result, simulate
-from hopyard_simulator.event_heap import Timeline
+from hopyard_simulator.event_heap import EventHeap
 
 
 def workload(jobs: int, positions: int) -> CurveWorkload:
@@ -55,7 +55,7 @@ CASES: dict[str, Callable[[argparse.Namespace], Result]] = {"long jobs": long_jo
 
 def empty_loop(actions: int) -> float:
     """CPU seconds of a timeline on which nothing happens."""
-    timeline = Timeline()
+    timeline = EventHeap()
 
     def nothing() -> None:
         if timeline.taken + 8 <= actions:

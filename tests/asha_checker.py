@@ -35,7 +35,7 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Amend, Send, Start, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
 
 Available = Callable[[str], bool]
@@ -279,7 +279,7 @@ class Judge:
                 return
 
     @property
-    def _experiment(self) -> Experiment:
+    def _experiment(self) -> Stream:
         (x,) = self._core.experiments.values()
         return x
 

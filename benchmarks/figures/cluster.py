@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from hopyard.cli.cluster import Cluster
+from hopyard.cli.cluster import ClusterServices
 from hopyard.client import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment
@@ -38,9 +38,9 @@ async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tupl
 
 
 @asynccontextmanager
-async def up(data: Path, agents: int, slots: int) -> AsyncIterator[tuple[Cluster, AsyncClient]]:
+async def up(data: Path, agents: int, slots: int) -> AsyncIterator[tuple[ClusterServices, AsyncClient]]:
     """What `hopyard up` starts: each service a process of its own, `agents` of them with `slots` machines; and a client."""
-    cluster = Cluster(data, agents=agents, slots=slots, note=lambda text: None)
+    cluster = ClusterServices(data, agents=agents, slots=slots, note=lambda text: None)
     try:
         server = await cluster.start()
         async with AsyncClient(server=server) as client:

@@ -25,7 +25,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_engine.replay import Replay
@@ -120,7 +120,7 @@ class Watched(World):
         if event is not None:
             self._pending.append(event)
 
-    def _event(self, x: Experiment, deed: Deed) -> Event | None:
+    def _event(self, x: Stream, deed: Deed) -> Event | None:
         now, number, request = self.timeline.now, deed.number, f"deed at {deed.at}"
         match deed.kind:
             case "extend":
@@ -141,7 +141,7 @@ class Watched(World):
             case _:
                 return self._to_a_job(x, deed)
 
-    def _to_a_job(self, x: Experiment, deed: Deed) -> Event | None:
+    def _to_a_job(self, x: Stream, deed: Deed) -> Event | None:
         now = self.timeline.now
         open_jobs = [job for job in x.jobs.values() if not job.state.ended and job.member.running]
         if not open_jobs:
@@ -222,7 +222,7 @@ class Watched(World):
             need(not twice, f"trained more than once (job, position): {twice[:5]}")
         self._again(make)
 
-    def _curve(self, x: Experiment, job: Job) -> None:
+    def _curve(self, x: Stream, job: Job) -> None:
         """A curve is what the program reports of it, from the first report on; a copy's begins with its origin's."""
         if job.hyperparameters is None:
             return
@@ -255,7 +255,7 @@ class Watched(World):
         need(_picture(core.experiments[NAME]) == _picture(self.experiment), "the replay leads to another end")
 
 
-def _picture(x: Experiment) -> object:
+def _picture(x: Stream) -> object:
     return (
         x.phase,
         x.reason,

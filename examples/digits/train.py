@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from hopyard.local import fit
 from hopyard.torch import TorchTrainer
-from hopyard.trainer import Report
+from hopyard.trainer import IterationReport
 
 Batch = tuple[Tensor, Tensor]
 
@@ -88,7 +88,7 @@ def main() -> None:
     arguments = vars(parser.parse_args())
     epochs, seed, snapshots = (arguments.pop(name) for name in ("epochs", "seed", "snapshots"))
 
-    def show(report: Report) -> None:
+    def show(report: IterationReport) -> None:
         accuracy, loss = report.metrics["accuracy"], report.metrics["loss"]
         print(f"epoch {report.position:3d}  accuracy {accuracy:.4f}  loss {loss:.4f}  {report.seconds:.2f} s")
 

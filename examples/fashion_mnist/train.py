@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 from hopyard.local import fit
 from hopyard.torch import TorchTrainer
-from hopyard.trainer import Report
+from hopyard.trainer import IterationReport
 
 Batch = tuple[Tensor, Tensor]
 
@@ -92,7 +92,7 @@ def main() -> None:
     arguments = vars(parser.parse_args())
     epochs, seed = arguments.pop("epochs"), arguments.pop("seed")
 
-    def show(report: Report) -> None:
+    def show(report: IterationReport) -> None:
         accuracy, loss = report.metrics["accuracy"], report.metrics["loss"]
         print(f"epoch {report.position:3d}  accuracy {accuracy:.4f}  loss {loss:.4f}  {report.seconds:.2f} s")
 

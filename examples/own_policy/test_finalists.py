@@ -2,7 +2,7 @@ from finalists import Finalists
 
 from hopyard.policy import JobState, Policy
 from hopyard.policy.conformance import PolicyConformance
-from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.testing import VirtualCluster, VirtualStep
 
 
 class TestFinalists(PolicyConformance):
@@ -19,7 +19,7 @@ def test_trials_until_the_bell_then_the_best_to_their_ends() -> None:
         machines=1,
         jobs=10,
         max_position=6,
-        curve=lambda job, position: Step({"accuracy": values[job["x"]]}, seconds=1),
+        curve=lambda job, position: VirtualStep({"accuracy": values[job["x"]]}, seconds=1),
     )
     cluster.run()
     # The bell rings at 7 s, in the fourth trial. From 8 s on the best two train their other 4 units.

@@ -3,7 +3,7 @@ from slowing import SlowingDown
 
 from hopyard.policy import JobState, Policy
 from hopyard.policy.conformance import PolicyConformance
-from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.testing import VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import Ask, Predict
 from hopyard.predictor import Question
 from hopyard.predictor.testing import curve
@@ -36,7 +36,7 @@ def test_a_job_that_will_not_beat_the_best_is_ended() -> None:
         machines=1,
         jobs=3,
         max_position=40,
-        curve=lambda job, position: Step(
+        curve=lambda job, position: VirtualStep(
             {"accuracy": {1: 0.8, 2: 0.2, 3: 0.9}[job["x"]] * (1 - 0.8**position)}, seconds=1
         ),
         respond=respond,

@@ -5,7 +5,7 @@ from good_and_small import GoodAndSmall
 
 from hopyard.policy import JobState, Policy
 from hopyard.policy.conformance import PolicyConformance
-from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.testing import VirtualCluster, VirtualStep
 
 
 class TestGoodAndSmall(PolicyConformance):
@@ -20,9 +20,9 @@ class TestGoodAndSmall(PolicyConformance):
 def cluster_of(*curves: list[tuple[float, float]]) -> VirtualCluster:
     """A job for each curve of (accuracy, sparsity), all at once, a unit a second."""
 
-    def step(job: Mapping[str, Any], position: int) -> Step:
+    def step(job: Mapping[str, Any], position: int) -> VirtualStep:
         accuracy, sparsity = curves[job["x"] - 1][position - 1]
-        return Step({"accuracy": accuracy, "sparsity": sparsity}, seconds=1)
+        return VirtualStep({"accuracy": accuracy, "sparsity": sparsity}, seconds=1)
 
     policy = GoodAndSmall(sparsity=0.5, accuracy=0.9, loss=0.05, evaluation_boundary=2)
     cluster = VirtualCluster(policy, machines=len(curves), jobs=len(curves), max_position=4, curve=step)

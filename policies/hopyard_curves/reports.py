@@ -19,7 +19,7 @@ MOST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class FiniteReports:
     """A curve's finite reports.
 
     Attributes:
@@ -31,7 +31,7 @@ class Reports:
     values: Floats
 
 
-def finite(curve: Curve) -> Reports:
+def finite(curve: Curve) -> FiniteReports:
     """A curve without its reports that are not finite, or beyond `DIVERGED`.
 
     Raises:
@@ -43,7 +43,7 @@ def finite(curve: Curve) -> Reports:
     if not kept.any():
         found = f"{values.size} reports, none of them finite" if values.size else "no report"
         raise NotPredictableError(f"the curve has {found}; a prediction needs at least one finite value")
-    return Reports(positions[kept], values[kept])
+    return FiniteReports(positions[kept], values[kept])
 
 
 def spacing(curve: Curve) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hopyard.client.processes import Service, ServiceProcess
+from hopyard.client.processes import ServiceProcess, ServiceSpec
 from tests.e2e.harness import REPOSITORY
 from tests.timing import HANG_SECONDS
 
@@ -26,7 +26,9 @@ class Services:
         folder = self.data / name
         folder.mkdir(parents=True, exist_ok=True)
         address = "agent" if service == "nodeagent" else service
-        made = Service(name, f"hopyard_{service}", ("--data", str(folder), *arguments), folder, address, environment)
+        made = ServiceSpec(
+            name, f"hopyard_{service}", ("--data", str(folder), *arguments), folder, address, environment
+        )
         process = self.running[name] = ServiceProcess(made, self.data / "logs")
         await process.start()
         return await process.ready(HANG_SECONDS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
-from hopyard.client.processes import Service, ServiceProcess
+from hopyard.client.processes import ServiceProcess, ServiceSpec
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import softmax_file
 from tests.ports import free_port
@@ -21,7 +21,7 @@ async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
         folder = data / name
         port = address.split(":")[1]
         return ServiceProcess(
-            Service(name, module, ("--data", str(folder), "--port", port, *arguments), folder, name), data / "logs"
+            ServiceSpec(name, module, ("--data", str(folder), "--port", port, *arguments), folder, name), data / "logs"
         )
 
     order = [

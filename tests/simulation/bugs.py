@@ -19,7 +19,7 @@ from hopyard_engine.core.actions import (
     runs,
     store_quota,
 )
-from hopyard_engine.core.cluster.cluster import Cluster, ClusterNode
+from hopyard_engine.core.cluster.cluster import ClusterNode, ClusterState
 from hopyard_engine.core.events import (
     Ended,
     ExperimentEvent,
@@ -32,11 +32,11 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.handlers import dispatch, node_events, preemption, run_messages
 from hopyard_engine.core.pending_answers import Thinking
 from hopyard_engine.core.state import snapshot_entries, snapshots
-from hopyard_engine.core.state.channel import Channel
+from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
-from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.snapshots import SnapshotBook
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 ALL = ("predict", "rungs", "tree", "hops")
 Patch = tuple[Any, str, Any]
@@ -75,7 +75,7 @@ def _attempt_unchecked() -> list[Patch]:
 def _lease_kept_after_node_death() -> list[Patch]:
     real = node_events.node_lost
 
-    def node_lost(x: Experiment, event: NodeLost) -> None:
+    def node_lost(x: Stream, event: NodeLost) -> None:
         live, x.live = x.live, {}
         real(x, event)
         x.live = live
@@ -84,7 +84,7 @@ def _lease_kept_after_node_death() -> list[Patch]:
 
 
 def _sequence_unchecked() -> list[Patch]:
-    return [(Channel, "is_next", lambda self, sequence: sequence >= self.received)]
+    return [(RunChannel, "is_next", lambda self, sequence: sequence >= self.received)]
 
 
 def _pin_leaked() -> list[Patch]:
@@ -92,7 +92,7 @@ def _pin_leaked() -> list[Patch]:
 
 
 def _gang_on_busy_machine() -> list[Patch]:
-    def gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
+    def gang(x: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
         found = [x.machines[m] for m in command.machines if m in x.machines]
         if len(found) > 1 or any(m.idle for m in found):
             busy = [m for m in x.machines.values() if not m.idle and m not in found]
@@ -109,7 +109,7 @@ def _local_snapshot_outlives_its_node() -> list[Patch]:
 def _high_water_ignored() -> list[Patch]:
     real = run_messages._report
 
-    def report(x: Experiment, job: Job, run: Run, *rest: Any) -> None:
+    def report(x: Stream, job: Job, run: Run, *rest: Any) -> None:
         job.high_water = min(job.high_water, rest[0].position - 1)
         real(x, job, run, *rest)
 
@@ -128,17 +128,17 @@ def _loaded_snapshot_dropped() -> list[Patch]:
 
 
 def _machine_not_returned() -> list[Patch]:
-    def take_back(self: Cluster, experiment: str, machine: str) -> None:
+    def take_back(self: ClusterState, experiment: str, machine: str) -> None:
         if experiment in self.tenants:
             self.tenants[experiment].held.discard(machine)
 
-    return [(Cluster, "take_back", take_back)]
+    return [(ClusterState, "take_back", take_back)]
 
 
 def _double_completion() -> list[Patch]:
     real = run_messages.rank_ended
 
-    def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+    def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
         real(x, job, run, rank, body, at)
         if job.run is None and job.state.ended:
             x.live[job.id] = run
@@ -150,7 +150,7 @@ def _double_completion() -> list[Patch]:
 def _run_over_with_a_rank_alive() -> list[Patch]:
     real = run_messages.rank_ended
 
-    def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+    def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
         for other in run.ranks[1:]:
             if other is not rank and not other.gone and rank is run.ranks[0]:
                 other.gone = True
@@ -163,7 +163,7 @@ def _run_over_with_a_rank_alive() -> list[Patch]:
 def _up_call_number_unchecked() -> list[Patch]:
     real = dispatch._is_news
 
-    def is_news(x: Experiment, event: ExperimentEvent) -> bool:
+    def is_news(x: Stream, event: ExperimentEvent) -> bool:
         return x.in_flight is not None if isinstance(event, PolicyAnswered) else real(x, event)
 
     return [(dispatch, "_is_news", is_news)]
@@ -178,7 +178,7 @@ def _fork_from_lost_snapshot_starts_anew() -> list[Patch]:
 
 
 def _newest_stored_not_retained() -> list[Patch]:
-    def retained(by_position: dict[int, Entry], value: Any, how_many: Any) -> set[int]:
+    def retained(by_position: dict[int, SnapshotEntry], value: Any, how_many: Any) -> set[int]:
         return {p for p, e in by_position.items() if e.available and not e.nodes}
 
     return [(snapshots, "retained", retained)]
@@ -195,7 +195,7 @@ def _local_snapshots_left_on_their_node() -> list[Patch]:
 def _not_asked_after_a_wait() -> list[Patch]:
     real = failures.let_go
 
-    def let_go(x: Experiment, job: Job | None) -> None:
+    def let_go(x: Stream, job: Job | None) -> None:
         real(x, job)
         x.outdated = False
 
@@ -203,10 +203,10 @@ def _not_asked_after_a_wait() -> list[Patch]:
 
 
 def _lives_forgotten() -> list[Patch]:
-    def presume(self: Cluster, name: str) -> None:
+    def presume(self: ClusterState, name: str) -> None:
         self.nodes.setdefault(name, ClusterNode(name)).up = True
 
-    return [(Cluster, "presume", presume)]
+    return [(ClusterState, "presume", presume)]
 
 
 def _bytes_of_another_experiment_deleted() -> list[Patch]:
@@ -225,7 +225,7 @@ def _quota_drops_what_a_job_falls_back_to() -> list[Patch]:
 def _quota_drops_what_is_loaded() -> list[Patch]:
     real = eviction.needed
 
-    def needed(x: Experiment, job: Job, entry: Entry) -> bool:
+    def needed(x: Stream, job: Job, entry: SnapshotEntry) -> bool:
         pins, entry.pins = entry.pins, set()
         try:
             return real(x, job, entry)
@@ -240,7 +240,7 @@ def _room_takes_what_is_needed() -> list[Patch]:
 
 
 def _asked_snapshots_not_kept() -> list[Patch]:
-    return [(Experiment, "asked", lambda self, job: set())]
+    return [(Stream, "asked", lambda self, job: set())]
 
 
 def _thinking_disturbed() -> list[Patch]:
@@ -248,14 +248,14 @@ def _thinking_disturbed() -> list[Patch]:
 
 
 def _believed_machine_granted() -> list[Patch]:
-    real = Cluster.rebalance
+    real = ClusterState.rebalance
 
     def rebalance(
-        self: Cluster, at: float, thinking: Mapping[str, Container[str]]
+        self: ClusterState, at: float, thinking: Mapping[str, Container[str]]
     ) -> list[ShareSet | MachineGranted | MachineRecalled]:
         return real(self, at, dict.fromkeys(thinking, ()))
 
-    return [(Cluster, "rebalance", rebalance)]
+    return [(ClusterState, "rebalance", rebalance)]
 
 
 def _started_in_vain() -> list[Patch]:

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hopyard_engine.core.state.channel import Channel
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.channel import RunChannel
+from hopyard_engine.core.state.stream import Stream
 
 # Acknowledgements of commands are not events: after a recovery everything is sent again.
-_NOT_JOURNALLED = {Channel: {"acknowledged", "unacknowledged"}, Experiment: {"effects"}}
+_NOT_JOURNALLED = {RunChannel: {"acknowledged", "unacknowledged"}, Stream: {"effects"}}
 
 
 def picture(value: Any, seen: dict[int, int] | None = None) -> Any:
@@ -61,7 +61,7 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
     return None
 
 
-def compare(lived: Experiment, restored: Experiment) -> None:
+def compare(lived: Stream, restored: Stream) -> None:
     """Raises AssertionError, which names the place, if the two are not equal."""
     found = difference(picture(lived), picture(restored))
     if found is not None:

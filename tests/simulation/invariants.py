@@ -11,8 +11,8 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.entities import POLICY, Job
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 from tests.simulation import training
 from tests.simulation.legal import (
     NOTHING_LEFT,
@@ -44,7 +44,7 @@ class Invariants:
         self._accepted: dict[tuple[str, str], int] = {}
         self._evaluated: set[tuple[str, str, str, int]] = set()
         self._states: dict[tuple[str, str], list[int]] = {}
-        self._over: dict[str, Experiment] = {}  # A restarted scheduler does not read finished experiments again.
+        self._over: dict[str, Stream] = {}  # A restarted scheduler does not read finished experiments again.
         self._core: Core | None = None
         self._positions: dict[tuple[str, str], list[int]] = {}
         self._stored: dict[tuple[str, str], int] = {}
@@ -98,7 +98,7 @@ class Invariants:
         require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
         self._check_agents()
 
-    def _check_snapshots(self, core: Core, x: Experiment) -> None:
+    def _check_snapshots(self, core: Core, x: Stream) -> None:
         for entry in x.snapshots.entries():
             require(entry.available, "{} of {} is kept and nowhere", entry, x.id)
             sha256 = entry.info.sha256
@@ -118,7 +118,7 @@ class Invariants:
                     room = sha256 in agent.disk or not own or x.id in self.store.owners.get(sha256, ())
                     require(room, "{} of {} made room on node {}, and is not in the store", entry, x.id, node)
 
-    def _check_stored(self, x: Experiment) -> None:
+    def _check_stored(self, x: Stream) -> None:
         """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""
         for name in x.open:
             highest = max((e.info.position for e in x.snapshots.of(name) if e.stored), default=0)
@@ -127,7 +127,7 @@ class Invariants:
             require(highest >= before, text, name, x.id, before, highest)
             self._stored[x.id, name] = highest
 
-    def _check_held(self, x: Experiment, lossy: bool) -> None:
+    def _check_held(self, x: Stream, lossy: bool) -> None:
         """What a run loads, a forked job starts from or the policy asked for goes with its last copy, never to make room."""
         held = {run.source for run in x.live.values() if run.source is not None}
         held |= {job.fork_pin for job in x.jobs.values() if job.fork_pin is not None}
@@ -157,7 +157,7 @@ class Invariants:
             if isinstance(effect, ReportAccepted):
                 self._accept(_stream(core, effect.experiment), effect)
 
-    def _accept(self, x: Experiment, effect: ReportAccepted) -> None:
+    def _accept(self, x: Stream, effect: ReportAccepted) -> None:
         self.reports += 1
         report = effect.report
         where = f"{x.id} job {effect.job} position {report.position}"
@@ -176,7 +176,7 @@ class Invariants:
             expected = training.metrics(state)
         require(report.metrics == expected, f"{where}: accepted {report.metrics}, an undisturbed run gives {expected}")
 
-    def _state(self, x: Experiment, name: str, position: int) -> int:
+    def _state(self, x: Stream, name: str, position: int) -> int:
         job = x.jobs[name]
         assert job.hyperparameters is not None
         rates = training.Rates(job.hyperparameters)
@@ -238,11 +238,11 @@ class Invariants:
             require(not agent.orders, f"{agent.node} still has orders {list(agent.orders)}")
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
 
-    def streams(self, core: Core) -> dict[str, Experiment]:
+    def streams(self, core: Core) -> dict[str, Stream]:
         """All experiments that there are or were."""
         return {**self._over, **core.experiments}
 
-    def _check_combined(self, x: Experiment, effect: ReportAccepted) -> None:
+    def _check_combined(self, x: Stream, effect: ReportAccepted) -> None:
         """The last part, and no other, tells what all parts are together."""
         position = effect.report.position
         count = _parts_of(x)
@@ -253,7 +253,7 @@ class Invariants:
         require(len(parts) == count, f"job {effect.job} of {x.id}: {parts} count as all parts of {position}")
         self._positions.setdefault((x.id, effect.job), []).append(position)
 
-    def _check_told(self, member: Member, x: Experiment) -> None:
+    def _check_told(self, member: Experiment, x: Stream) -> None:
         """A generator is told what it reads: each accepted report of its jobs once, in their order, and how jobs ended."""
         reads, calls = member.settings.generator_reads, member.generator_calls
         for job in (job for job in x.jobs.values() if job.member is member):
@@ -267,7 +267,7 @@ class Invariants:
                 ends[-1:] == ([job.state] if final else []), f"{where}: told of ends {ends}, it is {job.state.value}"
             )
 
-    def _check_curve(self, x: Experiment, job: Job) -> None:
+    def _check_curve(self, x: Stream, job: Job) -> None:
         if job.hyperparameters is None or (job.origin is not None and not job.forked):
             return
         for point in x.curve(job):
@@ -286,12 +286,12 @@ class Invariants:
                 require(abs(point.metrics["val"] - mean) < 1e-12, f"parts of {job.id} at {point.position}")
 
 
-def _parts_of(x: Experiment) -> int:
+def _parts_of(x: Stream) -> int:
     """How many parts an evaluation has."""
     return PARTS if x.data is None else sum(name.startswith("eval/") for name in x.data.partitions)
 
 
-def _stream(core: Core, experiment: str) -> Experiment:
+def _stream(core: Core, experiment: str) -> Stream:
     found = core.find(experiment)
     assert found is not None
     return found[0]
@@ -301,7 +301,7 @@ def _usable(core: Core) -> int:
     return sum(not core.cluster.nodes[m.node].draining for m in core.cluster.machines.values())
 
 
-def _asked(x: Experiment, job: Job) -> set[int]:
+def _asked(x: Stream, job: Job) -> set[int]:
     """Where the policy may fork from a job because it asked for that, or has said so: of some policies, the newest that is there."""
     asked = job.asked if job.kept is None else job.kept
     if not x.settings.forks_newest:

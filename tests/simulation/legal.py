@@ -13,9 +13,9 @@ from hopyard_engine.core.effects import ForgetSnapshot, Send
 from hopyard_engine.core.events import NodeBack
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.explain.waiting import WaitingReasons
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
 LEGAL = {
@@ -81,7 +81,7 @@ def started_for_good(core: Core, send: Send) -> None:
     require(send.run.attempt <= job.attempt, "{} is started, the job is at attempt {}", send.run, job.attempt)
 
 
-def check_runs(x: Experiment, used: dict[str, str]) -> None:
+def check_runs(x: Stream, used: dict[str, str]) -> None:
     for name, run in x.live.items():
         require(x.jobs[name].run is run, "job {} and its live run disagree", name)
         alive = any(not rank.gone for rank in run.ranks)
@@ -101,7 +101,7 @@ def check_runs(x: Experiment, used: dict[str, str]) -> None:
             require(alive, "machine {} leaks: its run is over", held.id)
 
 
-def check_jobs(x: Experiment) -> None:
+def check_jobs(x: Stream) -> None:
     for ticket, asked in x.asks.items():
         over = asked.kind == PREDICT and x.jobs[asked.payload["job"]].state.ended
         require(not over, "{} waits for a prediction {} of a job that is over", x.id, ticket)
@@ -140,7 +140,7 @@ def check_jobs(x: Experiment) -> None:
     require(not (x.phase.over and (x.live or x.machines)), "{0.id} is over and holds {0.machines}", x)
 
 
-def _check_idle(x: Experiment, job: Job) -> None:
+def _check_idle(x: Stream, job: Job) -> None:
     source = x.source_of(job)
     expected = source[1] if source is not None else 0
     require(job.position == expected, "job {0.id} waits at {0.position}, it can go on from {1}", job, expected)
@@ -149,7 +149,7 @@ def _check_idle(x: Experiment, job: Job) -> None:
         require(x.snapshots.newest(job.id) is not None, "job {} is SUSPENDED without a snapshot", job.id)
 
 
-def check_quota(x: Experiment) -> None:
+def check_quota(x: Stream) -> None:
     """The bytes are counted as they are, and above the quota there is only what somebody needs."""
     sizes = {entry.info.sha256: entry.info.size for entry in x.snapshots.entries()}
     total = sum(sizes.values())
@@ -167,7 +167,7 @@ def check_quota(x: Experiment) -> None:
         require(needed, f"{x.id} has {total} bytes of snapshots, {limit} allowed, and {sha256} is not needed")
 
 
-def _vital(x: Experiment, entry: Entry) -> bool:
+def _vital(x: Stream, entry: SnapshotEntry) -> bool:
     """Written down a second time, apart from the core's own."""
     job, position = x.jobs[entry.job], entry.info.position
     others = x.snapshots.of(job.id)
@@ -189,7 +189,7 @@ def _vital(x: Experiment, entry: Entry) -> bool:
     return bool(entry.pins) or (newest and not job.state.ended) or asked or result
 
 
-def check_pins(x: Experiment) -> None:
+def check_pins(x: Stream) -> None:
     for entry in x.snapshots.entries():
         here = (entry.job, entry.info.position)
         for pin in entry.pins:
@@ -210,13 +210,13 @@ def check_pins(x: Experiment) -> None:
             require(entry_of is None or child.fork_holder in entry_of.pins, "job {} lost its pin", child.id)
 
 
-def _check_source(x: Experiment, run: Run) -> None:
+def _check_source(x: Stream, run: Run) -> None:
     if run.source is not None:
         entry = x.snapshots.get(*run.source)
         require(entry is None or run.holder in entry.pins, "job {0.job} loads {0.source}, which is not pinned", run)
 
 
-def check_shares(core: Core, x: Experiment) -> None:
+def check_shares(core: Core, x: Stream) -> None:
     tenant = core.cluster.tenants.get(x.id)
     require((tenant is None) == x.phase.over, "{0.id} is {0.phase} with tenant {1}", x, tenant)
     if tenant is None:
@@ -235,8 +235,8 @@ def check_shares(core: Core, x: Experiment) -> None:
         require(x.held - leaving <= x.share, text, x, leaving)
 
 
-def check_reasons(core: Core, x: Experiment, at: float) -> None:
-    waiting = Waiting(x, core.cluster, at)
+def check_reasons(core: Core, x: Stream, at: float) -> None:
+    waiting = WaitingReasons(x, core.cluster, at)
     for job in x.open.values():
         trains = job.state is JobState.RUNNING
         require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, x.id)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hopyard.predictor import Curve, NotPredictableError
 from hopyard_curves.metric_normalization import Scale
-from hopyard_curves.reports import Reports, finite
+from hopyard_curves.reports import FiniteReports, finite
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ class Aligned:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AlignedRun:
     """A run's finite reports.
 
     Attributes:
@@ -72,12 +72,12 @@ class Run:
         configuration: Its hyperparameters.
     """
 
-    reports: Reports
+    reports: FiniteReports
     end: float
     configuration: Mapping[str, Any]
 
 
-def read(curve: Curve) -> Run:
+def read(curve: Curve) -> AlignedRun:
     """A curve.
 
     Raises:
@@ -87,10 +87,10 @@ def read(curve: Curve) -> Run:
     end = float(reports.positions[-1])
     if curve.ended and len(curve.positions) > 1:
         end += (curve.positions[-1] - curve.positions[0]) // (len(curve.positions) - 1) - 1
-    return Run(reports, end, curve.hyperparameters)
+    return AlignedRun(reports, end, curve.hyperparameters)
 
 
-def runs(curves: Iterable[Curve]) -> list[Run]:
+def runs(curves: Iterable[Curve]) -> list[AlignedRun]:
     """Those with a finite report."""
     found = []
     for curve in curves:
@@ -99,7 +99,7 @@ def runs(curves: Iterable[Curve]) -> list[Run]:
     return found
 
 
-def align(scale: Scale, curve: Run, others: Sequence[Run], future: Floats) -> Aligned | None:
+def align(scale: Scale, curve: AlignedRun, others: Sequence[AlignedRun], future: Floats) -> Aligned | None:
     """The runs that say how a curve could go on: those that began before its last report and came behind it.
 
     Values between reports are interpolated; a run's first one stands for what was before.

@@ -26,7 +26,7 @@ _CLOSELY, _ROUGHLY = _deviates(100), _deviates(20)
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class NormalMixtures:
     """B mixtures of K normal distributions.
 
     Attributes:

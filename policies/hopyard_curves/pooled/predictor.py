@@ -12,7 +12,7 @@ from hopyard.predictor import LEVELS, Prediction, Predictor, Question
 from hopyard_curves.grid import GridPredictor
 from hopyard_curves.metric_normalization import Scale
 from hopyard_curves.pooled.alignment import Aligned, align, read, runs
-from hopyard_curves.pooled.regression_ensemble import DECISIVENESS, LEAST, Foreseen, Judgement, foresee
+from hopyard_curves.pooled.regression_ensemble import DECISIVENESS, LEAST, CurveForecast, Judgement, foresee
 
 Floats = NDArray[np.float64]
 
@@ -107,7 +107,9 @@ def _mixture(one: Prediction, other: Prediction, weight: float) -> Prediction:
     )
 
 
-def _combined(question: Question, scale: Scale, aligned: Aligned, foreseen: Foreseen, alone: Prediction) -> Prediction:
+def _combined(
+    question: Question, scale: Scale, aligned: Aligned, foreseen: CurveForecast, alone: Prediction
+) -> Prediction:
     pooled = foreseen.distribution
     there = np.array(alone.positions) <= aligned.ahead[-1]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hopyard_curves.pooled.alignment import Aligned
 from hopyard_curves.pooled.configuration_prior import forecasts
-from hopyard_curves.pooled.mixture import Mixture
+from hopyard_curves.pooled.mixture import NormalMixtures
 from hopyard_curves.pooled.regression import fit
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class CurveForecast:
     """How a curve goes on if it is one of the experiment's runs.
 
     Attributes:
@@ -100,12 +100,12 @@ class Foreseen:
         judgement: How well runs would have been predicted from one another; None: too few came anywhere.
     """
 
-    distribution: Mixture
+    distribution: NormalMixtures
     support: Floats
     judgement: Judgement | None
 
 
-def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> Foreseen:
+def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> CurveForecast:
     """What the runs say of the curve.
 
     Args:
@@ -138,7 +138,7 @@ def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> Foresee
         variances += trust * spread[:, None]
     kin = np.mean([view.similarity(view.near_curve[None], _KIN)[0] for view in views[:: len(WIDTHS)]], axis=0)
     spreads = np.sqrt(np.maximum(variances, max(noise, LEAST) ** 2))
-    return Foreseen(Mixture(centres, weights, spreads), kin @ aligned.reached, judgement)
+    return CurveForecast(NormalMixtures(centres, weights, spreads), kin @ aligned.reached, judgement)
 
 
 def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, width: float | None) -> _View:
@@ -201,7 +201,7 @@ def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tu
         share, left = fitted.shares, fitted.residuals
         left = left - (share * left).sum(axis=1, keepdims=True)
         points = runs[judged, :1] + middle[:, None] + left
-        scores.append(Mixture(points, share, np.zeros((len(points), 1))).crps(after[judged]).mean())
+        scores.append(NormalMixtures(points, share, np.zeros((len(points), 1))).crps(after[judged]).mean())
     found = np.array(scores)
     worse = found / max(found.min(), LEAST) - found.min() / max(found.min(), LEAST)
     trusts = np.exp(-DECISIVENESS * own * worse)

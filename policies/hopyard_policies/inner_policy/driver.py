@@ -45,7 +45,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_policies.inner_policy.progress import Progress, value
 from hopyard_policies.inner_policy.trials import Errand, Origin, Trials, TrialState
-from hopyard_policies.inner_policy.virtual_machines import Bench, Scene
+from hopyard_policies.inner_policy.virtual_machines import InnerCluster, Scene
 
 MOST: Final = 1000
 """Trials that a tuner may train at a time: a search may be endless, and a tuner looks at every place in every up-call."""
@@ -187,7 +187,7 @@ class Tuning:
 
     # -------------------------------------------------------------------------------------------------------- up-calls
 
-    def _bench(self, cluster: Cluster, progress: Progress | None) -> Bench:
+    def _bench(self, cluster: Cluster, progress: Progress | None) -> InnerCluster:
         coming = {**dict.fromkeys(self._created, ("", 0)), **self._forks}
         trials = Trials(cluster.jobs, self.states, coming, cluster.experiment, self._hidden, _running(cluster))
 
@@ -208,7 +208,7 @@ class Tuning:
             own = [position for position in sorted(state.stops) if saved(job, position)]
             return own or [position for position in (state.fork_position,) if position and saved(job, position)]
 
-        return Bench(
+        return InnerCluster(
             Scene(
                 cluster,
                 trials,

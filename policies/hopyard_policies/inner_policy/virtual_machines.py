@@ -72,7 +72,7 @@ class Scene:
     copies: bool
 
 
-class Bench(Cluster):
+class InnerCluster(Cluster):
     """The `Cluster` of one up-call on a tuner. What it asks of the outside is passed on at once; the rest is in `commands`."""
 
     def __init__(self, scene: Scene) -> None:

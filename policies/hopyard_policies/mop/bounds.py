@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hopyard_policies.mop.problem import Problem
+from hopyard_policies.mop.problem import VisitProblem
 from hopyard_policies.mop.replica_assignment import host, loads
 
 
-def lower_bound(problem: Problem) -> float:
+def lower_bound(problem: VisitProblem) -> float:
     """The larger of two bounds: the longest configuration, and the most that a machine has to do.
 
     Without replicas a machine's units are what must be trained there; with them the bound is `replica_bound`.
@@ -24,7 +24,7 @@ def lower_bound(problem: Problem) -> float:
     return max(ends, default=0.0)
 
 
-def replica_bound(problem: Problem, until: Mapping[int, float] | None = None) -> float:
+def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = None) -> float:
     """The bound with replicas: units may be split over all machines that hold them (a linear program, by HiGHS).
 
     The least C so that machines and configurations can do all their work within C, were a unit divisible; configurations' epochs to

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from hopyard_policies.mop.problem import Hosting, Problem, Schedule, Unit
+from hopyard_policies.mop.problem import Hosting, TrainingUnit, VisitProblem, VisitSchedule
 
 EXCHANGED: Final = 4
 """Configurations that nobody took, the longest ones, for which machines may change their choices at a time."""
@@ -21,7 +21,7 @@ class Rule(Protocol):
     def free(self, config: int) -> None:
         """Says that a configuration is idle: it may start a unit from now on. None is until then."""
 
-    def start(self, machines: Sequence[int]) -> list[tuple[int, Unit]]:
+    def start(self, machines: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
         """Decides what idle machines start now.
 
         Args:
@@ -51,7 +51,7 @@ class Longest:
         weights: By configuration: how much longer its remaining time shall count than it is; empty: as it is.
     """
 
-    def __init__(self, problem: Problem, hosting: Hosting, weights: Sequence[float] = ()) -> None:
+    def __init__(self, problem: VisitProblem, hosting: Hosting, weights: Sequence[float] = ()) -> None:
         self._problem = problem
         self._weights = weights
         self._remaining = list(problem.config_after) or [0.0] * len(problem.costs)
@@ -86,7 +86,7 @@ class Longest:
         self._keys[config] = key
         self._fresh.append(key)
 
-    def start(self, machines: Sequence[int]) -> list[tuple[int, Unit]]:
+    def start(self, machines: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
         """See `Rule`."""
         load = self._load
         self._fresh.sort()
@@ -185,7 +185,7 @@ class Longest:
                     return True
         return False
 
-    def _take(self, machine: int, host: int, config: int) -> Unit:
+    def _take(self, machine: int, host: int, config: int) -> TrainingUnit:
         """Takes a unit of a configuration out of what a host has to do, for a machine to train it."""
         partitions = self._todo[host][config]
         problem = self._problem
@@ -198,9 +198,9 @@ class Longest:
         seconds = problem.time(config, partition, host)
         self._load[host] -= seconds
         self._remaining[config] -= seconds
-        return Unit(config, partition)
+        return TrainingUnit(config, partition)
 
-    def _steal(self, machine: int) -> list[tuple[int, Unit]]:
+    def _steal(self, machine: int) -> list[tuple[int, TrainingUnit]]:
         """Takes over a unit of the machine with the largest load of those that this one can help; a list of one, or empty."""
         problem = self._problem
         # What it could not take over before it cannot now, either: loads only become less.
@@ -226,7 +226,7 @@ class Randomized:
         rng: The source of chance.
     """
 
-    def __init__(self, problem: Problem, rng: random.Random) -> None:
+    def __init__(self, problem: VisitProblem, rng: random.Random) -> None:
         self._rng = rng
         self._idle: set[int] = set()
         self._holders = problem.holders
@@ -242,13 +242,13 @@ class Randomized:
         """See `Rule`."""
         self._idle.add(config)
 
-    def start(self, machines: Sequence[int]) -> list[tuple[int, Unit]]:
+    def start(self, machines: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
         """See `Rule`."""
         started = []
         for machine in machines:
             units = [(c, q) for q in self._held[machine] for c in sorted(self._left[q] & self._idle)]
             if units:
-                unit = Unit(*self._rng.choice(units))
+                unit = TrainingUnit(*self._rng.choice(units))
                 self._left[unit.partition].remove(unit.config)
                 self._idle.remove(unit.config)
                 started.append((machine, unit))
@@ -263,9 +263,9 @@ class Following:
         plan: A schedule with all its units.
     """
 
-    def __init__(self, problem: Problem, plan: Schedule) -> None:
+    def __init__(self, problem: VisitProblem, plan: VisitSchedule) -> None:
         left = set(problem.units)
-        self._todo: list[deque[Unit]] = [deque() for _ in problem.speeds]
+        self._todo: list[deque[TrainingUnit]] = [deque() for _ in problem.speeds]
         self._idle: set[int] = set()
         for placed in sorted(plan.placed, key=lambda placed: placed.start):
             if placed.unit in left:
@@ -275,7 +275,7 @@ class Following:
         """See `Rule`."""
         self._idle.add(config)
 
-    def start(self, machines: Sequence[int]) -> list[tuple[int, Unit]]:
+    def start(self, machines: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
         """See `Rule`."""
         started = []
         for machine in machines:

@@ -11,7 +11,7 @@ from hopyard._runtime.optional_import import need
 from hopyard.solver import Solver
 from hopyard_policies.mop.bounds import lower_bound
 from hopyard_policies.mop.milp_plans import from_plain
-from hopyard_policies.mop.problem import Placed, Problem, Schedule
+from hopyard_policies.mop.problem import Placed, VisitProblem, VisitSchedule
 from hopyard_policies.mop.replica_assignment import host, loads
 
 MOST_PAIRS: Final = 200_000
@@ -22,7 +22,7 @@ class NoPlanError(RuntimeError):
     """The solver found no schedule in its time."""
 
 
-def solve(problem: Problem, seconds: float) -> Schedule:
+def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
     """Minimises the makespan over start times, with an order for each two units that share a machine or a configuration.
 
     What 5.1 writes as Y and Z is one binary variable for each such pair: 1 if the first one of it comes first. With replicas,
@@ -40,7 +40,7 @@ def solve(problem: Problem, seconds: float) -> Schedule:
 
     units, hosting = problem.units, host(problem)
     if not units:
-        return Schedule(())
+        return VisitSchedule(())
     times = [problem.time(*unit, machine) for unit, machine in zip(units, hosting, strict=True)]
     together: dict[tuple[str, int], list[int]] = {}
     for number, (unit, machine) in enumerate(zip(units, hosting, strict=True)):
@@ -91,7 +91,7 @@ def solve(problem: Problem, seconds: float) -> Schedule:
     return _tidied(problem, hosting, times, result.x[:count])
 
 
-def _tidied(problem: Problem, hosting: list[int], times: list[float], starts: np.ndarray) -> Schedule:
+def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], starts: np.ndarray) -> VisitSchedule:
     """The units in the order found, each as early as it can be: the solver's starts overlap by its tolerance."""
     configs = [problem.free_config(config) for config in range(len(problem.costs))]
     machines = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
@@ -101,7 +101,7 @@ def _tidied(problem: Problem, hosting: list[int], times: list[float], starts: np
         start = max(configs[unit.config], machines[machine])
         configs[unit.config] = machines[machine] = start + times[number]
         placed.append(Placed(unit, machine, start, start + times[number]))
-    return Schedule(tuple(placed))
+    return VisitSchedule(tuple(placed))
 
 
 class MilpSolver(Solver):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hopyard.policy import AnswerReady, Cluster
 from hopyard_policies.mop.dispatch import Following
 from hopyard_policies.mop.planning import dispatcher
-from hopyard_policies.mop.problem import Problem, Schedule
+from hopyard_policies.mop.problem import VisitProblem, VisitSchedule
 from hopyard_policies.mop.problem_builder import Round, Step
 from hopyard_policies.mop.replica_assignment import host, loads
 from hopyard_policies.mop.schedule_simulation import carry_out
@@ -24,7 +24,7 @@ LEAST: Final = 0.5
 """Seconds that may be thought in any case."""
 
 
-def to_plain(problem: Problem) -> dict[str, Any]:
+def to_plain(problem: VisitProblem) -> dict[str, Any]:
     """A problem as a solver is told of it."""
     return {
         "costs": list(problem.costs),
@@ -37,7 +37,7 @@ def to_plain(problem: Problem) -> dict[str, Any]:
     }
 
 
-def from_plain(payload: object) -> Problem:
+def from_plain(payload: object) -> VisitProblem:
     """The problem that `to_plain` made plain.
 
     Raises:
@@ -46,7 +46,7 @@ def from_plain(payload: object) -> Problem:
     if not isinstance(payload, Mapping):
         raise ValueError(f"a problem is an object, found {payload!r:.80}")
     try:
-        problem = Problem(
+        problem = VisitProblem(
             costs=[float(cost) for cost in payload["costs"]],
             sizes=[float(size) for size in payload["sizes"]],
             speeds=[float(speed) for speed in payload["speeds"]],
@@ -158,13 +158,13 @@ class Exact:
         return True
 
 
-def covers(plan: Schedule, left: Problem) -> bool:
+def covers(plan: VisitSchedule, left: VisitProblem) -> bool:
     """Whether all that is left is planned, on machines that can train it."""
     planned = {placed.unit for placed in plan.placed if placed.machine in left.holders[placed.unit.partition]}
     return planned.issuperset(left.units)
 
 
-def _helps(plan: Schedule, left: Problem) -> bool:
+def _helps(plan: VisitSchedule, left: VisitProblem) -> bool:
     """Whether it is over with the plan no later than with the default scheduler; what ran meanwhile was not planned for."""
     return carry_out(left, Following(left, plan)).makespan <= carry_out(left, dispatcher(left)).makespan * (1 + 1e-9)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from hopyard_policies.mop.dispatch import Following, Longest, Randomized, Rule
-from hopyard_policies.mop.problem import Hosting, Problem, Schedule
+from hopyard_policies.mop.problem import Hosting, VisitProblem, VisitSchedule
 from hopyard_policies.mop.replica_assignment import host, loads
 from hopyard_policies.mop.schedule_simulation import carry_out
 
@@ -25,16 +25,18 @@ UNITS: Final = 4_000
 """Units that all passes of a decision that cannot wait may place together, after the first one."""
 
 
-def longest(problem: Problem, rng: random.Random, restarts: int = RESTARTS) -> Schedule:
+def longest(problem: VisitProblem, rng: random.Random, restarts: int = RESTARTS) -> VisitSchedule:
     """The default: the best of some passes of `Longest`, each with remaining times weighted at random anew."""
     return _best(problem, host(problem), rng, restarts)[0]
 
 
-def _best(problem: Problem, hosting: Hosting, rng: random.Random, restarts: int) -> tuple[Schedule, Sequence[float]]:
+def _best(
+    problem: VisitProblem, hosting: Hosting, rng: random.Random, restarts: int
+) -> tuple[VisitSchedule, Sequence[float]]:
     """The best pass, and the weights that it had."""
     configs, machines = loads(problem, hosting)
     enough = CLOSE * max(configs + machines, default=0.0)
-    best: tuple[Schedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
+    best: tuple[VisitSchedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
     for number in range(1, restarts):
         if best[0].makespan <= enough:
             break
@@ -46,12 +48,12 @@ def _best(problem: Problem, hosting: Hosting, rng: random.Random, restarts: int)
     return best
 
 
-def randomized(problem: Problem, rng: random.Random) -> Schedule:
+def randomized(problem: VisitProblem, rng: random.Random) -> VisitSchedule:
     """Cerebro's own default: one pass of its Algorithm 1."""
     return carry_out(problem, Randomized(problem, rng))
 
 
-def milp(problem: Problem, rng: random.Random, seconds: float = 60.0) -> Schedule:
+def milp(problem: VisitProblem, rng: random.Random, seconds: float = 60.0) -> VisitSchedule:
     """The mixed integer linear program of section 5.1, solved as well as it can be in so many seconds.
 
     Raises:
@@ -62,14 +64,14 @@ def milp(problem: Problem, rng: random.Random, seconds: float = 60.0) -> Schedul
     return solve(problem, seconds)
 
 
-SCHEDULERS: Final[Mapping[str, Callable[[Problem, random.Random], Schedule]]] = {
+SCHEDULERS: Final[Mapping[str, Callable[[VisitProblem, random.Random], VisitSchedule]]] = {
     "longest": longest,
     "randomized": randomized,
     "milp": milp,
 }
 
 
-def dispatcher(problem: Problem, known: bool = False) -> Rule:
+def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
     """The default scheduler's rule where times are known roughly only: `Longest`, or a plan that is followed.
 
     As many equal configurations as equal machines leave no slack on either side: each of both must always be at work. Then

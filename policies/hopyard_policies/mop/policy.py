@@ -36,9 +36,9 @@ from hopyard_policies.mop.gangs import Gangs
 from hopyard_policies.mop.milp_plans import Exact
 from hopyard_policies.mop.node_demand import Places
 from hopyard_policies.mop.pilot import Pilot
-from hopyard_policies.mop.tuner_slots import Search
+from hopyard_policies.mop.tuner_slots import TunerSlots
 from hopyard_policies.mop.unit_dispatch import Training
-from hopyard_policies.mop.visit_history import Visits
+from hopyard_policies.mop.visit_history import VisitHistory
 
 SCHEDULERS: Final = ("longest", "randomized", "milp")
 
@@ -111,10 +111,10 @@ class MopPolicy(Policy):
         need_part("gang_below", gang_below)
         self._exact = Exact(plan_seconds) if scheduler == "milp" else None
         self._barrier = scheduler == "milp" if barrier is None else barrier
-        self._search = Search(tuner, configurations, MopPolicy)
+        self._search = TunerSlots(tuner, configurations, MopPolicy)
         self.generator = self._search.tuner.generator
         self.forks_newest = self._search.copies
-        self._visits = Visits()
+        self._visits = VisitHistory()
         self._estimates = Estimates()
         self._gangs = Gangs(gang_below)
         self._training = Training(scheduler == "randomized", self._exact, self._gangs, self._visits, self._estimates)

@@ -11,7 +11,7 @@ TOLERANCE = 1e-9
 """How far, in proportion to the makespan, two moments may lie apart and be the same."""
 
 
-class Unit(NamedTuple):
+class TrainingUnit(NamedTuple):
     """A training unit: one configuration trained on one partition, both by number."""
 
     config: int
@@ -21,14 +21,14 @@ class Unit(NamedTuple):
 class Placed(NamedTuple):
     """A training unit on a machine, and when."""
 
-    unit: Unit
+    unit: TrainingUnit
     machine: int
     start: float
     end: float
 
 
 @dataclass(frozen=True)
-class Problem:
+class VisitProblem:
     """Configurations that visit partitions, each exactly once, on machines that hold these (sections 5.1 and 5.5 of Cerebro).
 
     The time of a unit is the configuration's cost times the partition's size over the machine's speed. Two machines of one
@@ -60,13 +60,13 @@ class Problem:
         return self.costs[config] * self.sizes[partition] / self.speeds[machine]
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[TrainingUnit, ...]:
         """The units that are still to be trained and that some machine can train, by configuration, then by partition."""
         there = [partition for partition, machines in enumerate(self.holders) if machines]
         if not self.done:
-            return tuple(Unit(config, partition) for config in range(len(self.costs)) for partition in there)
+            return tuple(TrainingUnit(config, partition) for config in range(len(self.costs)) for partition in there)
         return tuple(
-            Unit(config, partition)
+            TrainingUnit(config, partition)
             for config, visited in enumerate(self.done)
             for partition in there
             if partition not in visited
@@ -91,7 +91,7 @@ Hosting = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class VisitSchedule:
     """What runs where and when, in order of start.
 
     `complete` says whether all units of the problem are there: an online run whose last holder died has some left.
@@ -110,7 +110,7 @@ class InvalidScheduleError(ValueError):
     """A schedule breaks an invariant of model hopper parallelism; the message says which, and where."""
 
 
-def check(problem: Problem, schedule: Schedule) -> None:
+def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
     """Checks that a schedule keeps every invariant of section 3.1.
 
     Each unit that is left and can be trained is there exactly once, on a machine that holds its partition; no machine and no
@@ -120,7 +120,7 @@ def check(problem: Problem, schedule: Schedule) -> None:
         InvalidScheduleError: It does not.
     """
     slack = TOLERANCE * max(schedule.makespan, 1e-300)
-    counts: dict[Unit, int] = dict.fromkeys(problem.units, 0)
+    counts: dict[TrainingUnit, int] = dict.fromkeys(problem.units, 0)
     for placed in schedule.placed:
         unit, machine = placed.unit, placed.machine
         if unit not in counts:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hopyard.policy import Cluster, Data, JobView
 from hopyard_policies.mop.dispatch import Following, Rule
 from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.problem import Placed, Problem, Schedule, Unit
+from hopyard_policies.mop.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
 from hopyard_policies.mop.replanning import Online
-from hopyard_policies.mop.visit_history import Visits, size
+from hopyard_policies.mop.visit_history import VisitHistory, size
 
 Step = tuple[str, str, str]
 """A unit of a plan: machine, job, partition."""
@@ -42,9 +42,9 @@ class Round:
         jobs: Sequence[JobView],
         goals: Mapping[str, int],
         wanted: Mapping[str, int],
-        visits: Visits,
+        visits: VisitHistory,
         estimates: Estimates,
-        make: Callable[[Problem], Rule],
+        make: Callable[[VisitProblem], Rule],
     ) -> None:
         self._visits = visits
         self._estimates = estimates
@@ -64,7 +64,7 @@ class Round:
         costs, speeds = estimates.of(self.jobs, self.machines)
         usual = math.fsum(1.0 / speed for speed in speeds) / max(len(speeds), 1)
         configs, machines = [0.0] * len(jobs), [0.0] * len(speeds)
-        running: dict[int, Unit] = {}
+        running: dict[int, TrainingUnit] = {}
         for number, job in enumerate(self.jobs):
             unit = visits.running.get(job)
             places = zip(unit.machines, unit.partitions, strict=True) if unit is not None else ()
@@ -72,10 +72,10 @@ class Round:
             for name, partition in places:
                 if name in cluster.machines:
                     machine, part = self.machines.index(name), self._numbers[partition]
-                    running[machine] = Unit(number, part)
+                    running[machine] = TrainingUnit(number, part)
                     machines[machine] = max(costs[number] * sizes[part] / speeds[machine] - gone, 0.0)
                     configs[number] = max(configs[number], machines[machine])
-        problem = Problem(
+        problem = VisitProblem(
             costs,
             sizes,
             speeds,
@@ -145,22 +145,22 @@ class Round:
         """Whether it follows a plan that was given to it."""
         return self._online.follows
 
-    def left(self, now: float) -> Problem:
+    def left(self, now: float) -> VisitProblem:
         """What is still to be started."""
         return self._online.left(now)
 
-    def schedule(self, steps: Sequence[Step]) -> Schedule:
+    def schedule(self, steps: Sequence[Step]) -> VisitSchedule:
         """A plan in the round's numbers, without what the round has not; times are no more than the order."""
         jobs, machines = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.machines))
-        return Schedule(
+        return VisitSchedule(
             tuple(
-                Placed(Unit(jobs[job], self._numbers[partition]), machines[machine], float(order), float(order))
+                Placed(TrainingUnit(jobs[job], self._numbers[partition]), machines[machine], float(order), float(order))
                 for order, (machine, job, partition) in enumerate(steps)
                 if job in jobs and machine in machines
             )
         )
 
-    def follow(self, plan: Schedule, now: float) -> None:
+    def follow(self, plan: VisitSchedule, now: float) -> None:
         """Follows a plan that has all that is left, until times turn out to be quite others than expected."""
         self._online.follow(Following(self._online.left(now), plan))
 

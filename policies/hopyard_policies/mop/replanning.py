@@ -8,7 +8,7 @@ from typing import Final
 
 from hopyard_policies.mop.dispatch import Following, Rule
 from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.problem import Problem, Unit
+from hopyard_policies.mop.problem import TrainingUnit, VisitProblem
 
 CHANGED: Final = 1.1
 """Estimates that moved by this factor, one compared with another, are reason to decide by them anew."""
@@ -36,12 +36,12 @@ class Online:
 
     def __init__(
         self,
-        problem: Problem,
-        make: Callable[[Problem], Rule],
+        problem: VisitProblem,
+        make: Callable[[VisitProblem], Rule],
         estimates: Estimates | None = None,
         configs: Sequence[Hashable] = (),
         machines: Sequence[Hashable] = (),
-        running: Mapping[int, Unit] | None = None,
+        running: Mapping[int, TrainingUnit] | None = None,
     ) -> None:
         self._make, self._estimates = make, estimates
         self._configs = configs or range(len(problem.costs))
@@ -63,7 +63,7 @@ class Online:
         if self._rule is not None:
             self._rule.free(config)
 
-    def start(self, machines: Sequence[int], now: float = 0.0) -> list[tuple[int, Unit]]:
+    def start(self, machines: Sequence[int], now: float = 0.0) -> list[tuple[int, TrainingUnit]]:
         """See `Rule`; `now` is counted as `ended` and `died` do."""
         if self._rule is None:
             self._rule = self._make(self.left(now))
@@ -109,7 +109,7 @@ class Online:
         for config in sorted(self.idle):
             rule.free(config)
 
-    def left(self, now: float) -> Problem:
+    def left(self, now: float) -> VisitProblem:
         """What is still to be started, counted from now."""
         configs, machines = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
         for machine, unit in self.running.items():

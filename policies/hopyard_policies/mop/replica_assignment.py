@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from hopyard_policies.mop.problem import Problem
+from hopyard_policies.mop.problem import VisitProblem
 
 POWERS = (8, 24, 72)
 """What ends are raised to, one after the other, so that in the end hardly more than the latest one counts."""
@@ -14,7 +14,7 @@ SWEEPS = 6
 """How often all units are looked at, at most, with each power."""
 
 
-def host(problem: Problem) -> list[int]:
+def host(problem: VisitProblem) -> list[int]:
     """Chooses the machine of each unit so that machines and configurations are done as early as they can be.
 
     Each machine and each configuration has an end: when it would be done if it never waited. Units are placed one by one,
@@ -78,7 +78,7 @@ def host(problem: Problem) -> list[int]:
     return hosting
 
 
-def _shift(problem: Problem, hosting: list[int], load: list[float], spans: list[float]) -> None:
+def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: list[float]) -> None:
     """Relieves the machine with the most to do by a chain: it hands a unit to another one, that one to a third, and so on."""
     held: list[list[set[int]]] = [[set() for _ in problem.sizes] for _ in problem.speeds]
     for number, (_, partition) in enumerate(problem.units):
@@ -121,7 +121,7 @@ def _shift(problem: Problem, hosting: list[int], load: list[float], spans: list[
         load[:] = after
 
 
-def _whole(problem: Problem) -> list[int]:
+def _whole(problem: VisitProblem) -> list[int]:
     """Gives each partition to one machine for all configurations: where that is as good, an open shop is easier to schedule."""
     work = [0.0] * len(problem.sizes)
     for config, partition in problem.units:
@@ -136,7 +136,7 @@ def _whole(problem: Problem) -> list[int]:
     return [chosen[partition] for _, partition in problem.units]
 
 
-def loads(problem: Problem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:
+def loads(problem: VisitProblem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:
     """When configurations and machines would be done at the earliest, with nothing to wait for: what a hosting cannot beat."""
     after = problem.config_after or [0.0] * len(problem.costs)
     configs = [problem.free_config(config) + after[config] for config in range(len(problem.costs))]

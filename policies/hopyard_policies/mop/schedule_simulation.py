@@ -6,14 +6,14 @@ import heapq
 from collections.abc import Callable, Mapping
 
 from hopyard_policies.mop.dispatch import Rule
-from hopyard_policies.mop.problem import Placed, Problem, Schedule, Unit
+from hopyard_policies.mop.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
 from hopyard_policies.mop.replanning import Online
 
-Actual = Callable[[Unit, int], float]
+Actual = Callable[[TrainingUnit, int], float]
 """How long a unit really takes on a machine."""
 
 
-def carry_out(problem: Problem, rule: Rule) -> Schedule:
+def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
     """Runs a problem as a rule says, each unit taking as long as the problem says.
 
     Units that end at the same moment are all told to the rule before it decides.
@@ -42,12 +42,12 @@ def carry_out(problem: Problem, rule: Rule) -> Schedule:
             end = now + costs[unit.config] * sizes[unit.partition] / speeds[machine]
             placed.append(Placed(unit, machine, now, end))
             heapq.heappush(events, (end, unit.config, machine))
-    return Schedule(tuple(placed), complete=len(placed) == len(problem.units))
+    return VisitSchedule(tuple(placed), complete=len(placed) == len(problem.units))
 
 
 def carry_out_online(
-    problem: Problem, rule: Online, actual: Actual, deaths: Mapping[int, float] | None = None
-) -> Schedule:
+    problem: VisitProblem, rule: Online, actual: Actual, deaths: Mapping[int, float] | None = None
+) -> VisitSchedule:
     """Runs a problem with a rule that does not know what comes: how long units take, and which machines die.
 
     Args:
@@ -96,10 +96,10 @@ def carry_out_online(
             idle.discard(machine)
             running[machine] = Placed(unit, machine, now, now + actual(unit, machine))
             heapq.heappush(events, (running[machine].end, unit.config, machine))
-    return Schedule(tuple(placed), complete=len(placed) == len(problem.units))
+    return VisitSchedule(tuple(placed), complete=len(placed) == len(problem.units))
 
 
-def _beginning(problem: Problem) -> list[tuple[float, int, int]]:
+def _beginning(problem: VisitProblem) -> list[tuple[float, int, int]]:
     """Events: when, and the configuration and the machine that are free then; -1: none."""
     events = [(problem.free_config(config), config, -1) for config in range(len(problem.costs))]
     events += [(problem.free_machine(machine), -1, machine) for machine in range(len(problem.speeds))]

@@ -21,7 +21,7 @@ AHEAD: Final = 2
 """With a tuner that ends some, so many configurations for each partition train at a time if nothing else is said."""
 
 
-class Search:
+class TunerSlots:
     """A tuner and the places of the configurations that it trains at a time. It counts in epochs, all others count in units.
 
     Args:

@@ -11,9 +11,9 @@ from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.gangs import Gangs, Need, Visit, visits
 from hopyard_policies.mop.milp_plans import Exact
 from hopyard_policies.mop.planning import dispatcher
-from hopyard_policies.mop.problem import Problem
+from hopyard_policies.mop.problem import VisitProblem
 from hopyard_policies.mop.problem_builder import Round
-from hopyard_policies.mop.visit_history import Running, Visits
+from hopyard_policies.mop.visit_history import RunningUnit, VisitHistory
 
 Saves = Callable[[str, int], bool]
 """Whether a job is to be saved at a position, beside the end of its run."""
@@ -34,7 +34,7 @@ class Training:
     """
 
     def __init__(
-        self, randomized: bool, exact: Exact | None, gangs: Gangs, visits: Visits, estimates: Estimates
+        self, randomized: bool, exact: Exact | None, gangs: Gangs, visits: VisitHistory, estimates: Estimates
     ) -> None:
         self._random, self._exact, self._gangs = randomized, exact, gangs
         self._visits, self._estimates = visits, estimates
@@ -121,22 +121,22 @@ class Training:
         """Something has changed that the round that goes on knows nothing of."""
         self._round = None
 
-    def _expected(self, unit: Running, now: float) -> bool:
+    def _expected(self, unit: RunningUnit, now: float) -> bool:
         return self._round is not None and self._round.ended(unit.machines[0], now - unit.began)
 
     def _begin(self, cluster: Cluster, visit: Visit, saves: Saves) -> None:
         job, position = visit.job, cluster.jobs[visit.job].position
-        self._visits.start(job, Running(position, visit.partitions, visit.machines, cluster.now))
+        self._visits.start(job, RunningUnit(position, visit.partitions, visit.machines, cluster.now))
         until = position + len(visit.partitions)
         at = [until] if saves(job, until) else []
         inputs = _inputs(visit)
         cluster.start_job(job, visit.machines, until=until, snapshot_at=at, inputs=inputs, preemptible=False)
 
-    def _longest(self, jobs: Sequence[JobView], machines: Collection[str]) -> Callable[[Problem], Rule]:
+    def _longest(self, jobs: Sequence[JobView], machines: Collection[str]) -> Callable[[VisitProblem], Rule]:
         names = [job.id for job in jobs], list(machines)
         return lambda problem: dispatcher(problem, self._estimates.know(*names))
 
-    def _randomly(self, cluster: Cluster) -> Callable[[Problem], Rule]:
+    def _randomly(self, cluster: Cluster) -> Callable[[VisitProblem], Rule]:
         rng = random.Random(f"{cluster.experiment.seed}/mop/{self._plans}")
         return lambda problem: Randomized(problem, rng)
 

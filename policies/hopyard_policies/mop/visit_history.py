@@ -9,7 +9,7 @@ from hopyard.policy import JobView, Partition, RunEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningUnit:
     """A training unit under way, or several at once, on a gang.
 
     Attributes:
@@ -25,7 +25,7 @@ class Running:
     began: float
 
 
-class Visits:
+class VisitHistory:
     """What each job was trained on, by the position at which the run began, what it was evaluated on, and what is under way.
 
     A run trains one unit; or, on a gang, several at once, which lie in the history as one step.
@@ -35,15 +35,15 @@ class Visits:
     """
 
     def __init__(self) -> None:
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningUnit] = {}
         self._trained: dict[str, dict[int, tuple[str, ...]]] = {}
         self._evaluated: dict[str, dict[int, set[str]]] = {}
 
-    def start(self, job: str, unit: Running) -> None:
+    def start(self, job: str, unit: RunningUnit) -> None:
         """A unit begins."""
         self.running[job] = unit
 
-    def end(self, run: RunEnd) -> Running | None:
+    def end(self, run: RunEnd) -> RunningUnit | None:
         """A training run is over. Answers its unit if that was trained and its result kept."""
         unit = self.running.pop(run.job, None)
         if unit is None:

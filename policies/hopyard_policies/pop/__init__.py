@@ -2,6 +2,6 @@
 
 from hopyard_policies.pop.expected_remaining_time import Outlook, epochs_left, outlook_of
 from hopyard_policies.pop.policy import PopPolicy
-from hopyard_policies.pop.slots import Division, divide
+from hopyard_policies.pop.slots import SlotDivision, divide
 
-__all__ = ["Division", "Outlook", "PopPolicy", "divide", "epochs_left", "outlook_of"]
+__all__ = ["Outlook", "PopPolicy", "SlotDivision", "divide", "epochs_left", "outlook_of"]

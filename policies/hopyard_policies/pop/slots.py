@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 _ROUNDING: Final = 1e-9
 
 
-class Division(NamedTuple):
+class SlotDivision(NamedTuple):
     """How the slots are divided.
 
     Attributes:
@@ -25,7 +25,7 @@ class Division(NamedTuple):
     curve: tuple[tuple[float, float, float], ...]
 
 
-def divide(confidences: Iterable[float], slots: int, per_job: int = 1) -> Division:
+def divide(confidences: Iterable[float], slots: int, per_job: int = 1) -> SlotDivision:
     """Divides slots between promising and opportunistic jobs.
 
     With N(p) jobs of confidence p or more, S_desired(p) = N(p) x k and S_deserved(p) = S x p; S_effective is the smaller.
@@ -48,4 +48,4 @@ def divide(confidences: Iterable[float], slots: int, per_job: int = 1) -> Divisi
         effective = min(desired, deserved)
         if effective > most * (1 + _ROUNDING):
             threshold, most = p, effective
-    return Division(math.floor(most * (1 + _ROUNDING)), threshold, most, tuple(curve))
+    return SlotDivision(math.floor(most * (1 + _ROUNDING)), threshold, most, tuple(curve))

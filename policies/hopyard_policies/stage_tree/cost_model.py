@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hopyard.policy import CurvePoint
 
 
-class Times:
+class CostModel:
     """Seconds of a unit of training by trial, and of all else that a run costs.
 
     Attributes:

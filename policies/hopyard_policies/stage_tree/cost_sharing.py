@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from hopyard.policy import Cluster
-from hopyard_policies.stage_tree.incremental_tree import Branch
+from hopyard_policies.stage_tree.incremental_tree import TreeBranch
 from hopyard_policies.stage_tree.state import Books
 
 
-def bill(books: Books, cluster: Cluster, branches: Mapping[int, Branch], begun: Collection[str]) -> None:
+def bill(books: Books, cluster: Cluster, branches: Mapping[int, TreeBranch], begun: Collection[str]) -> None:
     """Says of each run who wants what it trains, if that has changed.
 
     Args:

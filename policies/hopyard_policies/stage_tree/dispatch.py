@@ -18,10 +18,10 @@ from hopyard.policy import (
 )
 from hopyard_policies.inner_policy.trials import TrialState
 from hopyard_policies.stage_tree.cost_sharing import bill
-from hopyard_policies.stage_tree.incremental_tree import Branch, Inputs, Ready, in_order
+from hopyard_policies.stage_tree.incremental_tree import Inputs, Ready, TreeBranch, in_order
 from hopyard_policies.stage_tree.plan import Nodes
-from hopyard_policies.stage_tree.state import Books, Run
-from hopyard_policies.stage_tree.tree import Running, Stage
+from hopyard_policies.stage_tree.state import Books, RequestedRun
+from hopyard_policies.stage_tree.tree import RunningTrial, Stage
 
 
 class _Start(NamedTuple):
@@ -118,10 +118,10 @@ class Dispatch:
         """The nodes through which trials pass that have not ended, by branch."""
         return {number: branch.open_nodes for number, branch in self._branches.items()}
 
-    def _branch(self, trial: str) -> Branch:
+    def _branch(self, trial: str) -> TreeBranch:
         return self._branches[self._plan.branch(trial)]
 
-    def _running(self, run: Run) -> Running:
+    def _running(self, run: RequestedRun) -> RunningTrial:
         """A run, with what it will still pass."""
         job = self._jobs[run.trial]
         called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
@@ -129,16 +129,16 @@ class Dispatch:
         until = job.position if stands else max(run.until, job.position)
         if called_off:  # Not by this policy: it saves here or at its next report, and some may want that as before.
             until = min(job.position + 1, self._plan[run.trial].limit)
-        return Running(run.trial, job.position, until, called_off or job.position in run.saves)
+        return RunningTrial(run.trial, job.position, until, called_off or job.position in run.saves)
 
     @property
     def _at_until(self) -> bool:
         return self._event is not None and self._event.at_until
 
-    def _is_event(self, run: Run) -> bool:
+    def _is_event(self, run: RequestedRun) -> bool:
         return self._event is not None and run.trial == self._event.job
 
-    def _goes_on(self, run: Run) -> bool:
+    def _goes_on(self, run: RequestedRun) -> bool:
         """Whether a run may be told something: it is neither ending nor still to begin."""
         return not run.leaving and self._jobs[run.trial].state in (JobState.STARTING, JobState.RUNNING)
 
@@ -221,7 +221,7 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------------------------ runs under way
 
-    def _govern(self, run: Run, highest: float) -> None:
+    def _govern(self, run: RequestedRun, highest: float) -> None:
         """Ends a run that nobody needs, and has it save where others branch off.
 
         It is shortened if it goes further than anybody needs, or than where another way has become longer by a quantum.
@@ -244,7 +244,7 @@ class Dispatch:
         for save in self._saves(run.trial, position, run.until) - run.saves - run.late:
             self._amend(run, save=save)
 
-    def _amend(self, run: Run, until: int | None = None, save: int | None = None) -> None:
+    def _amend(self, run: RequestedRun, until: int | None = None, save: int | None = None) -> None:
         saves = {save} if save is not None else set()
         ticket = self._cluster.amend_run(run.trial, until=until, snapshot_at=saves)
         self._books.amends[ticket] = (run.trial, run.until, saves)
@@ -383,7 +383,7 @@ class Dispatch:
     def _register(self, machine: MachineView, start: _Start, highest: float) -> None:
         begins = start.stage.start.position
         until = self._far(start.trial, begins, start.goal, start.way, highest)
-        run = Run(start.trial, machine.id, begins, self._cluster.now, until)
+        run = RequestedRun(start.trial, machine.id, begins, self._cluster.now, until)
         run.saves = self._saves(start.trial, begins, until)
         self._books.runs[start.trial] = run
 

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hopyard_policies.inner_policy.trials import TrialState
-from hopyard_policies.stage_tree.cost_model import Times
+from hopyard_policies.stage_tree.cost_model import CostModel
 from hopyard_policies.stage_tree.plan import Available, Nodes, SearchPlan
-from hopyard_policies.stage_tree.tree import Rank, Request, Running, Stage, StageTree
+from hopyard_policies.stage_tree.tree import Rank, Request, RunningTrial, Stage, StageTree
 
 Wanted = tuple[str, int, int, str]
 """A trial, the position up to which an experiment wants it trained, where its tuner next decides on it, and the experiment."""
@@ -66,7 +66,7 @@ class Inputs:
     open: list[str] = field(default_factory=list)
     errands: list[Wanted] = field(default_factory=list)
     again: list[Request] = field(default_factory=list)
-    runs: list[Running] = field(default_factory=list)
+    runs: list[RunningTrial] = field(default_factory=list)
     changes: int = 0
     saved: list[Sequence[int]] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class Ready(NamedTuple):
         return -self.less
 
 
-class Branch:
+class TreeBranch:
     """What there is to train on a branch, and what follows from that alone.
 
     Args:
@@ -103,7 +103,9 @@ class Branch:
         behind: The ways that begin where runs pass, which go on.
     """
 
-    def __init__(self, plan: SearchPlan, inputs: Inputs, open_nodes: Nodes, available: Available, times: Times) -> None:
+    def __init__(
+        self, plan: SearchPlan, inputs: Inputs, open_nodes: Nodes, available: Available, times: CostModel
+    ) -> None:
         self._plan, self._inputs, self.open_nodes = plan, inputs, open_nodes
         self._units: dict[str, float] = {}
         requests = [*inputs.again, *((trial, until) for trial, until, _, _ in inputs.errands)]
@@ -129,7 +131,7 @@ class Branch:
             Ready(-self.tree.length_of(stage), stage.start.asked, stage.end.asked, stage) for stage in self.tree.ready()
         ]
 
-    def lasts(self, times: Times) -> bool:
+    def lasts(self, times: CostModel) -> bool:
         """Whether units take what they took."""
         return all(times.unit(trial) == seconds for trial, seconds in self._units.items())
 
@@ -190,7 +192,7 @@ class Branch:
         return found
 
 
-def in_order(branches: Collection[Branch]) -> list[Ready]:
+def in_order(branches: Collection[TreeBranch]) -> list[Ready]:
     """The stages of all branches that can start now, the first of them first."""
     starts = [branch.begins for branch in branches]
     first = min((begins for begins in starts if begins is not None), default=None)
@@ -206,7 +208,7 @@ class Forest:
 
     def __init__(self, plan: SearchPlan) -> None:
         self._plan = plan
-        self._known: dict[int, tuple[Inputs, Branch]] = {}
+        self._known: dict[int, tuple[Inputs, TreeBranch]] = {}
         self._open: dict[int, tuple[int, list[str], Nodes]] = {}
         self._measured = 0
 
@@ -219,7 +221,7 @@ class Forest:
             known = self._open[number] = (inputs.changes, inputs.open, found)
         return known[2]
 
-    def grow(self, inputs: Mapping[int, Inputs], available: Available, times: Times) -> dict[int, Branch]:
+    def grow(self, inputs: Mapping[int, Inputs], available: Available, times: CostModel) -> dict[int, TreeBranch]:
         """The branches as they are now; those on which nothing has changed are what they were.
 
         Args:
@@ -229,11 +231,11 @@ class Forest:
         """
         same = times.changes == self._measured
         self._measured = times.changes
-        grown: dict[int, tuple[Inputs, Branch]] = {}
+        grown: dict[int, tuple[Inputs, TreeBranch]] = {}
         for number, given in inputs.items():
             known = self._known.get(number)
             if known is None or known[0] != given or not (same or known[1].lasts(times)):
-                known = given, Branch(self._plan, given, self.open_nodes(number, given), available, times)
+                known = given, TreeBranch(self._plan, given, self.open_nodes(number, given), available, times)
             grown[number] = known
         self._known = grown
         return {number: branch for number, (_, branch) in grown.items()}

@@ -17,7 +17,7 @@ Available = Callable[[str, int], bool]
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class StageNode:
     """What the same trials train from `start` (exclusive) up to `end`.
 
     Attributes:
@@ -33,15 +33,15 @@ class Node:
 
     start: int
     end: int
-    parent: Node | None
+    parent: StageNode | None
     member: str
-    children: list[Node] = field(default_factory=list)
+    children: list[StageNode] = field(default_factory=list)
     saves: dict[int, list[str]] = field(default_factory=dict)
     reached: int = 0
     by: str = ""
-    heads: dict[Hashable, list[Node]] = field(default_factory=dict)
+    heads: dict[Hashable, list[StageNode]] = field(default_factory=dict)
 
-    def path(self) -> list[Node]:
+    def path(self) -> list[StageNode]:
         """The nodes from here back to the root, which is left out."""
         found, node = [], self
         while node.parent is not None:
@@ -50,7 +50,7 @@ class Node:
         return found
 
 
-Nodes = dict[int, Node]
+Nodes = dict[int, StageNode]
 """Nodes of the search plan by their identity."""
 
 
@@ -102,7 +102,7 @@ class SearchPlan:
     def __init__(self, sameness: Sameness) -> None:
         self._sameness = sameness
         self._trials: dict[str, Trial] = {}
-        self._leaves: dict[str, Node] = {}
+        self._leaves: dict[str, StageNode] = {}
         self._heads: dict[Hashable, int] = {}
         self._branches: dict[str, int] = {}
         self._changes: list[int] = []
@@ -110,7 +110,7 @@ class SearchPlan:
         self._noted: dict[str, set[int]] = {}
         self._moved: dict[int, int] = {}
         self.moves = 0
-        self.root = Node(0, 0, None, "")
+        self.root = StageNode(0, 0, None, "")
 
     # -------------------------------------------------------------------------------------------------------- structure
 
@@ -132,7 +132,7 @@ class SearchPlan:
         while True:
             child, same = self._next(node, trial)
             if child is None:
-                child = Node(node.end, trial.limit, node, trial.id, reached=node.end)
+                child = StageNode(node.end, trial.limit, node, trial.id, reached=node.end)
                 node.children.append(child)
                 node.heads.setdefault(self._head(trial, node.end), []).append(child)
                 break
@@ -143,7 +143,7 @@ class SearchPlan:
             node = child
         self._leaves[trial.id] = child
 
-    def _next(self, node: Node, trial: Trial) -> tuple[Node | None, int]:
+    def _next(self, node: StageNode, trial: Trial) -> tuple[StageNode | None, int]:
         for child in node.heads.get(self._head(trial, node.end), ()):
             same = min(self._common(self._trials[child.member], trial), child.end)
             if same > node.end:
@@ -171,10 +171,10 @@ class SearchPlan:
             second += other.pieces[second][0] == stop
         return until
 
-    def _split(self, node: Node, at: int) -> Node:
+    def _split(self, node: StageNode, at: int) -> StageNode:
         """Cuts a node in two; answers the upper one. The lower one stays what it is to its children and trials."""
         assert node.parent is not None
-        upper = Node(node.start, at, node.parent, node.member, [node])
+        upper = StageNode(node.start, at, node.parent, node.member, [node])
         upper.saves = {p: who for p, who in node.saves.items() if p <= at}
         upper.reached, upper.by = min(node.reached, at), node.by
         member = self._trials[node.member]
@@ -187,11 +187,11 @@ class SearchPlan:
             node.reached, node.by = at, ""
         return upper
 
-    def leaf(self, trial: str) -> Node:
+    def leaf(self, trial: str) -> StageNode:
         """Where a trial ends."""
         return self._leaves[trial]
 
-    def node(self, trial: str, position: int) -> Node:
+    def node(self, trial: str, position: int) -> StageNode:
         """The node on a trial's path that a position (> 0) lies in: start < position <= end."""
         node = self._leaves[trial]
         while node.start >= position:
@@ -211,9 +211,9 @@ class SearchPlan:
         """All who ever saved something on a branch."""
         return self._savers[branch]
 
-    def passes(self, trial: str, node: Node) -> bool:
+    def passes(self, trial: str, node: StageNode) -> bool:
         """Whether a trial passes through a node."""
-        way: Node | None = self._leaves[trial]
+        way: StageNode | None = self._leaves[trial]
         while way is not None and way is not node:
             way = way.parent
         return way is not None
@@ -221,7 +221,7 @@ class SearchPlan:
     def common(self, one: str, other: str) -> int:
         """How far two trials are the same."""
         mine = {id(node) for node in self._leaves[one].path()}
-        node: Node | None = self._leaves[other]
+        node: StageNode | None = self._leaves[other]
         while node is not None and id(node) not in mine:
             node = node.parent
         return node.end if node is not None else 0
@@ -260,14 +260,14 @@ class SearchPlan:
 
     def known(self, trial: str, limit: int) -> tuple[int, str]:
         """How far at most up to `limit` anybody has trained what a trial trains, and who did (empty: nobody)."""
-        node: Node | None = self._leaves[trial]
+        node: StageNode | None = self._leaves[trial]
         while node is not None:
             if node.reached > node.start and node.start < limit:
                 return min(node.reached, limit), node.by
             node = node.parent
         return 0, ""
 
-    def saves(self, node: Node, available: Available) -> Iterator[tuple[int, str]]:
+    def saves(self, node: StageNode, available: Available) -> Iterator[tuple[int, str]]:
         """Snapshots in a node that can be loaded: position, and the first who has it. What is gone is forgotten."""
         for position, owners in list(node.saves.items()) if node.saves else ():
             for owner in [owner for owner in owners if not available(owner, position)]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hopyard_policies.inner_policy.trials import Errand, TrialState
-from hopyard_policies.stage_tree.cost_model import Times
+from hopyard_policies.stage_tree.cost_model import CostModel
 from hopyard_policies.stage_tree.incremental_tree import Forest, Part
 from hopyard_policies.stage_tree.plan import SearchPlan
 from hopyard_policies.stage_tree.requests import Requests
@@ -15,7 +15,7 @@ from hopyard_policies.stage_tree.tuners import Tuners
 
 
 @dataclass(slots=True)
-class Run:
+class RequestedRun:
     """A run as it was asked for.
 
     Attributes:
@@ -67,8 +67,8 @@ class Books:
     requests: Requests
     save_every: int | None
     keeping: Keeping
-    times: Times = field(default_factory=Times)
-    runs: dict[str, Run] = field(default_factory=dict)
+    times: CostModel = field(default_factory=CostModel)
+    runs: dict[str, RequestedRun] = field(default_factory=dict)
     amends: dict[str, tuple[str, int, set[int]]] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
     trained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Books:
             run.late |= saves
             run.until, run.firm = until, run.firm or not saves
 
-    def over(self, trial: str, position: int) -> Run | None:
+    def over(self, trial: str, position: int) -> RequestedRun | None:
         """A trial's run is over: it came to a position."""
         for ticket in [ticket for ticket, (owner, _, _) in self.amends.items() if owner == trial]:
             del self.amends[ticket]

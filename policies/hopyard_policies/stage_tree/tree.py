@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hopyard_policies.stage_tree.plan import Available, Node, SearchPlan
+from hopyard_policies.stage_tree.plan import Available, SearchPlan, StageNode
 
 Request = tuple[str, int]
 """A trial that is wanted up to a position."""
@@ -28,7 +28,7 @@ UnitTime = Callable[[str], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningTrial:
     """A run of a trial: it has come to `position` and will train up to `until`.
 
     Both are the same for one that is parked; `saving`: it saves the state at `position`, or will as it leaves.
@@ -47,7 +47,7 @@ class Running:
 
 
 @dataclass(eq=False, slots=True)
-class Point:
+class TreePoint:
     """A state that is needed: a position on the paths of some trials.
 
     Attributes:
@@ -62,13 +62,13 @@ class Point:
         level: The longest time of training from it on, along any path.
     """
 
-    node: Node
+    node: StageNode
     position: int
     asked: Rank
     save: str | None = None
     run: str | None = None
-    parent: Point | None = None
-    children: list[Point] = field(default_factory=list)
+    parent: TreePoint | None = None
+    children: list[TreePoint] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     level: float = 0.0
 
@@ -82,8 +82,8 @@ class Point:
 class Stage:
     """What one run trains without a stop: from one state up to another."""
 
-    start: Point
-    end: Point
+    start: TreePoint
+    end: TreePoint
 
     @property
     def length(self) -> int:
@@ -106,16 +106,16 @@ class StageTree:
         self,
         plan: SearchPlan,
         requests: Iterable[Request],
-        runs: Mapping[str, Running],
+        runs: Mapping[str, RunningTrial],
         available: Available,
         unit_time: UnitTime,
     ) -> None:
         self._plan, self._unit_time = plan, unit_time
         self._runs = runs
-        self._points: dict[tuple[int, int], Point] = {}
+        self._points: dict[tuple[int, int], TreePoint] = {}
         self._cuts: dict[int, list[int]] = {}
         self._saves: dict[int, dict[int, str]] = {}
-        self._passing: dict[int, list[Running]] = {}
+        self._passing: dict[int, list[RunningTrial]] = {}
         self._available = available
         for run in runs.values():
             for node in plan.leaf(run.trial).path():
@@ -137,11 +137,11 @@ class StageTree:
                 way = (point.position - runs[point.run].position) * unit_time(point.run) + point.level
                 self._ways[point.run] = max(way, self._ways.get(point.run, 0.0))
 
-    def roots(self) -> list[Point]:
+    def roots(self) -> list[TreePoint]:
         """States that are there, or come with a run, from which there is something to train."""
         return [point for point in self._points.values() if point.parent is None and point.children]
 
-    def points(self) -> Iterable[Point]:
+    def points(self) -> Iterable[TreePoint]:
         """All states that are needed."""
         return self._points.values()
 
@@ -164,16 +164,16 @@ class StageTree:
 
     # ---------------------------------------------------------------------------------------------------------- building
 
-    def _resolve(self, trial: str, position: int, asked: Rank) -> Point:
+    def _resolve(self, trial: str, position: int, asked: Rank) -> TreePoint:
         """The state of a trial at a position, and behind it the stages that lead there."""
         if position == 0:
-            return self._points.setdefault((id(self._plan.root), 0), Point(self._plan.root, 0, asked))
+            return self._points.setdefault((id(self._plan.root), 0), TreePoint(self._plan.root, 0, asked))
         node = self._plan.node(trial, position)
         key = (id(node), position)
         point = self._points.get(key)
         if point is not None:
             return point
-        point = self._points[key] = Point(node, position, asked)
+        point = self._points[key] = TreePoint(node, position, asked)
         point.save = self._saved(node).get(position)
         if point.save is None:
             point.run = self._passing_run(node, position)
@@ -182,17 +182,17 @@ class StageTree:
             point.parent.children.append(point)
         return point
 
-    def _saved(self, node: Node) -> dict[int, str]:
+    def _saved(self, node: StageNode) -> dict[int, str]:
         if id(node) not in self._saves:
             self._saves[id(node)] = dict(self._plan.saves(node, self._available))
         return self._saves[id(node)]
 
-    def _passing_run(self, node: Node, position: int) -> str | None:
+    def _passing_run(self, node: StageNode, position: int) -> str | None:
         """The run that will pass a position of a node, or is parked there. The one that comes first, if there are several."""
         runs = [run for run in self._passing.get(id(node), ()) if run.passes(position)]
         return max(runs, key=lambda run: run.position).trial if runs else None
 
-    def _before(self, node: Node, position: int) -> int:
+    def _before(self, node: StageNode, position: int) -> int:
         """The last position before one, at which a state is or will be there, or is wanted for others; else the node's start."""
         cuts = self._cuts.get(id(node), [])
         index = bisect_left(cuts, position)
@@ -211,7 +211,7 @@ class StageTree:
                 point.parent.children[point.parent.children.index(point)] = child
                 del self._points[key]
 
-    def _level(self, point: Point) -> float:
+    def _level(self, point: TreePoint) -> float:
         """Fills in the levels from a state on. Not by recursion: a chain of stages may be long."""
         order, stack = [], [point]
         while stack:
@@ -223,5 +223,5 @@ class StageTree:
             )
         return point.level
 
-    def _seconds(self, start: int, end: Point) -> float:
+    def _seconds(self, start: int, end: TreePoint) -> float:
         return (end.position - start) * self._unit_time(end.node.member)

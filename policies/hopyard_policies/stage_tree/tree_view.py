@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hopyard.policy import Cluster, CurvePoint, StageState, StageView
-from hopyard_policies.stage_tree.plan import Node
-from hopyard_policies.stage_tree.state import Books, Run
+from hopyard_policies.stage_tree.plan import StageNode
+from hopyard_policies.stage_tree.state import Books, RequestedRun
 
 
 def stages(books: Books, cluster: Cluster) -> tuple[StageView, ...]:
@@ -21,7 +21,7 @@ class _Showing:
         self._curves: dict[str, Sequence[CurvePoint]] = {}
         self._trials: dict[int, list[str]] = {}
         self._wanted: dict[int, list[int]] = {}
-        self._runs: dict[int, list[tuple[Run, int]]] = {}
+        self._runs: dict[int, list[tuple[RequestedRun, int]]] = {}
         self._reached: dict[int, tuple[int, str]] = {}
         for job in cluster.jobs:
             if job in self._plan:
@@ -37,7 +37,7 @@ class _Showing:
         self.found: list[StageView] = []
         self._walk()
 
-    def _follow(self, run: Run) -> None:
+    def _follow(self, run: RequestedRun) -> None:
         """Notes where a run is; it may have reported since the policy was asked last."""
         job = self._cluster.jobs[run.trial]
         at = job.position if job.state.live else run.start
@@ -49,7 +49,7 @@ class _Showing:
                 self._runs.setdefault(id(node), []).append((run, at))
 
     def _walk(self) -> None:
-        stack: list[tuple[Node, int | None]] = [(node, None) for node in reversed(self._plan.root.children)]
+        stack: list[tuple[StageNode, int | None]] = [(node, None) for node in reversed(self._plan.root.children)]
         while stack:
             node, parent = stack.pop()
             for start, end in pairwise(self._cuts(node)):
@@ -57,17 +57,17 @@ class _Showing:
                 parent = len(self.found)
             stack += [(child, parent) for child in reversed(node.children)]
 
-    def _known(self, node: Node) -> tuple[int, str]:
+    def _known(self, node: StageNode) -> tuple[int, str]:
         return self._reached.get(id(node), (node.reached, node.by))
 
-    def _cuts(self, node: Node) -> list[int]:
+    def _cuts(self, node: StageNode) -> list[int]:
         """Where a node's state changes: as far as it is trained, where runs are and will park, how far it is wanted."""
         inside = {self._known(node)[0], *self._wanted.get(id(node), ())}
         for run, at in self._runs.get(id(node), ()):
             inside |= {at, run.until}
         return [node.start, *sorted(p for p in inside if node.start < p < node.end), node.end]
 
-    def _stage(self, node: Node, start: int, end: int, parent: int | None) -> StageView:
+    def _stage(self, node: StageNode, start: int, end: int, parent: int | None) -> StageView:
         trials = self._trials.get(id(node), [])
         reached, by = self._known(node)
         run = next(((run, at) for run, at in self._runs.get(id(node), ()) if at <= start < run.until), None)
@@ -112,7 +112,7 @@ class _Showing:
         run = self._books.runs.get(trial)
         return run.machine if run is not None else self._books.machines.get(trial, "")
 
-    def _owners(self, node: Node, position: int) -> list[str]:
+    def _owners(self, node: StageNode, position: int) -> list[str]:
         return [job for job in node.saves.get(position, ()) if position in self._cluster.snapshots(job)]
 
     def _seconds(self, state: StageState, trial: str, start: int, end: int) -> float | None:

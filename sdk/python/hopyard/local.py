@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard.trainer import Report, Trainer, TrainerContext, TrainerDriver
+from hopyard.trainer import IterationReport, Trainer, TrainerContext, TrainerDriver
 
 _FOLDER: Final = re.compile(r"position-(\d{12,})")
 
@@ -24,10 +24,10 @@ def fit(
     seed: int = 0,
     snapshot_directory: str | os.PathLike[str] | None = None,
     snapshot_every: int = 1,
-    on_report: Callable[[Report], None] | None = None,
+    on_report: Callable[[IterationReport], None] | None = None,
     inputs: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> list[Report]:
+) -> list[IterationReport]:
     """Train one configuration until a position, or until the trainer finishes.
 
     With a `snapshot_directory` a snapshot is kept there (the newest one), and a later call, in this process or another,
@@ -55,7 +55,7 @@ def fit(
         raise ValueError(f"snapshot_every is {snapshot_every}; allowed: 1 or more")
     store = None if snapshot_directory is None else Path(snapshot_directory)
     driver = TrainerDriver(trainer_class, clock=clock)
-    reports: list[Report] = []
+    reports: list[IterationReport] = []
     with tempfile.TemporaryDirectory(prefix="hopyard-") as scratch:
         context = TrainerContext(seed=seed, scratch=Path(scratch), inputs=None if inputs is None else Path(inputs))
         try:
@@ -86,7 +86,7 @@ def verify_resume(
         UserCodeError: the trainer failed.
     """
     straight = fit(trainer_class, hyperparameters, until=until, seed=seed)
-    resumed: list[Report] = []
+    resumed: list[IterationReport] = []
     with tempfile.TemporaryDirectory(prefix="hopyard-") as folder:
         for report in straight:
             resumed += fit(trainer_class, hyperparameters, until=report.position, seed=seed, snapshot_directory=folder)

@@ -10,21 +10,21 @@ from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
 from hopyard_appstat.records import (
     Append,
     BlobRow,
-    DataPartition,
-    DataSet,
+    DataSetRecord,
     ExperimentRow,
     JobRow,
     JournalRecord,
     NodeDetails,
     Page,
+    PartitionRecord,
     PlanNode,
     PlanSnapshot,
     PlanTrial,
     Projection,
-    Scaling,
-    Statistic,
+    ScalingRecord,
+    StatisticRecord,
     StreamInfo,
-    Stretch,
+    StretchRecord,
     Swept,
 )
 
@@ -115,21 +115,21 @@ def plan_trial_from_proto(message: appstat_pb2.PlanTrial) -> PlanTrial:
         message.experiment,
         message.job,
         message.root,
-        tuple(Stretch(one.node, one.parent, one.start, one.end, one.values_json) for one in message.path),
+        tuple(StretchRecord(one.node, one.parent, one.start, one.end, one.values_json) for one in message.path),
         tuple(
             PlanSnapshot(one.position, one.sha256, one.size_bytes, one.provider, one.owner) for one in message.snapshots
         ),
     )
 
 
-def scaling_from_proto(message: appstat_pb2.Scaling) -> Scaling:
+def scaling_from_proto(message: appstat_pb2.Scaling) -> ScalingRecord:
     """What was measured of a training."""
-    return Scaling(**{name: getattr(message, name) for name in Scaling.__slots__})
+    return ScalingRecord(**{name: getattr(message, name) for name in ScalingRecord.__slots__})
 
 
-def scaling_to_proto(page: Page[Scaling]) -> appstat_pb2.QueryScalingResponse:
+def scaling_to_proto(page: Page[ScalingRecord]) -> appstat_pb2.QueryScalingResponse:
     """A page of what was measured of a training."""
-    rows = [appstat_pb2.Scaling(**{name: getattr(row, name) for name in Scaling.__slots__}) for row in page.items]
+    rows = [appstat_pb2.Scaling(**{name: getattr(row, name) for name in ScalingRecord.__slots__}) for row in page.items]
     return appstat_pb2.QueryScalingResponse(scaling=rows, next_page_token=page.next_token)
 
 
@@ -139,7 +139,7 @@ def plan_nodes_to_proto(page: Page[PlanNode]) -> appstat_pb2.ListPlanNodesRespon
 
 
 def plan_node_to_proto(
-    details: NodeDetails, results: Page[Statistic], *, whole: bool
+    details: NodeDetails, results: Page[StatisticRecord], *, whole: bool
 ) -> appstat_pb2.GetPlanNodeResponse:
     """A node with a page of its results; with `whole` its references and snapshots, too."""
     references = details.references if whole else ()
@@ -166,16 +166,16 @@ def _plan_node(node: PlanNode) -> appstat_pb2.PlanNode:
     return appstat_pb2.PlanNode(**{name: getattr(node, name) for name in PlanNode.__slots__})
 
 
-def _statistic(experiment: str, job: str, attempt: int, message: common_pb2.Report, place: str) -> Statistic:
+def _statistic(experiment: str, job: str, attempt: int, message: common_pb2.Report, place: str) -> StatisticRecord:
     try:
         report = report_from_proto(message)
     except InvalidInput as error:
         raise InvalidInput(f"{place}.{error}") from error
     in_force = hyperparameters_from_proto(message.in_force) if message.HasField("in_force") else None
-    return Statistic(experiment, job, attempt, report, message.at, in_force)
+    return StatisticRecord(experiment, job, attempt, report, message.at, in_force)
 
 
-def statistic_to_proto(statistic: Statistic) -> appstat_pb2.Statistic:
+def statistic_to_proto(statistic: StatisticRecord) -> appstat_pb2.Statistic:
     """A statistic, back."""
     return appstat_pb2.Statistic(
         experiment=statistic.experiment,
@@ -216,7 +216,7 @@ def streams_to_proto(page: Page[StreamInfo]) -> appstat_pb2.ListStreamsResponse:
     return appstat_pb2.ListStreamsResponse(streams=streams, next_page_token=page.next_token)
 
 
-def statistics_to_proto(page: Page[Statistic]) -> appstat_pb2.QueryStatisticsResponse:
+def statistics_to_proto(page: Page[StatisticRecord]) -> appstat_pb2.QueryStatisticsResponse:
     """A page of statistics."""
     rows = [statistic_to_proto(item) for item in page.items]
     return appstat_pb2.QueryStatisticsResponse(statistics=rows, next_page_token=page.next_token)
@@ -234,14 +234,14 @@ def jobs_to_proto(page: Page[JobRow]) -> appstat_pb2.QueryJobsResponse:
     return appstat_pb2.QueryJobsResponse(jobs=rows, next_page_token=page.next_token)
 
 
-def data_from_proto(request: appstat_pb2.PutDataSetRequest) -> DataSet:
+def data_from_proto(request: appstat_pb2.PutDataSetRequest) -> DataSetRecord:
     """A data set of the catalog."""
-    return DataSet(
+    return DataSetRecord(
         request.data.name,
         request.request_id,
         request.data.registered_at,
         tuple(
-            DataPartition(
+            PartitionRecord(
                 one.name,
                 one.size_bytes,
                 one.sha256,
@@ -254,7 +254,7 @@ def data_from_proto(request: appstat_pb2.PutDataSetRequest) -> DataSet:
     )
 
 
-def data_to_proto(data: DataSet) -> data_pb2.DataSet:
+def data_to_proto(data: DataSetRecord) -> data_pb2.DataSet:
     """A data set of the catalog, back."""
     message = data_pb2.DataSet(name=data.name, registered_at=data.registered_at)
     for one in data.partitions:
@@ -269,7 +269,7 @@ def data_to_proto(data: DataSet) -> data_pb2.DataSet:
     return message
 
 
-def data_sets_to_proto(page: Page[DataSet]) -> appstat_pb2.QueryDataSetsResponse:
+def data_sets_to_proto(page: Page[DataSetRecord]) -> appstat_pb2.QueryDataSetsResponse:
     """A page of data sets."""
     rows = [appstat_pb2.KeptDataSet(data=data_to_proto(item), request_id=item.request_id) for item in page.items]
     return appstat_pb2.QueryDataSetsResponse(data=rows, next_page_token=page.next_token)

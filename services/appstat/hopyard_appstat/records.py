@@ -46,7 +46,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistic:
+class StatisticRecord:
     """One accepted report, keyed (experiment, job, position, part); the first with a key is kept.
 
     Attributes:
@@ -67,7 +67,7 @@ class Statistic:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StretchRecord:
     """A trial's stretch of a node of the search plan: from the node's `start` (exclusive) up to `end`.
 
     Attributes:
@@ -101,7 +101,7 @@ class PlanTrial:
     experiment: str
     job: str
     root: str
-    path: tuple[Stretch, ...]
+    path: tuple[StretchRecord, ...]
     snapshots: tuple[PlanSnapshot, ...] = ()
 
 
@@ -142,7 +142,7 @@ class NodeDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalingRecord:
     """How long a unit took on several machines; replaces what was measured before of the same (training, hardware, machines).
 
     Attributes:
@@ -164,7 +164,7 @@ class Scaling:
     at: float
 
 
-Projection = ExperimentRow | JobRow | Statistic | PlanTrial | Scaling
+Projection = ExperimentRow | JobRow | StatisticRecord | PlanTrial | ScalingRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class BlobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DataPartition:
+class PartitionRecord:
     """A part of a data set.
 
     Attributes:
@@ -223,13 +223,13 @@ class DataPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
+class DataSetRecord:
     """A data set of the partition catalog, and the request that registered it."""
 
     name: str
     request_id: str
     registered_at: float
-    partitions: tuple[DataPartition, ...]
+    partitions: tuple[PartitionRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)

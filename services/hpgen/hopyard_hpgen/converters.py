@@ -12,7 +12,7 @@ from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration
 from hopyard.v1 import hpgen_pb2
 from hopyard_hpgen.call_log import Call, CreateCall, ReportCall, ReportFinalCall
-from hopyard_hpgen.experiment_generator import Terms
+from hopyard_hpgen.experiment_generator import GeneratorTerms
 
 
 def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:
@@ -29,7 +29,7 @@ def calls_to_proto(calls: Iterable[Call]) -> list[hpgen_pb2.GeneratorCall]:
     return [_call_to_proto(call) for call in calls]
 
 
-def open_response(terms: Terms) -> hpgen_pb2.OpenGeneratorResponse:
+def open_response(terms: GeneratorTerms) -> hpgen_pb2.OpenGeneratorResponse:
     """The answer to OpenGenerator."""
     return hpgen_pb2.OpenGeneratorResponse(size=terms.size, reads=GENERATOR_READS.to_proto(terms.reads))
 

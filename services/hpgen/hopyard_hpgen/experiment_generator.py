@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Terms(NamedTuple):
+class GeneratorTerms(NamedTuple):
     """What there is to know of a generator before its first call.
 
     Attributes:
@@ -66,9 +66,9 @@ class ExperimentGenerator:
         self.make_again(calls)
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> GeneratorTerms:
         """How many configurations there are in all, and what it is to be told."""
-        return Terms(self._generator.size, self._generator.reads)
+        return GeneratorTerms(self._generator.size, self._generator.reads)
 
     @property
     def failed(self) -> bool:

@@ -13,7 +13,7 @@ from hopyard.generator import Result
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call
-from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, Terms
+from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms
 
 MAX_OPEN: Final = 1000
 """Most generators that are open at once."""
@@ -69,7 +69,7 @@ class GeneratorHost:
 
     async def open(
         self, experiment: str, spec: ExperimentSpec, calls: Sequence[Call] = (), *, more: bool = False
-    ) -> Terms:
+    ) -> GeneratorTerms:
         """Make an experiment's generator, or find it; answers what there is to know of it.
 
         With `calls` the generator is rebuilt from them, also if it is open: the record is the truth, and what a caller
@@ -87,7 +87,7 @@ class GeneratorHost:
         found = self._open.get(experiment) or self._add(experiment)
         recorded = _Recorded(calls)
 
-        def build() -> Terms:
+        def build() -> GeneratorTerms:
             current = found.generator
             if current is not None and not current.is_for(spec):
                 raise Conflict(
@@ -106,7 +106,7 @@ class GeneratorHost:
             if found.generator is None and self._open.get(experiment) is found:
                 await self.forget(experiment)
 
-    async def go_on(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> Terms:
+    async def go_on(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> GeneratorTerms:
         """Make recorded calls on a generator as it stands: results that it is told, or the rest of an earlier life.
 
         Raises:
@@ -116,7 +116,7 @@ class GeneratorHost:
         """
         found, recorded = self._find(experiment), _Recorded(calls)
 
-        def work() -> Terms:
+        def work() -> GeneratorTerms:
             if found.generator is None:
                 raise _not_open(experiment)
             found.generator.make_again(recorded)

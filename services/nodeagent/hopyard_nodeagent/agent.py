@@ -17,17 +17,17 @@ from hopyard_nodeagent import application, servicer
 from hopyard_nodeagent.application import ApplicationServicer
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.data.digest_cache import Inspector
-from hopyard_nodeagent.data.partitions import Partitions
+from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.data.url_partitions import Remote
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess, start_predictor
-from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, Predictions
+from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
 from hopyard_nodeagent.runs.command_log import CommandRecord
 from hopyard_nodeagent.runs.executor import Executor
 from hopyard_nodeagent.runs.machines import Machines
 from hopyard_nodeagent.runs.orphan_processes import Leftovers
 from hopyard_nodeagent.runs.registry import Runs
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.training_process import RunnerDied
 from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
@@ -35,10 +35,10 @@ from hopyard_nodeagent.settings import AgentSettings
 from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.process_images import ProcessImages
-from hopyard_nodeagent.snapshots.references import Needs
-from hopyard_nodeagent.snapshots.store import Store
-from hopyard_nodeagent.snapshots.upload_orders import Orders
-from hopyard_nodeagent.snapshots.uploads import Shipment, Shipper
+from hopyard_nodeagent.snapshots.references import SnapshotReferences
+from hopyard_nodeagent.snapshots.store import BlobClient
+from hopyard_nodeagent.snapshots.upload_orders import UploadOrders
+from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +59,13 @@ class NodeAgent:
         self._background = Background("agent")
         self._folders = Folders(settings.data)
         idle = settings.transfer_idle_seconds
-        self._store = Store(settings.appstat, settings.scheduler, idle_seconds=idle)
-        needs = Needs(self._folders.needs)
+        self._store = BlobClient(settings.appstat, settings.scheduler, idle_seconds=idle)
+        needs = SnapshotReferences(self._folders.needs)
         self._snapshots = Snapshots(self._folders.snapshots, self._store, needs, idle_seconds=idle)
         self._machines = Machines(settings.machines, self._folders, attach_seconds=settings.attach_seconds)
         bundles = Bundles(self._folders.bundles, self._store)
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
-        self._partitions = Partitions(
+        self._partitions = NodePartitions(
             Inspector(self._folders.inspected),
             Remote(self._folders.partitions, settings.data_quota),
             self._background,
@@ -85,12 +85,12 @@ class NodeAgent:
             changed=self._say,
             record=CommandRecord(self._folders.commands).add,
         )
-        self._orders = Orders(self._session.shipped)
-        self._shipper = Shipper(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
+        self._orders = UploadOrders(self._session.shipped)
+        self._shipper = Uploader(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper
         self._snapshots.shipping = self._shipper.ships
         self._leftovers = Leftovers(self._folders.processes)
-        self._predictions = Predictions(
+        self._predictions = PredictionQueue(
             self._start_predictor,
             bundles.folder,
             self._background,
@@ -242,7 +242,7 @@ class NodeAgent:
         await process.make()
         return process
 
-    def _say(self, run: Run) -> None:
+    def _say(self, run: NodeRun) -> None:
         self._session.changed(run)
 
     def _shipped(self, shipment: Shipment, error: str) -> None:

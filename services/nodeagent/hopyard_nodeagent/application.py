@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc.aio
 
 from hopyard._runtime.application.state import load_folder, save_entry
-from hopyard._runtime.snapshot_file import SnapshotInfo
+from hopyard._runtime.snapshot_file import SnapshotFileInfo
 from hopyard.errors import DataLoss, NotFound, PermissionDenied
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2
@@ -57,7 +57,7 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
             info = await asyncio.to_thread(save_entry, Path(first.path), self._snapshot_folder)
         else:
             arrived = await receive_named_by_hash(chunks(), self._snapshot_folder)
-            info = SnapshotInfo(arrived.sha256, arrived.size)
+            info = SnapshotFileInfo(arrived.sha256, arrived.size)
         snapshot = common_pb2.Snapshot(
             job=job, position=first.position, sha256=info.sha256, size_bytes=info.size, provider="framework"
         )

@@ -8,14 +8,14 @@ import shutil
 from pathlib import Path
 
 from hopyard._runtime import bundle
-from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import check_hash
 
 
 class Bundles:
     """Unpacked code bundles, each in a folder named by its hash."""
 
-    def __init__(self, folder: Path, store: Store) -> None:
+    def __init__(self, folder: Path, store: BlobClient) -> None:
         """Unpack into `folder`, which exists."""
         self._folder = folder
         self._store = store

@@ -21,7 +21,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1 import resource_manager_pb2_grpc
 from hopyard_nodeagent.runs.channel import EpochGuard
 from hopyard_nodeagent.runs.registry import Runs
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.scheduler_address import scheduler_at
 
@@ -92,7 +92,7 @@ class SchedulerSession:
         # Waits between tries only spread the load; nothing that is to repeat depends on them.
         self._rng = random.Random()
         self._epochs = EpochGuard()
-        self._changed: dict[Run, None] = {}
+        self._changed: dict[NodeRun, None] = {}
         self._asides: deque[wire.AgentSessionRequest] = deque()
         self._acks: dict[RunKey, wire.AgentSessionRequest] = {}
         self._bundles = False
@@ -103,7 +103,7 @@ class SchedulerSession:
         self._welcomes = 0
         self.connected = False
 
-    def changed(self, run: Run) -> None:
+    def changed(self, run: NodeRun) -> None:
         """A run has something to say."""
         self._changed[run] = None
         self._wake.set()

@@ -9,7 +9,7 @@ from typing import Final
 from hopyard_engine.core.actions.prediction_requests import MAX_POINTS as MAX_OF_ONE
 from hopyard_engine.core.actions.prediction_requests import thinned
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 MAX_CURVES: Final = 200
 MAX_POINTS: Final = 50_000
@@ -22,7 +22,7 @@ class Histories:
     def __init__(self) -> None:
         self._written: dict[str, dict[str, tuple[tuple[int, bool, object], str]]] = {}
 
-    def others(self, x: Experiment, job: Job) -> str:
+    def others(self, x: Stream, job: Job) -> str:
         """A JSON list of the curves of the other jobs of a job's experiment, in the order of their creation."""
         written = self._written.setdefault(job.member.id, {})
         return f"[{','.join(_text(x, one, written) for one in others(x, job))}]"
@@ -32,7 +32,7 @@ class Histories:
         self._written.pop(experiment, None)
 
 
-def others(x: Experiment, job: Job) -> list[Job]:
+def others(x: Stream, job: Job) -> list[Job]:
     """The other jobs of a job's experiment whose curves go with a question, in the order of their creation."""
     candidates = (one for one in x.jobs.values() if one.member is job.member and one is not job and one.high_water)
     furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
@@ -50,7 +50,7 @@ def state_of(job: Job) -> tuple[int, bool, object]:
     return len(job.curve.points), job.state.ended, job.origin
 
 
-def _text(x: Experiment, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
+def _text(x: Stream, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
     state = state_of(job)
     before = written.get(job.id)
     if before is not None and before[0] == state:

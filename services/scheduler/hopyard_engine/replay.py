@@ -27,7 +27,7 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, answer_text
 
@@ -94,13 +94,13 @@ class Replay:
         gone: Why there is no policy any more: it took too long. What is recorded goes on to be applied.
     """
 
-    def __init__(self, core: Core, make_host: Callable[[Experiment], Host | None]) -> None:
+    def __init__(self, core: Core, make_host: Callable[[Stream], Host | None]) -> None:
         self._core = core
         self._make_host = make_host
         self._pending: UpCall | None = None
         self._since: Difference | None = None
         self._shown: set[str] = set()
-        self.experiment: Experiment | None = None
+        self.experiment: Stream | None = None
         self.host: Host | None = None
         self._elsewhere = False
         self.number = 0
@@ -182,7 +182,7 @@ class Replay:
             return None
         return call
 
-    def _make(self, x: Experiment, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
+    def _make(self, x: Stream, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
         if host is None and self.host is None and not self._elsewhere:
             self._doing = MAKING
             made = self._make_host(x)
@@ -279,7 +279,7 @@ class Objecting:
         self._host = host
         self._error: str | None = objection(difference)
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Fails once while the experiment runs, then lets the policy answer."""
         if self._error is not None and experiment.phase is Phase.RUNNING:
             error, self._error = self._error, None
@@ -353,7 +353,7 @@ class JobLine:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ReplayState:
     """An experiment as it stood after an event."""
 
     event: int
@@ -365,9 +365,9 @@ class State:
     jobs: tuple[JobLine, ...]
 
 
-def state_of(x: Experiment, event: int, at: float) -> State:
+def state_of(x: Stream, event: int, at: float) -> ReplayState:
     """The experiment as it stands now, after an event; `machines` names the job that runs on each, or nothing."""
-    return State(
+    return ReplayState(
         event=event,
         at=at,
         state=x.phase.value,

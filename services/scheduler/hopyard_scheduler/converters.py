@@ -16,7 +16,7 @@ from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_engine.core.actions import eviction
 from hopyard_engine.core.actions.phases import runs_of
 from hopyard_engine.core.actions.recompute_cost import seconds_again
-from hopyard_engine.core.actions.store_quota import Use
+from hopyard_engine.core.actions.store_quota import StoreUsage
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
 from hopyard_engine.core.events import (
     Amended,
@@ -29,13 +29,13 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_engine.core.state.curve import Point
+from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import MachineSpec, RunKey, Settings, SnapshotInfo
-from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.experiments.program import ExperimentProgram
 
 MAX_MESSAGE: Final = 16_384
 """Bounds, with those of reports, what a run may put into the journal; Hopyard's own runner keeps to it, other libraries may not."""
@@ -151,7 +151,7 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
 
 
 def command_to_proto(
-    key: RunKey, sequence: int, epoch: int, body: CommandBody, program: Program, addresses: dict[str, str]
+    key: RunKey, sequence: int, epoch: int, body: CommandBody, program: ExperimentProgram, addresses: dict[str, str]
 ) -> resource_manager_pb2.RunCommand:
     """A command to a run.
 
@@ -183,7 +183,9 @@ def command_to_proto(
     return command
 
 
-def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) -> resource_manager_pb2.StartRun:
+def _start_to_proto(
+    body: Start, program: ExperimentProgram, addresses: dict[str, str]
+) -> resource_manager_pb2.StartRun:
     start = resource_manager_pb2.StartRun(
         machine=body.machine,
         hyperparameters=hyperparameters_to_proto(body.hyperparameters),
@@ -218,7 +220,7 @@ def _start_to_proto(body: Start, program: Program, addresses: dict[str, str]) ->
 
 
 def experiment_to_proto(
-    x: Experiment, member: Member, at: float, reason: str | None = None
+    x: Stream, member: Experiment, at: float, reason: str | None = None
 ) -> experiment_pb2.Experiment:
     """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's.
 
@@ -255,7 +257,7 @@ def experiment_to_proto(
     return message
 
 
-def _spec_json(member: Member) -> str:
+def _spec_json(member: Experiment) -> str:
     """The specification as it is in force: what was extended or set since, counted in."""
     text: str = member.payload["spec"]
     return _changed_spec(text, member.settings) if member.changed else text
@@ -272,7 +274,7 @@ def _changed_spec(text: str, settings: Settings) -> str:
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))
 
 
-def _metric_to_proto(member: Member) -> common_pb2.Metric:
+def _metric_to_proto(member: Experiment) -> common_pb2.Metric:
     settings = member.settings
     metric = common_pb2.Metric(name=settings.metric, mode=METRIC_MODES.to_proto(settings.mode))
     if settings.target is not None:
@@ -283,7 +285,7 @@ def _metric_to_proto(member: Member) -> common_pb2.Metric:
     return metric
 
 
-def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experiment_pb2.Job:
+def job_to_proto(x: Stream, job: Job, reason: str | None = None) -> experiment_pb2.Job:
     """A job as it stands.
 
     Args:
@@ -325,7 +327,7 @@ def job_to_proto(x: Experiment, job: Job, reason: str | None = None) -> experime
     return message
 
 
-def snapshot_to_proto(entry: Entry) -> common_pb2.Snapshot:
+def snapshot_to_proto(entry: SnapshotEntry) -> common_pb2.Snapshot:
     """A snapshot and where it is."""
     return common_pb2.Snapshot(
         job=entry.job,
@@ -338,7 +340,7 @@ def snapshot_to_proto(entry: Entry) -> common_pb2.Snapshot:
     )
 
 
-def use_to_proto(use: Use) -> experiment_pb2.StoreUse:
+def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
     """How full the store is."""
     return experiment_pb2.StoreUse(
         quota_bytes=use.quota or 0,
@@ -351,7 +353,7 @@ def use_to_proto(use: Use) -> experiment_pb2.StoreUse:
     )
 
 
-def point_to_proto(job: str, point: Point) -> experiment_pb2.JobReport:
+def point_to_proto(job: str, point: CurveEntry) -> experiment_pb2.JobReport:
     """A point of a curve as a report."""
     report = common_pb2.Report(position=point.position, metrics=point.metrics, seconds=point.seconds)
     return experiment_pb2.JobReport(job=job, report=report)

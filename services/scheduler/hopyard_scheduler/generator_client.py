@@ -24,8 +24,8 @@ from hopyard_engine.core.state.entities import GeneratorCall
 
 if TYPE_CHECKING:
     from hopyard.v1 import hpgen_pb2_grpc
-    from hopyard_engine.core.state.experiment import Member
-    from hopyard_engine.core.state.stream import Experiment
+    from hopyard_engine.core.state.experiment import Experiment
+    from hopyard_engine.core.state.stream import Stream
 
 _LOG = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Generators:
         found = self._core.find(question.member)
         return found is None or question.ticket in found[0].asks
 
-    def _found(self, question: AskOutside) -> tuple[Experiment, Member]:
+    def _found(self, question: AskOutside) -> tuple[Stream, Experiment]:
         found = self._core.find(question.member)
         if found is None:  # It ended while hpgen was away, and long ago.
             raise Conflict(f"experiment {question.member} is over")

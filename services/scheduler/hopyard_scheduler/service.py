@@ -27,13 +27,13 @@ from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import FrontDoor
-from hopyard_scheduler.experiments.queries import Looking
+from hopyard_scheduler.experiments.queries import ExperimentQueries
 from hopyard_scheduler.generator_client import Generators
 from hopyard_scheduler.policy_process.policy import Limits
 from hopyard_scheduler.policy_process.registry import Remotes
 from hopyard_scheduler.policy_process.streams import Desk
-from hopyard_scheduler.predictions.dispatcher import Predictions
-from hopyard_scheduler.predictions.prior_curves import Earlier
+from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.predictions.prior_curves import PriorCurves
 from hopyard_scheduler.predictions.probe import Predictors
 from hopyard_scheduler.runtime.effect_executor import Carrier
 from hopyard_scheduler.runtime.journal import Journal
@@ -46,7 +46,7 @@ from hopyard_scheduler.servicers.jobs import JobManagerServicer
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_scheduler.servicers.resource_manager import ResourceManagerServicer
 from hopyard_scheduler.solver_dispatcher import Solvers
-from hopyard_scheduler.storage.garbage_collection import Garbage
+from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
 from hopyard_scheduler.storage.store_quota import StoreQuota
 
@@ -106,8 +106,8 @@ class SchedulerService:
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
         )
         predictors = Predictors()
-        self._predictions = Predictions(
-            self._sessions, self._background, time.time, Earlier(self._appstat_stub), predictors
+        self._predictions = PredictionDispatcher(
+            self._sessions, self._background, time.time, PriorCurves(self._appstat_stub), predictors
         )
         self._carrier = Carrier(
             journal,
@@ -134,13 +134,15 @@ class SchedulerService:
         )
         self._carrier.welcomed = self._catalog.joined
         plans = PlanReader(appstat_pb2_grpc.SearchPlanServiceStub(self._appstat), self._appstat_stub)
-        look = Looking(self._live, self._appstat_stub, appstat)
+        look = ExperimentQueries(self._live, self._appstat_stub, appstat)
         self._door = FrontDoor(self._live, look, self._generators, predictors, self._catalog, plans, self._appstat_stub)
         self._given_quota = store_quota
         self._quota = StoreQuota(self._live, look, self._appstat_stub, self._door.loaded)
         self._live.batched, self._live.leaves = self._quota.changed, self._quota.leaves
         look.warning = lambda: self._quota.warning
-        self._garbage = Garbage(self._live, self._sessions, look, self._appstat_stub, self._background, self._quota)
+        self._garbage = GarbageCollector(
+            self._live, self._sessions, look, self._appstat_stub, self._background, self._quota
+        )
         self._importer = Importer(self._live, self._door, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
         self._add_servicers()

@@ -4,7 +4,7 @@ from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import Joining, MemberResult
 from hopyard_simulator.metrics import Result, RunInterval
 from hopyard_simulator.partitions import Partitions
-from hopyard_simulator.predictions import Foreseen
+from hopyard_simulator.predictions import PredictionCache
 from hopyard_simulator.prior_results import named
 from hopyard_simulator.simulate import simulate
 from hopyard_simulator.workload import CurveWorkload, Lesson, TraceWorkload, Workload
@@ -15,11 +15,11 @@ __all__ = [
     "CurveWorkload",
     "Faults",
     "Fleet",
-    "Foreseen",
     "Joining",
     "Lesson",
     "MemberResult",
     "Partitions",
+    "PredictionCache",
     "Result",
     "RunInterval",
     "SimulationError",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Timeline:
+class EventHeap:
     """Actions by their time; those of the same time in the order in which they were planned.
 
     Attributes:

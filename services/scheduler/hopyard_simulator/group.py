@@ -9,7 +9,7 @@ from typing import Any
 
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Event, MemberJoined, Operated
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
 
 
@@ -86,7 +86,7 @@ def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Itera
             yield one.stopped, Operated(one.stopped, stream, "stop", name)
 
 
-def results(x: Experiment) -> Mapping[str, MemberResult]:
+def results(x: Stream) -> Mapping[str, MemberResult]:
     """What came of each experiment, in the order in which they joined."""
     return {
         name: MemberResult(

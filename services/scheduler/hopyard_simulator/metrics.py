@@ -11,7 +11,7 @@ from hopyard.policy.vocabulary import JobState, Report, RunEndReason
 from hopyard_engine.core.effects import Start
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, RunKey
 from hopyard_simulator.group import MemberResult
 
@@ -208,7 +208,7 @@ class Measure:
         if job.priority is not None and (known is None or known[-1][1] != job.priority):
             self.labels.setdefault(job.id, []).append([now, job.priority])
 
-    def look(self, x: Experiment, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
+    def look(self, x: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
         """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
         member = x.founder
         if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:

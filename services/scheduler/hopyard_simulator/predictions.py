@@ -16,14 +16,14 @@ from hopyard.predictor.invoke import predicted
 from hopyard_engine.core.actions.prediction_requests import thinned
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.curve_history import others, state_of
 
 _MOST: Final = 10_000
 """About 20 kB each, with a hundred positions to come."""
 
 
-class Foreseen:
+class PredictionCache:
     """Predictions by their questions; shared, several simulations ask a predictor once. The oldest of very many are forgotten."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Foreseen:
         return found
 
 
-class Predictions:
+class SimulatedPredictions:
     """Answers a simulation's questions to its predictor.
 
     Args:
@@ -68,12 +68,12 @@ class Predictions:
         foreseen: Predictions that were made before.
     """
 
-    def __init__(self, predictor: Callable[[], Predictor] | None, foreseen: Foreseen) -> None:
+    def __init__(self, predictor: Callable[[], Predictor] | None, foreseen: PredictionCache) -> None:
         self._predictor = predictor
         self._foreseen = foreseen
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
 
-    def answer(self, x: Experiment, question: AskOutside) -> dict[str, Any]:
+    def answer(self, x: Stream, question: AskOutside) -> dict[str, Any]:
         """A prediction as the journal of a live experiment has it.
 
         Raises:
@@ -100,7 +100,7 @@ class Predictions:
             ),
         )
 
-    def _curve(self, x: Experiment, job: Job) -> Curve:
+    def _curve(self, x: Stream, job: Job) -> Curve:
         state = state_of(job)
         made = self._curves.get(job.id)
         if made is not None and made[0] == state:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import JobState, Report
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial
 
 
-def trained(x: Experiment) -> tuple[EarlierTrial, ...]:
+def trained(x: Stream) -> tuple[EarlierTrial, ...]:
     """The trials that were trained, each with its whole curve and what is saved of it."""
     found = []
     for job in x.jobs.values():

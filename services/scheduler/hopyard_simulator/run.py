@@ -6,7 +6,7 @@ import bisect
 import math
 from typing import TYPE_CHECKING
 
-from hopyard._runtime.runner.control import End, Restate, RunControl, RunPlan, Save, Train
+from hopyard._runtime.runner.control import EndRun, Restate, RunControl, RunPlan, Save, Train
 from hopyard.policy.vocabulary import Report, RunEndReason, RunMode
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import (
@@ -118,7 +118,7 @@ class SimulatedRun:
             later(self._seconds, self._trained)
         elif type(action) is Save:
             later(self._agent.world.costs.snapshot, self._saved)
-        elif type(action) is End:
+        elif type(action) is EndRun:
             leaving = action.reason is not RunEndReason.TERMINATED
             later(self._agent.world.costs.suspend if leaving else 0.0, self._leave, action)
         elif type(action) is Restate:
@@ -188,7 +188,7 @@ class SimulatedRun:
             self.say(SnapshotStored(self._snapshot.position, self._snapshot.sha256))
         self._go()
 
-    def _leave(self, end: End) -> None:
+    def _leave(self, end: EndRun) -> None:
         if self.alive:
             snapshot = self._snapshot if end.snapshot else None
             self.end(Ended(end.reason, self._control.position, snapshot))

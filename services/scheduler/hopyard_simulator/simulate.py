@@ -28,7 +28,7 @@ from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import Joining, arrivals, results
 from hopyard_simulator.metrics import POOLS, Result
 from hopyard_simulator.partitions import PartitionedWorkload, Partitions
-from hopyard_simulator.predictions import Foreseen, Predictions
+from hopyard_simulator.predictions import PredictionCache, SimulatedPredictions
 from hopyard_simulator.prior_results import trained
 from hopyard_simulator.workload import Workload
 from hopyard_simulator.world import NAME, World
@@ -70,7 +70,7 @@ def simulate(
     generator: Generator | None = None,
     space: Space | None = None,
     predictor: str | Predictor | None = DEFAULT_PREDICTOR,
-    foreseen: Foreseen | None = None,
+    foreseen: PredictionCache | None = None,
     from_scratch: bool = False,
     data: Partitions | None = None,
     details: bool = False,
@@ -160,9 +160,9 @@ def simulate(
     )
     settings = replace(Wishes.of(made).on(settings), **terms)
     note = _reviewed(policy, name, given, settings, space, placed)
-    seen = foreseen if foreseen is not None else Foreseen()
+    seen = foreseen if foreseen is not None else PredictionCache()
     proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}
-    questions = _Questions(proposed, generator, Predictions(_predictor(predictor, of_predictor, seen), seen))
+    questions = _Questions(proposed, generator, SimulatedPredictions(_predictor(predictor, of_predictor, seen), seen))
     world = World(
         workload,
         made,
@@ -189,7 +189,7 @@ def simulate(
 
 
 def _predictor(
-    given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: Foreseen
+    given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: PredictionCache
 ) -> Callable[[], Predictor] | None:
     """Who predicts. One that was asked for by its name is made at once, so that what is wrong with it is said at once."""
     if given is None:
@@ -263,7 +263,7 @@ class _Questions:
         self,
         configurations: Mapping[str, Sequence[Mapping[str, Any]]],
         generator: Generator | None,
-        predictions: Predictions,
+        predictions: SimulatedPredictions,
     ) -> None:
         self._configurations = configurations
         self._predictions = predictions

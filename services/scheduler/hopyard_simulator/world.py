@@ -36,12 +36,12 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, PlacedData, RunKey, Settings
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_simulator.conditions import Costs, Faults, Fleet
-from hopyard_simulator.event_heap import Timeline
+from hopyard_simulator.event_heap import EventHeap
 from hopyard_simulator.metrics import Measure
 from hopyard_simulator.node import Agent
 from hopyard_simulator.workload import Lesson, Workload, noisy
@@ -81,7 +81,7 @@ class World:
         self.max_position = settings.max_position
         self.from_scratch = from_scratch
         self.speedup = speedup
-        self.timeline = Timeline()
+        self.timeline = EventHeap()
         self.measure = Measure(settings.max_position, details)
         self.core = Core()
         self.events = 0
@@ -112,7 +112,7 @@ class World:
             self._carry[JobChanged] = self._job_changed
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> Stream:
         """The search."""
         return self.core.experiments[NAME]
 
@@ -136,7 +136,7 @@ class World:
             if self.experiment.phase.over and len(self.experiment.members) > self._to_join:
                 return
             if not step():
-                waits = Waiting(self.experiment, self.core.cluster, self.timeline.now).experiment(
+                waits = WaitingReasons(self.experiment, self.core.cluster, self.timeline.now).experiment(
                     self.experiment.founder
                 )
                 waits = waits or f"runs that wait for the policy: {len(self.experiment.live)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.application.conformance import CASES, Client, Result, check
+from hopyard._runtime.application.conformance import CASES, CaseResult, ClientUnderTest, check
 from tests.timing import HANG_SECONDS, scaled
 
 pytestmark = pytest.mark.timeout(300)
@@ -71,17 +71,17 @@ MISTAKES = {
 """What the small client does wrong, and the case that finds it."""
 
 
-def small(mistake: str = "", **environment: str) -> Client:
+def small(mistake: str = "", **environment: str) -> ClientUnderTest:
     given = {"MISTAKE": mistake, **environment}
     words = [f"{name}={value}" for name, value in given.items()]
-    return Client(("env", *words, sys.executable, str(FOLDER / "small_client.py")), FOLDER)
+    return ClientUnderTest(("env", *words, sys.executable, str(FOLDER / "small_client.py")), FOLDER)
 
 
-def run(client: Client, *names: str, patience: float = HANG_SECONDS) -> dict[str, Result]:
+def run(client: ClientUnderTest, *names: str, patience: float = HANG_SECONDS) -> dict[str, CaseResult]:
     return {result.name: result for result in check(client, names, patience=patience, jobs=8, stretch=STRETCH)}
 
 
-def assert_ok(results: dict[str, Result]) -> None:
+def assert_ok(results: dict[str, CaseResult]) -> None:
     assert {name: (r.expected, r.seen, r.printed) for name, r in results.items() if r.outcome != "ok"} == {}
 
 
@@ -95,11 +95,11 @@ def test_state_may_be_given_as_bytes() -> None:
 
 def test_hopyards_own_script_mode_passes(tmp_path: Path) -> None:
     # A program that is killed leaves its state where it wrote it.
-    assert_ok(run(Client(("env", f"TMPDIR={tmp_path}", sys.executable, "script_task.py"), FOLDER)))
+    assert_ok(run(ClientUnderTest(("env", f"TMPDIR={tmp_path}", sys.executable, "script_task.py"), FOLDER)))
 
 
 def test_hopyards_own_runner_passes() -> None:
-    assert_ok(run(Client((sys.executable, "-m", "hopyard._runtime.runner"), FOLDER, "trainer_task.py:Task")))
+    assert_ok(run(ClientUnderTest((sys.executable, "-m", "hopyard._runtime.runner"), FOLDER, "trainer_task.py:Task")))
 
 
 def found_in(mistake: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from hopyard.cli.live import LiveModel
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient, embedded
 from hopyard.client.data_dir_lock import DataLock, is_locked
-from hopyard.client.processes import Service
+from hopyard.client.processes import ServiceSpec
 from hopyard.client.types import Change, Experiment, ExperimentState, JobReport
 from hopyard.errors import TimedOut
 from tests.timing import HANG_SECONDS
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[3]
 FAKE = "tests.integration.cli.fake"
 
 
-def _service(name: str, data: Path, address_name: str, *more: str) -> Service:
-    return Service(
+def _service(name: str, data: Path, address_name: str, *more: str) -> ServiceSpec:
+    return ServiceSpec(
         name, FAKE, ("--data", str(data), "--name", address_name, *more), data, address_name, {"PYTHONPATH": str(ROOT)}
     )
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from hopyard import Client
-from hopyard.cli.cluster import Cluster, reserved_port
+from hopyard.cli.cluster import ClusterServices, reserved_port
 from hopyard.client import embedded
 from hopyard.client.data_dir_lock import is_locked
 from hopyard.client.embedded import EmbeddedCluster
-from hopyard.client.processes import Service, ServiceProcess, is_serving
+from hopyard.client.processes import ServiceProcess, ServiceSpec, is_serving
 from hopyard.client.types import ExperimentState, JobReport
 from hopyard.errors import Conflict, TimedOut, Unavailable
 from tests.integration.cli.conftest import SPEC
@@ -103,7 +103,7 @@ async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
 async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:
     sleeper = tmp_path / "sleeper.py"
     sleeper.write_text("import sys, time\nsys.stderr.write('thinking\\n')\nsys.stderr.flush()\ntime.sleep(3600)\n")
-    service = Service("sleeper", "sleeper", (), tmp_path, "sleeper", {"PYTHONPATH": str(tmp_path)})
+    service = ServiceSpec("sleeper", "sleeper", (), tmp_path, "sleeper", {"PYTHONPATH": str(tmp_path)})
     process = ServiceProcess(service, tmp_path / "logs")
     await process.start()
     for _ in _until(HANG_SECONDS):
@@ -157,12 +157,12 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
         if "serves again" in line:
             again.set()
 
-    monkeypatch.setattr(Cluster, "_service", lambda self, name, arguments: _service(name, self.data, name))
+    monkeypatch.setattr(ClusterServices, "_service", lambda self, name, arguments: _service(name, self.data, name))
     monkeypatch.setattr(
         "hopyard.cli.cluster.agent_service",
         lambda data, scheduler, slots, node, snapshot_quota: _service(f"agent-{node}", data, "agent"),
     )
-    cluster = Cluster(tmp_path, agents=2, slots=1, note=note)
+    cluster = ClusterServices(tmp_path, agents=2, slots=1, note=note)
     keeping = None
     try:
         address = await cluster.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.application.conformance import CASES, Client, check
+from hopyard._runtime.application.conformance import CASES, ClientUnderTest, check
 from tests.cpp import Programs
 from tests.timing import HANG_SECONDS, scaled
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.parametrize("style", ["trainer", "script"])
 def test_it_passes_the_conformance_program(cpp: Programs, tmp_path: Path, style: str) -> None:
-    client = Client((str(cpp.task), style), tmp_path)
+    client = ClientUnderTest((str(cpp.task), style), tmp_path)
     results = {result.name: result for result in check(client, patience=HANG_SECONDS, jobs=8, stretch=scaled(2.5))}
     assert results.keys() == CASES.keys()
     failed = {name: (one.expected, one.seen, one.printed) for name, one in results.items() if one.outcome != "ok"}

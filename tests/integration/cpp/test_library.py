@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hopyard._runtime.runner.control import Action, End, Restate, RunControl, RunPlan, Save, Train, Wait
+from hopyard._runtime.runner.control import Action, EndRun, Restate, RunControl, RunPlan, Save, Train, Wait
 from hopyard.policy.vocabulary import DecisionKind
 from tests.cpp import Programs
 
@@ -109,7 +109,7 @@ def _said(action: Action) -> str:
             return "save"
         case Wait():
             return "wait"
-        case End(reason, snapshot):
+        case EndRun(reason, snapshot):
             return f"end {reason.value} {int(snapshot)}"
 
 
@@ -163,7 +163,7 @@ def one_run(process: subprocess.Popen[str], rng: random.Random) -> list[str]:
                 run.saved()
             case Wait():
                 disturb(run, rng)
-            case End():
+            case EndRun():
                 break
         if rng.random() < 0.2:
             disturb(run, rng)

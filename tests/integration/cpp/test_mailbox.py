@@ -14,7 +14,7 @@ import pytest
 from hopyard._runtime.runner.mailbox import Mailbox
 from hopyard._runtime.runner.progress_sources import Reported
 from hopyard.policy.vocabulary import RunEndReason
-from hopyard.trainer import Report
+from hopyard.trainer import IterationReport
 from tests.cpp import Programs
 from tests.timing import HANG_SECONDS
 
@@ -42,9 +42,9 @@ def program(cpp: Programs, folder: Path, *arguments: str) -> Iterator[subprocess
             process.kill()
 
 
-def next_reports(box: Mailbox, count: int, last: int = 0, source: Reported | None = None) -> list[Report]:
+def next_reports(box: Mailbox, count: int, last: int = 0, source: Reported | None = None) -> list[IterationReport]:
     """The reports that follow the one at position `last`, as `source` reads them."""
-    source, found = source or Reported(), list[Report]()
+    source, found = source or Reported(), list[IterationReport]()
     until = time.monotonic() + PATIENCE
     while len(found) < count:
         assert time.monotonic() < until, found

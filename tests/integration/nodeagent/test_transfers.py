@@ -21,7 +21,7 @@ from hopyard_nodeagent import servicer
 from hopyard_nodeagent.snapshots import peers
 from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
 from hopyard_nodeagent.snapshots.disk import Snapshots
-from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import Fetched
 from tests.integration.nodeagent.fakes import FakeStore
 from tests.timing import HANG_SECONDS
@@ -135,7 +135,7 @@ async def test_a_silent_peer_is_left_for_the_next_one(
     mute, mute_address = await servers.peer(sends=0)
     stuck, stuck_address = await servers.peer(sends=5)
     _, good_address = await servers.peer(sends=len(DATA))
-    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""), idle_seconds=HANG_SECONDS)
+    snapshots = Snapshots(folder, BlobClient("127.0.0.1:9", ""), idle_seconds=HANG_SECONDS)
     fetching = asyncio.create_task(snapshots.fetch(SHA256, [mute_address, stuck_address, good_address]))
     await mute.silent.wait()
     pass_by(HANG_SECONDS + 1)
@@ -198,7 +198,7 @@ async def test_a_folder_hops_as_a_folder_over_one_connection(
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
     servers.started.append(server)
     address = await server.start()
-    snapshots = Snapshots(folder, Store("127.0.0.1:9", ""))
+    snapshots = Snapshots(folder, BlobClient("127.0.0.1:9", ""))
     if outlet is not None:
         outlet.start()
     for content in (b"one", b"two"):
@@ -238,7 +238,7 @@ async def test_after_silent_peers_the_store_is_asked(servers: Servers, folder: P
     _, peer = await servers.peer(sends=5)
     blobs = FakeStore()  # type: ignore[abstract]
     blobs.add(DATA)
-    store = Store(await servers.store(blobs), "")
+    store = BlobClient(await servers.store(blobs), "")
     await Snapshots(folder, store, idle_seconds=IDLE).fetch(SHA256, [peer])
     await store.close()
     assert (folder / SHA256).read_bytes() == DATA
@@ -246,7 +246,7 @@ async def test_after_silent_peers_the_store_is_asked(servers: Servers, folder: P
 
 async def test_a_silent_store_neither_gives_nor_takes_for_ever(servers: Servers, folder: Path, tmp_path: Path) -> None:
     address = await servers.store(SilentStore())  # type: ignore[abstract]
-    store = Store(address, "", idle_seconds=IDLE, storing_seconds=IDLE)
+    store = BlobClient(address, "", idle_seconds=IDLE, storing_seconds=IDLE)
     snapshots = Snapshots(folder, store, idle_seconds=IDLE)
     with pytest.raises(Unavailable, match=r"store: the snapshot store was silent for too long"):
         await snapshots.fetch(SHA256, [])
@@ -263,7 +263,7 @@ async def test_a_silent_store_neither_gives_nor_takes_for_ever(servers: Servers,
 @pytest.mark.parametrize("size", [10, 5_000_000])
 async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path: Path, size: int) -> None:
     hasty = HastyStore()  # type: ignore[abstract]
-    store = Store(await servers.store(hasty), "")
+    store = BlobClient(await servers.store(hasty), "")
     file = tmp_path / "file"
     file.write_bytes(bytes(size))
     for _ in range(20):
@@ -276,7 +276,7 @@ async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path:
 
 
 async def test_a_file_that_cannot_be_read_ends_its_transfer_with_the_reason(servers: Servers, tmp_path: Path) -> None:
-    store = Store(await servers.store(FakeStore()), "")  # type: ignore[abstract]
+    store = BlobClient(await servers.store(FakeStore()), "")  # type: ignore[abstract]
     with pytest.raises(FileNotFoundError):
         await store.put(tmp_path / "nothing", SHA256, "e")
     (tmp_path / "link").symlink_to("/")

@@ -21,10 +21,10 @@ from hopyard.v1 import policy_pb2_grpc
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.policy_process.inbound import Dialled
-from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy, Source
-from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
+from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Desk
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_simulator import Result, Workload, simulate, world
@@ -76,13 +76,13 @@ class Post:
         self._thread.join(HANG_SECONDS)
         self._loop.close()
 
-    def dialled(self, name: str) -> Source:
+    def dialled(self, name: str) -> ProcessSource:
         """Processes that were started elsewhere."""
         return Dialled(name, self.desk, lambda: self.address)
 
-    def started(self, *command: str) -> Started:
+    def started(self, *command: str) -> SpawnedPolicy:
         """A process that is started here."""
-        return Started(command, None, "", self.desk, lambda: self.address)
+        return SpawnedPolicy(command, None, "", self.desk, lambda: self.address)
 
 
 class Far:
@@ -99,7 +99,7 @@ class Far:
     def __init__(
         self,
         post: Post,
-        source: Source,
+        source: ProcessSource,
         parameters: Mapping[str, Any],
         events: list[Event],
         disturb: Callable[[UpCall], None] = lambda call: None,
@@ -112,14 +112,14 @@ class Far:
         self._disturb = disturb
         self.policy = RemotePolicy("far", "x", "{}", parameters, source, journal, LIMITS, "try again")
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         disturbing = threading.Thread(target=self._disturb, args=(call,))
         disturbing.start()
         answer = self._post.do(self.policy.answer(experiment, call, nullcontext()))
         disturbing.join()
         return answer
 
-    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+    def confidences(self, experiment: Stream, at: float) -> dict[str, float]:
         """The simulator asks for them; a policy that runs elsewhere has none here."""
         return {}
 

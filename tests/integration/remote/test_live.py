@@ -17,7 +17,7 @@ from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, Unavailable
 from hopyard_scheduler.policy_process import registry, replay_server
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
-from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
 from hopyard_tools.commands.events import tell
 from hopyard_tools.commands.replay import replay
 from tests.integration.remote.rig import serving
@@ -122,7 +122,7 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
         created = await client.create(file)
         await reported(client, created.id, 1)
         source = policy_of(cluster, created.id)._source
-        assert isinstance(source, Started)
+        assert isinstance(source, SpawnedPolicy)
         for reports in (4, 12):
             await reported(client, created.id, reports)
             assert source._process is not None

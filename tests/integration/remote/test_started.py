@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Desk
 from tests.timing import HANG_SECONDS
 
@@ -50,10 +50,10 @@ class Children:
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
 
-    def leader(self, seconds: float) -> Started:
+    def leader(self, seconds: float) -> SpawnedPolicy:
         """A process that starts a child, which leaves for no SIGTERM, and ends itself after so many seconds."""
         command = (sys.executable, "-c", LEADER, CHILD, str(self.port), str(seconds))
-        return Started(command, None, "", Desk(), lambda: "127.0.0.1:1")
+        return SpawnedPolicy(command, None, "", Desk(), lambda: "127.0.0.1:1")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.application.conformance import CASES, Client, check
+from hopyard._runtime.application.conformance import CASES, ClientUnderTest, check
 from hopyard.client.types import ExperimentState, JobState
 from tests.conftest import require_system_package
 from tests.e2e.harness import cluster
@@ -45,7 +45,9 @@ def example(tmp_path: Path) -> Path:
 def test_it_passes_the_conformance_program(example: Path) -> None:
     results = {
         result.name: result
-        for result in check(Client(("ruby", "adder.rb"), example), patience=HANG_SECONDS, jobs=8, stretch=scaled(2.5))
+        for result in check(
+            ClientUnderTest(("ruby", "adder.rb"), example), patience=HANG_SECONDS, jobs=8, stretch=scaled(2.5)
+        )
     }
     assert results.keys() == CASES.keys()
     failed = {name: (one.expected, one.seen, one.printed) for name, one in results.items() if one.outcome != "ok"}

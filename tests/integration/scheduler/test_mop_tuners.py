@@ -12,7 +12,7 @@ import pytest
 
 from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard.plots import gather
-from hopyard.plots.data.hops import Hops
+from hopyard.plots.data.hops import HopPlot
 from hopyard.plots.experiments import read_experiment
 from hopyard_tools.commands.replay import replay
 from tests.integration.scheduler.catalog_cluster import Cluster, partition
@@ -111,7 +111,7 @@ async def whole_epochs(cluster: Cluster, found: Experiment) -> None:
             epochs * sum(VALUES),
             epochs * sum(value**2 for value in VALUES),
         )
-    shown: Hops = gather([await read_experiment(cluster.client, found, "hops")], "hops")
+    shown: HopPlot = gather([await read_experiment(cluster.client, found, "hops")], "hops")
     visited: defaultdict[str, list[str]] = defaultdict(list)
     for visit in shown.visits:
         if not visit.evaluates and visit.reason == "UNTIL":

@@ -14,16 +14,16 @@ from hopyard_appstat.database.connections import Database, database_url, open_da
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import NEWEST, migrate, upgrade
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import DataPartition, DataSet
+from hopyard_appstat.records import DataSetRecord, PartitionRecord
 
-FASHION = DataSet(
+FASHION = DataSetRecord(
     "fashion",
     "r1",
     5.0,
     (
-        DataPartition("train/0", 10, "aa", 3, replicas=(("n1", "/d/0"), ("n2", "/e/0"))),
-        DataPartition("train/1", 0, "bb", None, replicas=(("n2", "/d/1"),)),
-        DataPartition("eval/0", 7, "cc", 0, url="s3://b/e0"),
+        PartitionRecord("train/0", 10, "aa", 3, replicas=(("n1", "/d/0"), ("n2", "/e/0"))),
+        PartitionRecord("train/1", 0, "bb", None, replicas=(("n2", "/d/1"),)),
+        PartitionRecord("eval/0", 7, "cc", 0, url="s3://b/e0"),
     ),
 )
 

@@ -15,16 +15,20 @@ from hopyard_appstat.records import (
     PlanSnapshot,
     PlanTrial,
     Projection,
-    Statistic,
-    Stretch,
+    StatisticRecord,
+    StretchRecord,
 )
 
-FIRST = PlanTrial("e1", "1", "root", (Stretch("a", "", 0, 40, '{"lr":1}'), Stretch("b", "a", 40, 100, '{"lr":2}')))
-SECOND = PlanTrial("e2", "7", "root", (Stretch("a", "", 0, 60, '{"lr":1}'), Stretch("c", "a", 60, 100, '{"lr":3}')))
+FIRST = PlanTrial(
+    "e1", "1", "root", (StretchRecord("a", "", 0, 40, '{"lr":1}'), StretchRecord("b", "a", 40, 100, '{"lr":2}'))
+)
+SECOND = PlanTrial(
+    "e2", "7", "root", (StretchRecord("a", "", 0, 60, '{"lr":1}'), StretchRecord("c", "a", 60, 100, '{"lr":3}'))
+)
 
 
-def report(experiment: str, job: str, position: int, seconds: float = 0.5) -> Statistic:
-    return Statistic(experiment, job, 1, Report(position, {"acc": position / 100}, seconds), 2.5)
+def report(experiment: str, job: str, position: int, seconds: float = 0.5) -> StatisticRecord:
+    return StatisticRecord(experiment, job, 1, Report(position, {"acc": position / 100}, seconds), 2.5)
 
 
 def saved(position: int, owner: str = "e1", sha: str = "") -> PlanSnapshot:
@@ -113,7 +117,7 @@ async def test_a_node_has_the_snapshots_that_their_owners_own(store: Store) -> N
 async def test_a_longer_way_replaces_the_one_before(store: Store) -> None:
     journal = Journal(store)
     await journal.append(FIRST)
-    longer = PlanTrial("e1", "1", "root", (FIRST.path[0], Stretch("b", "a", 40, 200, '{"lr":2}')))
+    longer = PlanTrial("e1", "1", "root", (FIRST.path[0], StretchRecord("b", "a", 40, 200, '{"lr":2}')))
     await journal.append(FIRST, longer)
     assert [(node.key, node.references, node.wanted) for node in await nodes(store)] == [("a", 1, 40), ("b", 1, 200)]
     await journal.append(PlanTrial("e1", "1", "root", FIRST.path[:1]))
@@ -123,14 +127,14 @@ async def test_a_longer_way_replaces_the_one_before(store: Store) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        (Stretch("a", "", 1, 40),),
-        (Stretch("a", "", 0, 0),),
-        (Stretch("", "", 0, 40),),
-        (Stretch("a", "", 0, 40), Stretch("b", "x", 40, 50)),
-        (Stretch("a", "", 0, 40), Stretch("b", "a", 41, 50)),
+        (StretchRecord("a", "", 1, 40),),
+        (StretchRecord("a", "", 0, 0),),
+        (StretchRecord("", "", 0, 40),),
+        (StretchRecord("a", "", 0, 40), StretchRecord("b", "x", 40, 50)),
+        (StretchRecord("a", "", 0, 40), StretchRecord("b", "a", 41, 50)),
     ],
 )
-async def test_a_way_with_gaps_is_refused(store: Store, path: tuple[Stretch, ...]) -> None:
+async def test_a_way_with_gaps_is_refused(store: Store, path: tuple[StretchRecord, ...]) -> None:
     with pytest.raises(InvalidInput, match=r"projections\[0\]\.path\[\d\]: found node"):
         await Journal(store).append(PlanTrial("e1", "1", "root", path))
     assert await nodes(store) == []

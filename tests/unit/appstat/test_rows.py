@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2, common_pb2
 from hopyard_appstat.converters import projections_from_proto
 from hopyard_appstat.database.rows import metrics_from_json, metrics_to_json, statistic_from_row, statistic_to_row
-from hopyard_appstat.records import Statistic
+from hopyard_appstat.records import StatisticRecord
 
 pytestmark = pytest.mark.quick
 
@@ -41,7 +41,7 @@ def test_not_finite_metrics_are_strict_json() -> None:
 def test_a_statistic_comes_back() -> None:
     report = Report(7, {"loss": 0.5}, 1.25, part="p0", examples=32, at_until=True, finished=True)
     for in_force in (None, {}, {"lr": 0.1, "layers": [1, 2.0, None, "x"], "deep": {"a": True}}):
-        statistic = Statistic("e1", "j1", 3, report, 12.5, in_force)
+        statistic = StatisticRecord("e1", "j1", 3, report, 12.5, in_force)
         assert statistic_from_row(statistic_to_row(statistic)) == statistic
 
 

@@ -9,15 +9,15 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import Scaling
+from hopyard_appstat.records import ScalingRecord
 from tests.unit.appstat.test_planned import Journal
 
-ONE = Scaling("training", "EPYC", 1, 8.0, "e1", "1", 2.5)
-TWO = Scaling("training", "EPYC", 2, 4.4, "e1", "1", 3.5)
+ONE = ScalingRecord("training", "EPYC", 1, 8.0, "e1", "1", 2.5)
+TWO = ScalingRecord("training", "EPYC", 2, 4.4, "e1", "1", 3.5)
 
 
-async def kept(store: Store, training: str, size: int = 0) -> list[Scaling]:
-    found: list[Scaling] = []
+async def kept(store: Store, training: str, size: int = 0) -> list[ScalingRecord]:
+    found: list[ScalingRecord] = []
     token = ""
     while True:
         page = await store.query_scaling(training, Paging.of(size, token, "scaling", training))
@@ -48,7 +48,7 @@ async def test_what_was_measured_last_holds_for_its_training_and_kind_of_host_al
         (replace(ONE, seconds=float("nan")), r"found nan s on 1 machines"),
     ],
 )
-async def test_what_no_profile_can_be_is_refused(store: Store, wrong: Scaling, message: str) -> None:
+async def test_what_no_profile_can_be_is_refused(store: Store, wrong: ScalingRecord, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         await Journal(store).append(wrong)
     assert await kept(store, "training") == []

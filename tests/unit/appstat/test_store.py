@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import Report
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.database.transaction import Transaction
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import Append, ExperimentRow, JobRow, JournalRecord, Statistic, StreamInfo
+from hopyard_appstat.records import Append, ExperimentRow, JobRow, JournalRecord, StatisticRecord, StreamInfo
 
 
 def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[JournalRecord, ...]:
@@ -23,16 +23,16 @@ def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[J
     )
 
 
-def statistic(job: str, position: int, value: float = 0.0, **more: Any) -> Statistic:
+def statistic(job: str, position: int, value: float = 0.0, **more: Any) -> StatisticRecord:
     report = Report(position, {"acc": value}, 0.5, part=more.pop("part", ""))
-    return Statistic("e1", job, more.pop("attempt", 1), report, 2.5, **more)
+    return StatisticRecord("e1", job, more.pop("attempt", 1), report, 2.5, **more)
 
 
 async def journal(store: Store, stream: str, first: int = 1) -> list[JournalRecord]:
     return [record async for part in store.read_journal(stream, first) for record in part]
 
 
-async def curves(store: Store, experiment: str = "e1", job: str = "") -> list[Statistic]:
+async def curves(store: Store, experiment: str = "e1", job: str = "") -> list[StatisticRecord]:
     paging = Paging.of(0, "", "all")
     return list((await store.query_statistics(experiment, job, paging)).items)
 

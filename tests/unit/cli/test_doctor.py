@@ -13,7 +13,7 @@ from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, proble
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.data_dir_lock import DataLock
-from hopyard.client.types import Cluster, Machine, Node, NodeState
+from hopyard.client.types import ClusterAddresses, Machine, Node, NodeState
 from hopyard.errors import Unavailable
 
 pytestmark = pytest.mark.quick
@@ -167,8 +167,8 @@ def test_extras_and_what_they_lack() -> None:
 async def test_the_clock_of_a_server(monkeypatch: pytest.MonkeyPatch, ahead: float, health: Health) -> None:
     import time
 
-    async def answer(self: AsyncClient) -> Cluster:
-        return Cluster(1, "a:1", "9.9", now=time.time() + ahead)
+    async def answer(self: AsyncClient) -> ClusterAddresses:
+        return ClusterAddresses(1, "a:1", "9.9", now=time.time() + ahead)
 
     async def nodes(self: AsyncClient) -> list[Node]:
         return [Node("n", "a:2", NodeState.UP, (Machine("n/0", "n"), Machine("n/1", "n")))]
@@ -181,7 +181,7 @@ async def test_the_clock_of_a_server(monkeypatch: pytest.MonkeyPatch, ahead: flo
 
 
 async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answer(self: AsyncClient) -> Cluster:
+    async def answer(self: AsyncClient) -> ClusterAddresses:
         raise Unavailable("no answer from the cluster")
 
     monkeypatch.setattr(AsyncClient, "cluster", answer)

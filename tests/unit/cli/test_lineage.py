@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from hopyard.cli.lineage import Stretch, lineage, lineage_table
+from hopyard.cli.lineage import LineageStretch, lineage, lineage_table
 from hopyard.client.types import Job, JobState
 
 pytestmark = pytest.mark.quick
@@ -29,7 +29,7 @@ def test_a_lineage_is_walked_to_its_beginning() -> None:
         ("2", 10, 15),
         ("3", 15, 23),
     ]
-    assert lineage(JOBS, JOBS["1"]) == [Stretch("1", 0, 12, {"lr": 0.5, "width": 16})]
+    assert lineage(JOBS, JOBS["1"]) == [LineageStretch("1", 0, 12, {"lr": 0.5, "width": 16})]
 
 
 def test_a_parent_that_trained_nothing_of_it_is_left_out() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from hopyard.cli.run_session import Session
+from hopyard.cli.run_session import RunSession
 from hopyard.client.types import Experiment
 from hopyard.errors import Unavailable
 from tests.unit.cli.test_live import experiment
@@ -40,7 +40,7 @@ class Dying:
 
 
 async def test_a_cluster_of_one_s_own_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
-    session = Session(None, tmp_path, 1, "a test")
+    session = RunSession(None, tmp_path, 1, "a test")
     session._own = cast("Any", Dying())
     with pytest.raises(Unavailable, match="scheduler ended with exit code 1"):
         await session._watch(cast("Any", Client()), experiment(), "", json=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from hopyard_engine.core.cluster.division import Division, Kind, Want
+from hopyard_engine.core.cluster.division import Division, MachineKind, Want
 
 
-def divide_plainly(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:
+def divide_plainly(machines: Mapping[MachineKind, int], wants: Sequence[Want]) -> Division:
     """As `divide`, for machines that do not serve everybody singly."""
     handing = Handing(machines, wants)
     open_wants = list(wants)
@@ -23,8 +23,8 @@ def divide_plainly(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Divis
 class Handing:
     """Machines being handed out: `plan` so far, and what is free. Everything is counted anew at each step."""
 
-    def __init__(self, machines: Mapping[Kind, int], wants: Sequence[Want]) -> None:
-        self.plan: dict[str, Counter[Kind]] = {want.claim.name: Counter() for want in wants}
+    def __init__(self, machines: Mapping[MachineKind, int], wants: Sequence[Want]) -> None:
+        self.plan: dict[str, Counter[MachineKind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(machines)
         self._wants = {want.claim.name: want for want in wants}
         self._kinds = {want.claim.name: sorted(kind for kind in machines if want.takes(kind)) for want in wants}
@@ -49,7 +49,7 @@ class Handing:
     def _give_one(self, want: Want) -> bool:
         """Takes a free machine that serves, if need be after others have moved to other kinds."""
         name = want.claim.name
-        came: dict[Kind, tuple[Kind, str] | None] = dict.fromkeys(self._preferred(name))
+        came: dict[MachineKind, tuple[MachineKind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
         while queue:
             kind = queue.popleft()
@@ -63,10 +63,10 @@ class Handing:
                         queue.append(instead)
         return False
 
-    def _planned(self, kind: Kind) -> list[str]:
+    def _planned(self, kind: MachineKind) -> list[str]:
         return [name for name, kinds in self.plan.items() if kinds[kind] > 0]
 
-    def _take(self, name: str, kind: Kind, came: Mapping[Kind, tuple[Kind, str] | None]) -> None:
+    def _take(self, name: str, kind: MachineKind, came: Mapping[MachineKind, tuple[MachineKind, str] | None]) -> None:
         self._free[kind] -= 1
         step = came[kind]
         while step is not None:  # Whoever had a machine of the kind before moves to this one.
@@ -76,10 +76,10 @@ class Handing:
             kind, step = before, came[before]
         self.plan[name][kind] += 1
 
-    def _preferred(self, name: str) -> Iterable[Kind]:
+    def _preferred(self, name: str) -> Iterable[MachineKind]:
         """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
 
-        def rank(kind: Kind) -> tuple[int, int, int]:
+        def rank(kind: MachineKind) -> tuple[int, int, int]:
             if self._unplanned(name, kind) > 0:
                 return 0, kind.gpus, kind.cpus
             spoken_for = sum(self._unplanned(other, kind) for other in self._wants)
@@ -87,5 +87,5 @@ class Handing:
 
         return sorted(self._kinds[name], key=rank)
 
-    def _unplanned(self, name: str, kind: Kind) -> int:
+    def _unplanned(self, name: str, kind: MachineKind) -> int:
         return max(self._wants[name].held.get(kind, 0) - self.plan[name][kind], 0)

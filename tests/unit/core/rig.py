@@ -36,7 +36,7 @@ from hopyard_engine.core.events import (
     Started,
 )
 from hopyard_engine.core.state.entities import Job, Run
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, MachineSpec, Measured, PlacedData, RunKey, Settings, SnapshotInfo
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
@@ -82,7 +82,7 @@ class Rig:
         self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data, earlier=earlier, scaling=scaling))
 
     @property
-    def x(self) -> Experiment:
+    def x(self) -> Stream:
         return self.core.experiments["x"]
 
     def job(self, name: str = "1") -> Job:

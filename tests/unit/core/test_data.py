@@ -20,9 +20,9 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Start, UpCall
 from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.partitions import Catalog, Place
+from hopyard_engine.core.state.partitions import Place, PlacedPartitions
 from hopyard_engine.core.types import MachineSpec, PlacedData, PlacedPartition
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView
 from tests.unit.core.rig import Rig, snapshot
@@ -65,7 +65,7 @@ class DataRig(Rig):
 
     def why(self) -> tuple[str, str]:
         """Why job 1 and the experiment wait."""
-        waiting = Waiting(self.x, self.core.cluster, self.now)
+        waiting = WaitingReasons(self.x, self.core.cluster, self.now)
         return waiting.job(self.job()), waiting.experiment(self.x.founder)
 
 
@@ -235,7 +235,7 @@ def test_what_policies_see_is_what_is_accepted(
         placed(f"train/{number}", *sorted(nodes), url="s3://b/p" if far else "")
         for number, (nodes, far) in enumerate(parts)
     ]
-    catalog = Catalog(PlacedData("d", tuple(placed_parts)))
+    catalog = PlacedPartitions(PlacedData("d", tuple(placed_parts)))
     for node in leaving:
         catalog.leave(node)
     here = machines - set(leaving)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_engine.core.cluster.division import Kind, Want, divide
+from hopyard_engine.core.cluster.division import MachineKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from tests.unit.core.plain_division import divide_plainly
 
 pytestmark = pytest.mark.quick
 
-SMALL, BIG, GPU = Kind(1), Kind(4), Kind(1, 1)
+SMALL, BIG, GPU = MachineKind(1), MachineKind(4), MachineKind(1, 1)
 
 
 def gangs(machines: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
@@ -56,13 +56,13 @@ def test_whom_any_machine_serves_leaves_the_few_to_others() -> None:
 
 
 def test_who_needs_what_no_machine_has_gets_none() -> None:
-    wants = [Want(Claim("a", 1, 9), need=Kind(8)), Want(Claim("b", 1, 9))]
+    wants = [Want(Claim("a", 1, 9), need=MachineKind(8)), Want(Claim("b", 1, 9))]
     assert divide({SMALL: 2, BIG: 1}, wants).shares == {"a": 0, "b": 3}
 
 
 def test_who_holds_machines_keeps_them_where_that_costs_nobody_anything() -> None:
-    wants = [Want(Claim("a", 1, 1), held={BIG: 1}), Want(Claim("b", 1, 1), need=Kind(1), held={SMALL: 1})]
-    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=Kind(2))]).plan == {
+    wants = [Want(Claim("a", 1, 1), held={BIG: 1}), Want(Claim("b", 1, 1), need=MachineKind(1), held={SMALL: 1})]
+    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=MachineKind(2))]).plan == {
         "a": {BIG: 1},
         "b": {SMALL: 1},
         "c": {BIG: 1},
@@ -71,13 +71,13 @@ def test_who_holds_machines_keeps_them_where_that_costs_nobody_anything() -> Non
 
 KINDS = (SMALL, BIG, GPU)
 WANTS = st.lists(
-    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 4), st.sampled_from([SMALL, BIG, GPU, Kind(9)])),
+    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 4), st.sampled_from([SMALL, BIG, GPU, MachineKind(9)])),
     min_size=1,
     max_size=4,
 )
 
 
-def _possible(machines: dict[Kind, int], needs: list[Kind], shares: tuple[int, ...]) -> bool:
+def _possible(machines: dict[MachineKind, int], needs: list[MachineKind], shares: tuple[int, ...]) -> bool:
     """Hall's condition: every set of experiments finds as many machines that serve one of it as it has shares."""
     members = range(len(needs))
     for chosen in itertools.chain.from_iterable(itertools.combinations(members, n) for n in members):
@@ -91,7 +91,7 @@ def _possible(machines: dict[Kind, int], needs: list[Kind], shares: tuple[int, .
 @pytest.mark.merge
 @given(st.tuples(*[st.integers(0, 4)] * 3), WANTS)
 def test_shares_of_different_machines_are_possible_and_weighted_max_min(
-    amounts: tuple[int, ...], raw: list[tuple[float, int, Kind]]
+    amounts: tuple[int, ...], raw: list[tuple[float, int, MachineKind]]
 ) -> None:
     machines = dict(zip(KINDS, amounts, strict=True))
     wants = [Want(Claim(str(i), weight, cap), need=need) for i, (weight, cap, need) in enumerate(raw)]
@@ -137,7 +137,7 @@ ANYTHING = st.tuples(
     st.sampled_from([0.3, 0.5, 1.0, 2.0]),  # weight
     st.integers(0, 9),  # cap
     st.integers(1, 3),  # gang
-    st.sampled_from([SMALL, BIG, GPU, Kind(2, 1)]),  # need
+    st.sampled_from([SMALL, BIG, GPU, MachineKind(2, 1)]),  # need
     st.tuples(*[st.integers(0, 3)] * 4),  # held
 )
 
@@ -145,9 +145,9 @@ ANYTHING = st.tuples(
 @pytest.mark.merge
 @given(st.tuples(*[st.integers(0, 6)] * 4), st.lists(ANYTHING, min_size=1, max_size=6))
 def test_it_divides_as_the_plain_version_does(
-    amounts: tuple[int, ...], raw: list[tuple[float, int, int, Kind, tuple[int, ...]]]
+    amounts: tuple[int, ...], raw: list[tuple[float, int, int, MachineKind, tuple[int, ...]]]
 ) -> None:
-    kinds = (*KINDS, Kind(4, 2))
+    kinds = (*KINDS, MachineKind(4, 2))
     machines = {kind: amount for kind, amount in zip(kinds, amounts, strict=True) if amount}
     wants = [
         Want(
@@ -163,12 +163,12 @@ def test_it_divides_as_the_plain_version_does(
         assert division == divide_plainly(machines, wants)
 
 
-class Counted(dict[Kind, int]):
+class Counted(dict[MachineKind, int]):
     """What somebody holds, and how often anybody asks for it."""
 
     asked = 0
 
-    def get(self, key: Kind, default: int = 0) -> int:  # type: ignore[override]
+    def get(self, key: MachineKind, default: int = 0) -> int:  # type: ignore[override]
         Counted.asked += 1
         return super().get(key, default)
 

@@ -26,7 +26,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import MachineSpec, RunKey
 from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
@@ -225,7 +225,7 @@ class Bench:
         specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))
         self.feed(NodeJoined(self.now, node, "a", specs))
 
-    def create(self, name: str, policy: Policy, **terms: object) -> Experiment:
+    def create(self, name: str, policy: Policy, **terms: object) -> Stream:
         self._hosts[name] = PolicyHost(policy)
         self.feed(ExperimentCreated(self.now, name, settings(**terms)))
         return self.core.experiments[name]

@@ -18,7 +18,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.entities import GeneratorCall
-from hopyard_engine.core.state.experiment import Member, Phase
+from hopyard_engine.core.state.experiment import Experiment, Phase
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick
@@ -32,7 +32,7 @@ class Pair(Rig):
         self.feed(MemberJoined(self.now, "x", "y", settings(**y)))
 
     @property
-    def y(self) -> Member:
+    def y(self) -> Experiment:
         return self.x.members["y"]
 
     def make(self, experiment: str) -> str:

@@ -24,7 +24,7 @@ from hopyard_engine.core.effects import Decide, Noted
 from hopyard_engine.core.events import Answered, ExperimentEvent, JobHeld, JobOperated, Operated, TimerElapsed, Updated
 from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot
@@ -50,11 +50,11 @@ def refusals(rig: Rig) -> list[str]:
 
 
 def why(rig: Rig, job: str = "1") -> str:
-    return Waiting(rig.x, rig.core.cluster, rig.now).job(rig.job(job))
+    return WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job(job))
 
 
 def whole(rig: Rig) -> str:
-    return Waiting(rig.x, rig.core.cluster, rig.now).experiment(rig.x.founder)
+    return WaitingReasons(rig.x, rig.core.cluster, rig.now).experiment(rig.x.founder)
 
 
 def test_a_running_job_saves_leaves_and_is_held(rig: Rig) -> None:

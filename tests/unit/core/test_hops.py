@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import JobState, RunEndReason, StartJob, Terminat
 from hopyard_engine.core.effects import OrdersGiven, Start
 from hopyard_engine.core.events import NodeDrained, Operated, SnapshotShipped, Started
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.snapshot_entries import Entry
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -24,7 +24,7 @@ def made(ship_every: int = 0, **terms: Any) -> Rig:
     return rig
 
 
-def unit(rig: Rig, machine: str, *, fetched: int = 0, from_store: bool = False, score: float = 0.5) -> Entry:
+def unit(rig: Rig, machine: str, *, fetched: int = 0, from_store: bool = False, score: float = 0.5) -> SnapshotEntry:
     """A run of one position that leaves its snapshot, of 10 bytes, on its node."""
     rig.command(StartJob("1", (machine,), until=rig.job().position + 1, preemptible=False))
     run = rig.run()

@@ -9,14 +9,14 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
 from hopyard_engine.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import MachineSpec
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
 
 
-def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Experiment, list[Effect]]:
+def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Stream, list[Effect]]:
     """The rig's experiment, replayed on a core of its own and brought here; and the import's effects."""
     core = Core()
     for event in rig.journal:

@@ -12,7 +12,7 @@ from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import MemberJoined, Operated, PolicyAnswered, TimerElapsed, Updated
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot
 
@@ -94,7 +94,7 @@ def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() ->
     for name in ("2", "3"):
         rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1, f"s{name}"), name)
     assert (len(rig.x.machines), set(rig.x.idle)) == (1, {"2", "3"})
-    waits = Waiting(rig.x, rig.core.cluster, rig.now).job(rig.job("2"))
+    waits = WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job("2"))
     assert waits.startswith("waits for a machine: 1 of 1 in its share are busy: resources.concurrency is 1")
 
 

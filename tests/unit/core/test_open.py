@@ -9,7 +9,7 @@ from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.runtime.recovery import Recovered
 from tests.unit.core.rig import Rig
@@ -39,7 +39,7 @@ def elapse(rig: Rig, seconds: float) -> None:
 def test_it_waits_for_its_idle_time_and_ends() -> None:
     rig = study()
     assert rig.x.timers[TIMER] == rig.now + 60
-    waiting = Waiting(rig.x, rig.core.cluster, rig.now + 10)
+    waiting = WaitingReasons(rig.x, rig.core.cluster, rig.now + 10)
     assert waiting.experiment(rig.x.founder) == "is open for requests and has none: ends in 50 s unless one comes"
     elapse(rig, 59)
     assert rig.x.phase is Phase.RUNNING

@@ -15,8 +15,8 @@ from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Amended, ExperimentCreated, Operated, Updated
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import SnapshotInfo
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -339,7 +339,7 @@ class Quotas(RuleBasedStateMachine):
     )
     def begin(self, latest: int, best: int, limit: int, values: list[float], rebuilds: bool) -> None:
         terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit, rebuilds=rebuilds)
-        self.x = Experiment(ExperimentCreated(0.0, "x", terms))
+        self.x = Stream(ExperimentCreated(0.0, "x", terms))
         self.limit = limit
         self.there: set[str] = set()  # Contents that were taken, and that nobody was told to delete since.
         for ordinal, name in enumerate(JOBS, 1):
@@ -408,7 +408,7 @@ class Quotas(RuleBasedStateMachine):
                 self.there.discard(effect.sha256)
         self.x.effects.clear()
 
-    def needed(self, entry: Entry) -> bool:
+    def needed(self, entry: SnapshotEntry) -> bool:
         """Written down a second time."""
         job = self.x.jobs[entry.job]
         later = [e for e in self.x.snapshots.of(job.id) if e.info.position > entry.info.position]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
 from hopyard_engine.core import Core
-from hopyard_engine.core.actions.store_quota import Held, Rank, Room, holding
+from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, holding
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.storage.store_usage import of_rows
@@ -24,8 +24,10 @@ from tests.unit.core.test_quota import branched, has, save, trained
 pytestmark = pytest.mark.quick
 
 
-def held(sha256: str, size: int, seconds: float, before: str = "", rank: Rank = Rank.SPARE) -> Held:
-    return Held(sha256, size, rank, seconds, before)
+def held(
+    sha256: str, size: int, seconds: float, before: str = "", rank: EvictionRank = EvictionRank.SPARE
+) -> StoredContents:
+    return StoredContents(sha256, size, rank, seconds, before)
 
 
 def gone(room: Room, limit: int) -> list[str]:
@@ -53,20 +55,20 @@ def test_what_goes_makes_dearer_what_lies_behind_it_also_in_another_experiment()
 
 
 def test_what_extensions_would_go_on_from_goes_last() -> None:
-    room = Room({"x": [held("end", 100, 1.0, rank=Rank.END)], "y": [held("branch", 1, 1000.0)]})
+    room = Room({"x": [held("end", 100, 1.0, rank=EvictionRank.END)], "y": [held("branch", 1, 1000.0)]})
     assert gone(room, 0) == ["branch", "end"]
 
 
 def test_contents_that_one_of_several_needs_stay_and_all_others_give_them_up_together() -> None:
     both = [held("same", 5, 1.0), held("own", 5, 9.0)]
-    room = Room({"x": both, "y": [held("same", 5, 0.0, rank=Rank.NEEDED)]})
+    room = Room({"x": both, "y": [held("same", 5, 0.0, rank=EvictionRank.NEEDED)]})
     assert (room.held, gone(room, 0), room.held) == (10, ["own"], 5)
     (one, _) = Room({"x": both, "y": [held("same", 5, 0.5)]}).keep_within(0)
     assert (one.sha256, one.owners, one.seconds) == ("same", ("x", "y"), 0.5)
 
 
 def test_how_full_it_is_and_what_it_would_cost() -> None:
-    room = Room({"x": [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=Rank.NEEDED)]})
+    room = Room({"x": [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=EvictionRank.NEEDED)]})
     use = room.use(7)
     assert (use.quota, use.held, use.needed, use.spare, use.spare_seconds) == (7, 12, 5, 2, 8.0)
     assert (use.next_size, use.next_seconds) == (4, 2.0)
@@ -77,30 +79,34 @@ CONTENTS = [f"c{number}" for number in range(8)]
 
 
 @st.composite
-def stores(draw: st.DrawFn) -> dict[str, list[Held]]:
+def stores(draw: st.DrawFn) -> dict[str, list[StoredContents]]:
     """Up to eight contents of three experiments, each behind one with a lower number, or behind nothing."""
-    found: dict[str, list[Held]] = {}
+    found: dict[str, list[StoredContents]] = {}
     for owner in "xyz":
         for number, name in enumerate(CONTENTS):
             if draw(st.booleans()):
                 before = draw(st.sampled_from(["", *CONTENTS[:number]]))
-                rank = draw(st.sampled_from(Rank))
-                found.setdefault(owner, []).append(Held(name, number * 3, rank, float(draw(st.integers(0, 9))), before))
+                rank = draw(st.sampled_from(EvictionRank))
+                found.setdefault(owner, []).append(
+                    StoredContents(name, number * 3, rank, float(draw(st.integers(0, 9))), before)
+                )
     return found
 
 
-def one_by_one(store: dict[str, list[Held]], limit: int) -> list[tuple[str, float]]:
+def one_by_one(store: dict[str, list[StoredContents]], limit: int) -> list[tuple[str, float]]:
     """The same without any cleverness: each time everything is priced anew by what lies before it and has gone."""
-    known: dict[str, Held] = {}
+    known: dict[str, StoredContents] = {}
     for one in (one for own in store.values() for one in own):
         known[one.sha256] = one.and_also(known.get(one.sha256, one))
     went: dict[str, float] = {}
 
-    def seconds(one: Held) -> float:
+    def seconds(one: StoredContents) -> float:
         return one.seconds + (seconds(known[one.before]) if one.before in went else 0.0)
 
     while sum(one.size for one in known.values() if one.sha256 not in went) > limit:
-        spare = [one for one in known.values() if one.rank is not Rank.NEEDED and one.size and one.sha256 not in went]
+        spare = [
+            one for one in known.values() if one.rank is not EvictionRank.NEEDED and one.size and one.sha256 not in went
+        ]
         if not spare:
             break
         first = min(spare, key=lambda one: (one.rank, seconds(one) / one.size, seconds(one), one.sha256))
@@ -111,8 +117,10 @@ def one_by_one(store: dict[str, list[Held]], limit: int) -> list[tuple[str, floa
 @pytest.mark.merge
 @hypothesis_settings(deadline=None, max_examples=200)
 @given(stores(), st.integers(0, 90))
-def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(store: dict[str, list[Held]], limit: int) -> None:
-    needed = {one.sha256 for own in store.values() for one in own if one.rank is Rank.NEEDED}
+def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(
+    store: dict[str, list[StoredContents]], limit: int
+) -> None:
+    needed = {one.sha256 for own in store.values() for one in own if one.rank is EvictionRank.NEEDED}
     sizes = {one.sha256: one.size for own in store.values() for one in own}
     room = Room(store)
     went = room.keep_within(limit)
@@ -130,15 +138,18 @@ def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(store: dict[
 # -------------------------------------------------------------------------------------------------------- what is needed
 
 
-def ranks(x: Experiment) -> dict[str, Rank]:
+def ranks(x: Stream) -> dict[str, EvictionRank]:
     return {one.sha256: one.rank for one in holding(x)}
 
 
 def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_lets_it_go() -> None:
     rig = branched(1000)
-    assert set(ranks(rig.x).values()) == {Rank.NEEDED}
+    assert set(ranks(rig.x).values()) == {EvictionRank.NEEDED}
     rig.command(KeepSnapshots("1", (4,)))
-    assert ranks(rig.x) == {"1@4": Rank.NEEDED, "1@6": Rank.NEEDED}  # 2 went at once: job 1 has not ended.
+    assert ranks(rig.x) == {
+        "1@4": EvictionRank.NEEDED,
+        "1@6": EvictionRank.NEEDED,
+    }  # 2 went at once: job 1 has not ended.
     rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@4", "1@6")))
     assert has(rig) == [4, 6]
 
@@ -158,7 +169,7 @@ def test_what_earlier_experiments_lend_is_needed() -> None:
         lasting=True,
         earlier=(EarlierTrial("old/1", {}, (Report(4, {"score": 0.7}),), None, (snapshot(4, "lent"),)),),
     )
-    assert ranks(rig.x) == {"lent": Rank.NEEDED}
+    assert ranks(rig.x) == {"lent": EvictionRank.NEEDED}
 
 
 def finished(**terms: object) -> Rig:
@@ -175,11 +186,11 @@ def finished(**terms: object) -> Rig:
 def test_a_finished_experiment_needs_its_result_only() -> None:
     rig = finished()
     assert ranks(rig.x) == {
-        "1@1": Rank.SPARE,
-        "1@2": Rank.SPARE,
-        "1@3": Rank.END,
-        "2@2": Rank.NEEDED,
-        "2@3": Rank.END,
+        "1@1": EvictionRank.SPARE,
+        "1@2": EvictionRank.SPARE,
+        "1@3": EvictionRank.END,
+        "2@2": EvictionRank.NEEDED,
+        "2@3": EvictionRank.END,
     }
 
 
@@ -223,7 +234,7 @@ def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is
 # ------------------------------------------------------------------------------------------------- finished, by their rows
 
 
-def by_rows(rig: Rig) -> list[Held]:
+def by_rows(rig: Rig) -> list[StoredContents]:
     for member in rig.x.members.values():
         member.payload = {"name": "n", "spec": "{}", "bundle": ""}
     experiments = [experiment_to_proto(rig.x, member, rig.now) for member in rig.x.members.values()]
@@ -248,7 +259,7 @@ def test_jobs_whose_experiment_ran_out_of_time_need_what_they_have() -> None:
         rig.report(position, 0.1)
         save(rig, position)
     rig.x.founder.out_of_time = True
-    assert {one.rank for one in by_rows(rig)} == {Rank.NEEDED}
+    assert {one.rank for one in by_rows(rig)} == {EvictionRank.NEEDED}
 
 
 # ------------------------------------------------------------------------------------------------------------- the quota
@@ -264,5 +275,5 @@ def test_the_quota_is_remembered_by_the_clusters_journal() -> None:
 
 
 def test_contents_are_one_whoever_has_them() -> None:
-    one, other = held("a", 5, 4.0, "b"), replace(held("a", 5, 2.0, "c"), rank=Rank.END)
-    assert one.and_also(other) == other.and_also(one) == Held("a", 5, Rank.END, 2.0, "c")
+    one, other = held("a", 5, 4.0, "b"), replace(held("a", 5, 2.0, "c"), rank=EvictionRank.END)
+    assert one.and_also(other) == other.and_also(one) == StoredContents("a", 5, EvictionRank.END, 2.0, "c")

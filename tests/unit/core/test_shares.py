@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_engine.core.cluster.cluster import Cluster, Tenant
+from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.events import NodeDrained, NodeJoined, ShareSet
 from hopyard_engine.core.types import MachineSpec
@@ -20,9 +20,9 @@ Wish = tuple[str, float, int | None, int | None]
 """Name, weight, cap (`resources.slots`), demand (what the policy can use)."""
 
 
-def cluster_of(machines: int, wishes: list[Wish]) -> Cluster:
+def cluster_of(machines: int, wishes: list[Wish]) -> ClusterState:
     """A cluster with one node and these experiments."""
-    cluster = Cluster()
+    cluster = ClusterState()
     if machines:
         cluster.join(NodeJoined(0.0, "n", "a", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
     for name, weight, cap, demand in wishes:

@@ -8,9 +8,9 @@ import pytest
 
 from hopyard.policy.vocabulary import ForkJob, JobState, Report, RunEndReason
 from hopyard_engine.core.events import Operated, Reports, Updated
-from hopyard_engine.core.state.curve import Curve
+from hopyard_engine.core.state.curve import LearningCurve
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -142,8 +142,8 @@ def test_a_forks_ancestor_counts_up_to_where_it_forked() -> None:
 def test_a_report_is_judged_without_a_copy_of_the_whole_curve(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = training(target=200.0, target_over=2)
     assert reports(rig, 100.0, 100.0) is None
-    monkeypatch.delattr(Experiment, "curve")
-    monkeypatch.delattr(Curve, "upto")
+    monkeypatch.delattr(Stream, "curve")
+    monkeypatch.delattr(LearningCurve, "upto")
     rig.report(3, 300.0)
     assert rig.x.reason.startswith("job 1 reached")
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import Answer, ReserveMachine, RunEndReason, WakeAt
 from hopyard_engine.core import Core
-from hopyard_engine.core.cluster.cluster import Cluster, Tenant
-from hopyard_engine.core.cluster.division import Kind, Want, divide
+from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
+from hopyard_engine.core.cluster.division import MachineKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import ExperimentCreated, NodeJoined, PolicyAnswered, Requested
 from hopyard_engine.core.types import MachineSpec
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.plain_division import divide_plainly
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -63,7 +63,7 @@ def test_where_no_machine_is_of_use_it_waits_and_says_so() -> None:
     wants(rig, "n3", "n4")
     assert (list(rig.x.machines), rig.x.share) == ([], 0)
     why = "waits for a machine: its policy can use machines of nodes n3 and n4 only, where there is none now"
-    assert Waiting(rig.x, rig.core.cluster, rig.now).job(rig.job()) == why
+    assert WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job()) == why
     rig.join("n4", 2)
     assert list(rig.x.machines) == ["n4/0", "n4/1"]
 
@@ -110,13 +110,18 @@ def test_another_experiment_leaves_the_machine_that_only_one_can_use_for_one_tha
 
 
 def test_machines_of_use_to_one_only_are_left_to_it() -> None:
-    here, there = Kind(1, 0, frozenset({"b"})), Kind(1, 0)
+    here, there = MachineKind(1, 0, frozenset({"b"})), MachineKind(1, 0)
     wants = [Want(Claim("a", 1, 9), held={here: 1}), Want(Claim("b", 1, 1), picky=True)]
     assert divide({here: 1, there: 1}, wants).plan == {"a": {there: 1}, "b": {here: 1}}
     assert divide({there: 2}, wants).shares == {"a": 2, "b": 0}
 
 
-KINDS = (Kind(1), Kind(1, 0, frozenset("a")), Kind(2, 0, frozenset("ab")), Kind(2, 1, frozenset("c")))
+KINDS = (
+    MachineKind(1),
+    MachineKind(1, 0, frozenset("a")),
+    MachineKind(2, 0, frozenset("ab")),
+    MachineKind(2, 1, frozenset("c")),
+)
 
 
 @pytest.mark.merge
@@ -129,7 +134,7 @@ KINDS = (Kind(1), Kind(1, 0, frozenset("a")), Kind(2, 0, frozenset("ab")), Kind(
     ),
 )
 def test_the_division_is_the_plain_one(
-    machines: dict[Kind, int], given_wants: list[tuple[float, int, int, bool]]
+    machines: dict[MachineKind, int], given_wants: list[tuple[float, int, int, bool]]
 ) -> None:
     wants = [
         Want(Claim(name, weight, cap), gang, picky=picky)
@@ -140,7 +145,7 @@ def test_the_division_is_the_plain_one(
         assert all(want.takes(kind) for kind in (found.plan or {}).get(want.claim.name, {}))
     if found.plan is not None:
         assert found.shares == divide_plainly(machines, wants).shares
-        planned = sum((Counter(kinds) for kinds in found.plan.values()), Counter[Kind]())
+        planned = sum((Counter(kinds) for kinds in found.plan.values()), Counter[MachineKind]())
         assert all(planned[kind] <= count for kind, count in machines.items())
 
 
@@ -149,7 +154,7 @@ def test_the_division_is_the_plain_one(
 def test_nobody_is_given_what_is_of_no_use_to_it_and_nothing_of_use_lies_idle(
     wishes: list[list[str]], each: int
 ) -> None:
-    cluster = Cluster()
+    cluster = ClusterState()
     for node in "npq":
         cluster.join(NodeJoined(0.0, node, "a", tuple(MachineSpec(f"{node}/{i}") for i in range(each))))
     for name, nodes in zip("abc", wishes, strict=False):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hopyard.policy.vocabulary import Report
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.effects import Kill
-from hopyard_engine.core.state.channel import Channel
-from hopyard_engine.core.state.curve import Curve, same_metrics
+from hopyard_engine.core.state.channel import RunChannel
+from hopyard_engine.core.state.curve import LearningCurve, same_metrics
 from hopyard_engine.core.state.snapshot_entries import Keep
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from tests.unit.core.rig import snapshot
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 @given(st.lists(st.integers(1, 12), max_size=60))
 def test_a_channel_takes_each_number_once_and_in_order_whatever_arrives(arrivals: list[int]) -> None:
-    channel = Channel("n")
+    channel = RunChannel("n")
     taken = []
     for sequence in arrivals:
         if channel.is_next(sequence):
@@ -34,7 +34,7 @@ def test_a_channel_takes_each_number_once_and_in_order_whatever_arrives(arrivals
 @pytest.mark.merge
 @given(st.lists(st.one_of(st.none(), st.integers(0, 20)), max_size=40))
 def test_what_is_unacknowledged_is_what_was_sent_after_the_highest_acknowledgement(steps: list[int | None]) -> None:
-    channel = Channel("n")
+    channel = RunChannel("n")
     highest = 0
     for step in steps:
         if step is None:
@@ -51,7 +51,7 @@ def test_what_is_unacknowledged_is_what_was_sent_after_the_highest_acknowledgeme
 @pytest.mark.merge
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "b"]), st.floats()), max_size=30))
 def test_the_first_report_of_a_position_and_part_counts(reports: list[tuple[int, str, float]]) -> None:
-    curve, first = Curve(), dict[tuple[int, str], float]()
+    curve, first = LearningCurve(), dict[tuple[int, str], float]()
     for position, part, value in reports:
         report = Report(position, {"m": value}, part=part)
         known = curve.recorded(report)
@@ -67,7 +67,7 @@ def test_the_first_report_of_a_position_and_part_counts(reports: list[tuple[int,
 
 
 def test_parts_are_combined_by_their_examples_and_none_counts_as_one() -> None:
-    curve = Curve()
+    curve = LearningCurve()
     curve.add(Report(3, {"loss": 1.0}))
     curve.add(Report(3, {"acc": 1.0}, part="a", examples=0))
     point = curve.add(Report(3, {"acc": 0.5}, part="b", examples=3))

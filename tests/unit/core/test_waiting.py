@@ -35,7 +35,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.types import MachineSpec
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.explain.waiting import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
 
@@ -59,13 +59,13 @@ class Rig(plain.Rig):
 
 def why(rig: Rig, name: str = "1") -> str:
     """A job's reason."""
-    return Waiting(rig.x, rig.core.cluster, rig.now).job(rig.job(name))
+    return WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job(name))
 
 
 def whole(rig: Rig, experiment: str = "x") -> str:
     """An experiment's reason."""
     x = rig.core.experiments[experiment]
-    return Waiting(x, rig.core.cluster, rig.now).experiment(x.founder)
+    return WaitingReasons(x, rig.core.cluster, rig.now).experiment(x.founder)
 
 
 def second(rig: Rig, **terms: object) -> None:
@@ -258,8 +258,8 @@ def test_a_policy_that_has_no_process_is_told_of_as_long_as_it_is_asked() -> Non
     rig.create()
     away = "no process serves remote:polly"
 
-    def waiting() -> Waiting:
-        return Waiting(rig.x, rig.core.cluster, rig.now, away)
+    def waiting() -> WaitingReasons:
+        return WaitingReasons(rig.x, rig.core.cluster, rig.now, away)
 
     assert away not in waiting().job(rig.job()) + waiting().experiment(rig.x.founder)
     rig.hold = True
@@ -444,7 +444,7 @@ def test_each_of_a_group_says_its_own() -> None:
     rig.start("1", "n1/0")
     rig.command(CreateJob("2", {"lr": 0.1}, "y"))
     member = rig.x.members["y"]
-    waiting = Waiting(rig.x, rig.core.cluster, rig.now)
+    waiting = WaitingReasons(rig.x, rig.core.cluster, rig.now)
     assert whole(rig) == ""
     assert waiting.experiment(member) == "no job runs: job 2 the policy has not started it (1 machine is idle)"
     rig.feed(Operated(rig.now, "x", "pause", "y"))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from hopyard._runtime.criu.archive import pack, unpack
-from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotInfo, SnapshotRefusedError, hash_file
+from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotFileInfo, SnapshotRefusedError, hash_file
 
 pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
-def snapshot(tmp_path: Path) -> tuple[Path, SnapshotInfo]:
+def snapshot(tmp_path: Path) -> tuple[Path, SnapshotFileInfo]:
     """One with a bit of everything."""
     images, folder = tmp_path / "images", tmp_path / "folder"
     images.mkdir()
@@ -31,7 +31,7 @@ def snapshot(tmp_path: Path) -> tuple[Path, SnapshotInfo]:
     return file, info
 
 
-def test_there_and_back(snapshot: tuple[Path, SnapshotInfo], tmp_path: Path) -> None:
+def test_there_and_back(snapshot: tuple[Path, SnapshotFileInfo], tmp_path: Path) -> None:
     file, info = snapshot
     assert hash_file(file) == info
     assert info.size < 400_000
@@ -46,7 +46,7 @@ def test_there_and_back(snapshot: tuple[Path, SnapshotInfo], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("place", [0.001, 0.5, 0.999])
 def test_a_damaged_one_is_told_and_leaves_nothing(
-    snapshot: tuple[Path, SnapshotInfo], tmp_path: Path, place: float
+    snapshot: tuple[Path, SnapshotFileInfo], tmp_path: Path, place: float
 ) -> None:
     file, info = snapshot
     data = bytearray(file.read_bytes())
@@ -58,7 +58,7 @@ def test_a_damaged_one_is_told_and_leaves_nothing(
     assert not (tmp_path / "f").exists()
 
 
-def test_one_that_ends_early_is_told(snapshot: tuple[Path, SnapshotInfo], tmp_path: Path) -> None:
+def test_one_that_ends_early_is_told(snapshot: tuple[Path, SnapshotFileInfo], tmp_path: Path) -> None:
     file, info = snapshot
     file.write_bytes(file.read_bytes()[: info.size // 2])
     with pytest.raises(SnapshotCorruptError):

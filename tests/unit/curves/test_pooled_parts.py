@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hopyard.predictor import LEVELS
-from hopyard_curves.pooled.mixture import Mixture
+from hopyard_curves.pooled.mixture import NormalMixtures
 from hopyard_curves.pooled.regression import fit
 
 pytestmark = pytest.mark.quick
@@ -61,7 +61,7 @@ def test_a_residual_is_that_of_a_fit_without_its_run() -> None:
 def test_quantiles_are_those_of_the_mixture(count: int) -> None:
     chance = np.random.default_rng(count)
     weights = chance.dirichlet(np.ones(count))
-    mixture = Mixture(chance.normal(size=(1, count)), weights[None], np.array([[0.3]]))
+    mixture = NormalMixtures(chance.normal(size=(1, count)), weights[None], np.array([[0.3]]))
     for level, point in zip(LEVELS, mixture.quantiles(0, np.array(LEVELS)), strict=True):
         below = sum(
             weight * NormalDist(centre, 0.3).cdf(point)
@@ -72,7 +72,7 @@ def test_quantiles_are_those_of_the_mixture(count: int) -> None:
 
 
 def test_moments_and_score_of_a_mixture() -> None:
-    mixture = Mixture(np.array([[0.0, 2.0, 3.0]]), np.array([[0.5, 0.25, 0.25]]), np.array([[0.1]]))
+    mixture = NormalMixtures(np.array([[0.0, 2.0, 3.0]]), np.array([[0.5, 0.25, 0.25]]), np.array([[0.1]]))
     assert mixture.mean[0] == pytest.approx(1.25)
     assert mixture.variance[0] == pytest.approx(0.5 * 1.25**2 + 0.25 * 0.75**2 + 0.25 * 1.75**2 + 0.01)
     apart = sum(

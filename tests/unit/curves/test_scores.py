@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hopyard.predictor import LEVELS, Prediction, Question
-from hopyard.predictor.testing import EPOCHS, FAMILIES, Family, crps, curve, mirrored, rank, scaled
+from hopyard.predictor.testing import EPOCHS, FAMILIES, CurveFamily, crps, curve, mirrored, rank, scaled
 
 pytestmark = pytest.mark.quick
 
@@ -34,7 +34,7 @@ def test_ranks() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_families_are_what_they_say(family: Family) -> None:
+def test_families_are_what_they_say(family: CurveFamily) -> None:
     curves = family.curves(200, seed=1)
     assert curves.shape == (200, EPOCHS)
     assert np.array_equal(curves, family.curves(200, seed=1))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hopyard.datasets.manifest import FILE, manifest_at, read_manifest
 from hopyard.datasets.reader import examples_in
-from hopyard.datasets.split import Plan, rows_of, sizes, split
+from hopyard.datasets.split import SplitPlan, rows_of, sizes, split
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound, Unsupported
 
 pytestmark = pytest.mark.quick
@@ -38,7 +38,7 @@ def test_sizes_add_up_and_keep_the_proportion(total: int, weights: list[float]) 
 def test_each_example_is_in_exactly_one_partition(
     total: int, weights: list[float], fraction: float, eval_into: int, seed: int
 ) -> None:
-    plan = Plan(len(weights), seed, tuple(weights), fraction, eval_into)
+    plan = SplitPlan(len(weights), seed, tuple(weights), fraction, eval_into)
     try:
         rows = rows_of(total, plan)
     except InvalidInput as refused:
@@ -61,7 +61,7 @@ def npz(tmp_path: Path) -> Path:
 
 
 def test_an_npz_is_cut_with_all_its_arrays_in_step(npz: Path, tmp_path: Path) -> None:
-    made = split(npz, tmp_path / "out", Plan(3, 7, (1.0, 1.0, 2.0), 0.2, 2))
+    made = split(npz, tmp_path / "out", SplitPlan(3, 7, (1.0, 1.0, 2.0), 0.2, 2))
     assert [(one.name, one.file, one.examples) for one in made] == [
         ("train/0", "train-0.npz", 20),
         ("train/1", "train-1.npz", 20),
@@ -81,11 +81,11 @@ def test_an_npz_is_cut_with_all_its_arrays_in_step(npz: Path, tmp_path: Path) ->
     assert seen != sorted(seen)
     assert read_manifest((tmp_path / "out" / FILE).read_text(), "here") == made
     assert manifest_at(f"file://{tmp_path}/out/") == made
-    again = split(npz, tmp_path / "again", Plan(3, 7, (1.0, 1.0, 2.0), 0.2, 2))
+    again = split(npz, tmp_path / "again", SplitPlan(3, 7, (1.0, 1.0, 2.0), 0.2, 2))
     assert again == made  # Also their hashes.
-    assert split(npz, tmp_path / "other", Plan(3, 8, (1.0, 1.0, 2.0), 0.2, 2)) != made
+    assert split(npz, tmp_path / "other", SplitPlan(3, 8, (1.0, 1.0, 2.0), 0.2, 2)) != made
     with pytest.raises(AlreadyExists, match="it holds eval-0"):
-        split(npz, tmp_path / "out", Plan(2))
+        split(npz, tmp_path / "out", SplitPlan(2))
 
 
 @pytest.mark.merge
@@ -93,7 +93,7 @@ def test_parquet_is_cut_with_all_its_columns(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "all.parquet"
     parquet.write_table(arrow.table({"x": list(range(10)), "t": [str(i) for i in range(10)]}), file)
-    made = split(file, tmp_path / "out", Plan(3))
+    made = split(file, tmp_path / "out", SplitPlan(3))
     tables = [parquet.read_table(tmp_path / "out" / one.file) for one in made]
     assert [table.num_rows for table in tables] == [one.examples for one in made] == [4, 3, 3]
     assert [examples_in(tmp_path / "out" / one.file) for one in made] == [4, 3, 3]
@@ -110,7 +110,7 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path: Path, monkey
     file = tmp_path / "all.parquet"
     file.write_bytes(b"PAR1")
     with pytest.raises(Unsupported, match=r"pip install 'hopyard\[data\]'"):
-        split(file, tmp_path / "out", Plan(2))
+        split(file, tmp_path / "out", SplitPlan(2))
     with pytest.raises(Unsupported, match=r"pip install 'hopyard\[data\]'"):
         manifest_at("s3://bucket/folder")
     assert examples_in(file) is None
@@ -120,17 +120,20 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
-        (Plan(0), "found 0 to train on"),
-        (Plan(2, speeds=(1.0,)), "found 1 for 2 partitions; each has one"),
-        (Plan(2, speeds=(1.0, 0.0)), "allowed are numbers above 0"),
-        (Plan(2, eval_fraction=1.0), "found 1.0, allowed is 0 to below 1"),
-        (Plan(2, seed=-1), "found -1, allowed is 0 or more"),
-        (Plan(101), "100 examples are too few for 101 partitions to train on"),
-        (Plan(60, eval_fraction=0.5), "100 examples are too few for 60 partitions to train on and 1 to evaluate on"),
+        (SplitPlan(0), "found 0 to train on"),
+        (SplitPlan(2, speeds=(1.0,)), "found 1 for 2 partitions; each has one"),
+        (SplitPlan(2, speeds=(1.0, 0.0)), "allowed are numbers above 0"),
+        (SplitPlan(2, eval_fraction=1.0), "found 1.0, allowed is 0 to below 1"),
+        (SplitPlan(2, seed=-1), "found -1, allowed is 0 or more"),
+        (SplitPlan(101), "100 examples are too few for 101 partitions to train on"),
+        (
+            SplitPlan(60, eval_fraction=0.5),
+            "100 examples are too few for 60 partitions to train on and 1 to evaluate on",
+        ),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_and_nothing_is_left(
-    npz: Path, tmp_path: Path, plan: Plan, expected: str
+    npz: Path, tmp_path: Path, plan: SplitPlan, expected: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         split(npz, tmp_path / "out", plan)
@@ -158,9 +161,9 @@ def test_files_that_cannot_be_cut_are_refused(tmp_path: Path) -> None:
         (other, "found .csv, allowed are .npz and .parquet"),
     ):
         with pytest.raises(InvalidInput, match=words):
-            split(file, tmp_path / "out", Plan(1))
+            split(file, tmp_path / "out", SplitPlan(1))
     with pytest.raises(NotFound):
-        split(tmp_path / "none.npz", tmp_path / "out", Plan(1))
+        split(tmp_path / "none.npz", tmp_path / "out", SplitPlan(1))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hopyard import model_hopper
-from hopyard.trainer import Report, TrainerContext, TrainerDriver
+from hopyard.trainer import IterationReport, TrainerContext, TrainerDriver
 from tests.unit.sdk_trainer.trainers import Clock
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -70,7 +70,7 @@ def visit(
     save: Path | None = None,
     mode: Any = "train",
     seed: int = 3,
-) -> Report:
+) -> IterationReport:
     """One training unit, or one evaluation, by a trainer of its own."""
     driver = TrainerDriver(program, clock=Clock())
     driver.start(config, TrainerContext(seed=seed, scratch=scratch, inputs=part, mode=mode), snapshot=snapshot)
@@ -83,7 +83,7 @@ def visit(
 
 def tour(
     program: type[model_hopper.HoppingTrainer], config: Mapping[str, Any], parts: list[Path], folder: Path
-) -> list[Report]:
+) -> list[IterationReport]:
     """A unit on each partition in turn, each in a trainer of its own, as hops are."""
     snapshot, reports = None, []
     for number, part in enumerate(parts):

@@ -10,13 +10,13 @@ from pathlib import Path
 from hopyard.errors import DataLoss, NotFound
 from hopyard.v1 import application_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.executor import Executor
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.training_process import Sink
-from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import packed_chunks
 
 
-class ScriptedStore(Store):
+class ScriptedStore(BlobClient):
     """Keeps blobs in memory; raises `failures` first, waits at the gate while it is closed."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class ScriptedExecutor(Executor):
         self.heard: asyncio.Future[Sink] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[resource_manager_pb2.RunEnded] = asyncio.get_running_loop().create_future()
 
-    async def execute(self, run: Run, heard: Sink) -> resource_manager_pb2.RunEnded:
+    async def execute(self, run: NodeRun, heard: Sink) -> resource_manager_pb2.RunEnded:
         self.heard.set_result(heard)
         return await self.end
 

@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.errors import NotFound, Unavailable
 from hopyard.v1 import application_pb2, resource_manager_pb2
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.fetch import SnapshotMissing, announced, beside
 from hopyard_nodeagent.snapshots.transfers import Fetched
@@ -16,7 +16,7 @@ from hopyard_nodeagent.snapshots.transfers import Fetched
 pytestmark = pytest.mark.quick
 
 
-class Told(Run):
+class Told(NodeRun):
     """Keeps what its process is told."""
 
     def __init__(self) -> None:

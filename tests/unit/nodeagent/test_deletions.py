@@ -16,12 +16,12 @@ from hopyard.errors import Exhausted, Unavailable
 from hopyard.v1 import application_pb2, common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs.registry import Runs
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner, Sink
 from hopyard_nodeagent.snapshots.disk import Snapshots
-from hopyard_nodeagent.snapshots.references import Needs
-from hopyard_nodeagent.snapshots.uploads import Shipper
+from hopyard_nodeagent.snapshots.references import SnapshotReferences
+from hopyard_nodeagent.snapshots.uploads import Uploader
 from tests.unit.nodeagent.scripted import ScriptedExecutor, ScriptedStore
 
 pytestmark = pytest.mark.quick
@@ -40,11 +40,11 @@ class Node:
         self.store = ScriptedStore()
         self.needs = folder.with_name("needs")
         self.needs.mkdir()
-        self.snapshots = Snapshots(folder, self.store, Needs(self.needs))
+        self.snapshots = Snapshots(folder, self.store, SnapshotReferences(self.needs))
         self.executor = ScriptedExecutor()
         self.changed = asyncio.Event()
         self.runs = Runs("n", self.executor, self.snapshots, background, changed=lambda run: self.changed.set())
-        self.shipper = Shipper(
+        self.shipper = Uploader(
             self.snapshots, self.store, backoff=Backoff(first=0.001, most=0.001), done=self.runs.shipped
         )
         self.runs.shipper = self.shipper
@@ -127,7 +127,7 @@ async def test_a_copy_makes_no_room_before_the_store_has_it_for_all_that_took_it
         node.store.blobs[SHA256] = DATA  # Another experiment's; it may be deleted there at any time.
         assert await node.snapshots.make_room(0) == ([], len(DATA))
         node.store.owned.add((SHA256, "another"))
-        restarted = Snapshots(folder, node.store, Needs(node.needs))
+        restarted = Snapshots(folder, node.store, SnapshotReferences(node.needs))
         await restarted.fetch(SHA256, [], "third")
         assert await restarted.make_room(0) == ([], len(DATA))
         node.store.owned.add((SHA256, "e"))  # By an order.
@@ -215,7 +215,7 @@ class EndedRunner(Runner):
 
 
 async def test_a_deletion_between_the_last_save_and_the_word_of_it_touches_nothing(tmp_path: Path) -> None:
-    run = Run(KEY, wire.StartRun(), "n", clock=lambda: 0.0)
+    run = NodeRun(KEY, wire.StartRun(), "n", clock=lambda: 0.0)
     assert not run.speaks_of(SHA256)
     ended = await run.make(EndedRunner(), application_pb2.ApplicationStart(), lambda request: None)
     assert run.speaks_of(SHA256)  # scratch files are removed, the machine is freed

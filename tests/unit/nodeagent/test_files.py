@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard._runtime import snapshot_folder
-from hopyard._runtime.snapshot_folder import Member, hash_folder, members
+from hopyard._runtime.snapshot_folder import FolderMember, hash_folder, members
 from hopyard.errors import DataLoss, InvalidInput
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs import log_reader
@@ -124,7 +124,7 @@ async def test_what_arrives_faster_than_it_is_written_arrives_whole(tmp_path: Pa
     assert await receive_file(chunks(*parts), tmp_path / "file", sha256, "a peer", durable=False) == 18_000_000
 
 
-async def arriving(*parts: bytes | list[Member]) -> AsyncIterator[bytes | list[Member]]:
+async def arriving(*parts: bytes | list[FolderMember]) -> AsyncIterator[bytes | list[FolderMember]]:
     for part in parts:
         yield part
 
@@ -139,7 +139,7 @@ async def test_a_folder_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
         (arriving(found, b"ab"), "1 bytes of 'weights' are missing"),
         (arriving(found, b"ab", b"cd", b"e"), "bytes more than"),
         (arriving(found, b"ab", found), "twice"),
-        (arriving([Member("../out", 3)], b"abc"), "stay inside"),
+        (arriving([FolderMember("../out", 3)], b"abc"), "stay inside"),
         (arriving(b"abc"), "with the hash"),
         (arriving(), "with the hash"),
     ):

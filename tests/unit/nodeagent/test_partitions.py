@@ -13,13 +13,13 @@ import pytest
 
 from hopyard._net.server import Background
 from hopyard.datasets import reader
-from hopyard.datasets.node_query import LOOK_AGAIN, Found, Wanted, answer, answered, asked, question
+from hopyard.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, answered, asked, question
 from hopyard.datasets.reader import Content, content
 from hopyard.errors import Aborted, DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.data import digest_cache as inspector_module
 from hopyard_nodeagent.data.digest_cache import Inspector
-from hopyard_nodeagent.data.partitions import Partitions
+from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.data.url_partitions import Remote
 
 pytestmark = pytest.mark.quick
@@ -192,13 +192,13 @@ class Node:
         self.said: list[wire.NodeAnswer] = []
         self.heard = asyncio.Event()
         remote = Remote(_made(folder / "partitions"), None)
-        self.partitions = Partitions(Inspector(folder / "memory.json"), remote, background, self._say)
+        self.partitions = NodePartitions(Inspector(folder / "memory.json"), remote, background, self._say)
 
     def _say(self, message: wire.NodeAnswer) -> None:
         self.said.append(message)
         self.heard.set()
 
-    async def ask(self, *wanted: Wanted) -> list[Found]:
+    async def ask(self, *wanted: PathQuery) -> list[FoundPath]:
         """What it answers to a question."""
         self.heard.clear()
         self.partitions.ask(wire.NodeQuestion(ticket="t", kind="inspect", payload_json=question(wanted)))
@@ -216,21 +216,21 @@ async def test_questions_are_answered_place_by_place(node: Node, tmp_path: Path)
     (tmp_path / "f").write_bytes(b"one")
     url, name, _ = served(tmp_path / "store", "u", b"far")
     places = (
-        Wanted(str(tmp_path / "f")),
-        Wanted(str(tmp_path / "none")),
-        Wanted(url, name),
-        Wanted(url),
-        Wanted(url, fetch=True),
+        PathQuery(str(tmp_path / "f")),
+        PathQuery(str(tmp_path / "none")),
+        PathQuery(url, name),
+        PathQuery(url),
+        PathQuery(url, fetch=True),
     )
     found = await node.ask(*places)
-    assert found[0] == Found(3, sha256(b"one"))
+    assert found[0] == FoundPath(3, sha256(b"one"))
     assert [one.error.removeprefix(f"{tmp_path}/") for one in found[1:4]] == [
         "none: there is no such file or folder",
         f"{url}: it has not been read here",
         f"{url}: needed is a hash to look for",
     ]
-    assert found[4] == Found(3, name)
-    assert await node.ask(Wanted(url, name)) == [Found(3, name)]
+    assert found[4] == FoundPath(3, name)
+    assert await node.ask(PathQuery(url, name)) == [FoundPath(3, name)]
     node.heard.clear()
     node.partitions.ask(wire.NodeQuestion(ticket="t", payload_json="nonsense"))
     await node.heard.wait()
@@ -264,9 +264,9 @@ async def test_a_run_finds_its_partition_and_is_not_given_another(node: Node, tm
 
 
 def test_questions_and_answers_survive_the_wire() -> None:
-    wanted = [Wanted("/a"), Wanted("s3://b/c", "ab", fetch=True)]
+    wanted = [PathQuery("/a"), PathQuery("s3://b/c", "ab", fetch=True)]
     assert asked(question(wanted)) == wanted
-    found = [Found(1, "ab", 3), Found(error="no")]
+    found = [FoundPath(1, "ab", 3), FoundPath(error="no")]
     assert answered(answer(found), 2) == found
     with pytest.raises(ValueError, match="about 2 places, 3 were asked for"):
         answered(answer(found), 3)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.snapshot_file import SnapshotInfo, hash_file
+from hopyard._runtime.snapshot_file import SnapshotFileInfo, hash_file
 from hopyard._runtime.snapshot_folder import FolderWriter, hash_folder, members
 from hopyard.errors import NotFound, Unavailable
 from hopyard.v1 import node_agent_pb2 as wire
@@ -258,7 +258,7 @@ class Silent:
         self.begun.set()
         assert self.gate.wait(HANG_SECONDS)
 
-    def finish(self) -> SnapshotInfo:
+    def finish(self) -> SnapshotFileInfo:
         raise NotImplementedError
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from hopyard._net.server import Background
 from hopyard.errors import NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey, Spent
-from hopyard_nodeagent.predictions.queue import MOST_WAITING, Predictions
+from hopyard_nodeagent.predictions.queue import MOST_WAITING, PredictionQueue
 
 pytestmark = pytest.mark.quick
 
@@ -48,7 +48,7 @@ class Node:
         self.now = 0.0
         self.said: list[wire.NodeAnswer] = []
         self.processes: list[Process] = []
-        self.predictions = Predictions(
+        self.predictions = PredictionQueue(
             self._start,
             self._bundle,
             background,

@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner
 
@@ -21,9 +21,9 @@ USER_CODE = (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_COD
 
 
 @pytest.fixture
-async def run() -> AsyncIterator[Run]:
+async def run() -> AsyncIterator[NodeRun]:
     """A run whose process is there."""
-    made = Run(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
+    made = NodeRun(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
 
     async def process() -> None:
         await asyncio.Event().wait()
@@ -34,7 +34,7 @@ async def run() -> AsyncIterator[Run]:
     await asyncio.wait([made.task])
 
 
-async def failed(run: Run) -> str:
+async def failed(run: NodeRun) -> str:
     """What is said of a run that has failed, and whose process was ended for that."""
     assert run.task is not None
     await asyncio.wait([run.task])
@@ -60,7 +60,7 @@ async def failed(run: Run) -> str:
         ({"examples": -1}, "report at position 4: found 0.0 seconds and -1 examples; allowed: 0 or more"),
     ],
 )
-async def test_a_report_that_no_journal_can_hold_fails_its_run(run: Run, report: dict[str, Any], says: str) -> None:
+async def test_a_report_that_no_journal_can_hold_fails_its_run(run: NodeRun, report: dict[str, Any], says: str) -> None:
     largest = {f"{number:0256}": 0.0 for number in range(1000)}
     run.relay(wire.AttachRequest(report=common_pb2.Report(position=2, metrics=largest)))
     assert (len(run.outgoing), run.position, run.killed) == (1, 2, None)
@@ -71,13 +71,13 @@ async def test_a_report_that_no_journal_can_hold_fails_its_run(run: Run, report:
     assert (len(run.outgoing), run.position) == (1, 2)
 
 
-async def test_a_script_may_begin_anew_before_its_snapshots_position(run: Run) -> None:
+async def test_a_script_may_begin_anew_before_its_snapshots_position(run: NodeRun) -> None:
     run.position = 9
     run.relay(wire.AttachRequest(report=common_pb2.Report(position=1)))
     assert (len(run.outgoing), run.position, run.killed) == (1, 1, None)
 
 
-async def test_a_snapshot_without_a_hash_fails_its_run(run: Run) -> None:
+async def test_a_snapshot_without_a_hash_fails_its_run(run: NodeRun) -> None:
     run.relay(wire.AttachRequest(snapshot_taken=resource_manager_pb2.SnapshotTaken()))
     assert (await failed(run)).startswith("snapshot_taken at position 0: sha256: found ''")
     assert len(run.outgoing) == 0
@@ -92,7 +92,7 @@ async def test_a_snapshot_without_a_hash_fails_its_run(run: Run) -> None:
         ({"reason": 1, "snapshot": common_pb2.Snapshot(sha256="A" * 64)}, "ended: snapshot: sha256: found 'AAA"),
     ],
 )
-async def test_an_end_that_no_scheduler_can_take_is_a_failure(run: Run, ended: dict[str, Any], says: str) -> None:
+async def test_an_end_that_no_scheduler_can_take_is_a_failure(run: NodeRun, ended: dict[str, Any], says: str) -> None:
     assert (
         run.acceptable(resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_LOST, position=3)).position == 3
     )
@@ -118,7 +118,7 @@ class Deaf(Runner):
         self.told.append(command)
 
 
-def told_before(run: Run) -> list[wire.AttachResponse]:
+def told_before(run: NodeRun) -> list[wire.AttachResponse]:
     """Commands that come before there is a process: two amendments, one that is too late, and a decision."""
     decide = wire.AttachResponse(decide=resource_manager_pb2.DecideRun(decision=resource_manager_pb2.DECISION_SUSPEND))
     amend = [
@@ -131,7 +131,7 @@ def told_before(run: Run) -> list[wire.AttachResponse]:
     return commands
 
 
-async def test_what_is_amended_before_the_process_is_there_cannot_come_too_late(run: Run) -> None:
+async def test_what_is_amended_before_the_process_is_there_cannot_come_too_late(run: NodeRun) -> None:
     told_before(run)
     process = Deaf()
     start = resource_manager_pb2.StartRun(until=6, completes=True, snapshot_at=[6])
@@ -159,7 +159,7 @@ async def test_what_is_amended_before_the_process_is_there_cannot_come_too_late(
     ],
     ids=["a gang", "a command"],
 )
-async def test_commands_and_gangs_hear_of_amendments(run: Run, started: resource_manager_pb2.StartRun) -> None:
+async def test_commands_and_gangs_hear_of_amendments(run: NodeRun, started: resource_manager_pb2.StartRun) -> None:
     commands, process = told_before(run), Deaf()
     await run.make(process, wire.ApplicationStart(start=started), lambda said: None)
     assert process.began is not None

@@ -13,7 +13,7 @@ import pytest
 
 from hopyard.v1 import application_pb2 as wire
 from hopyard_nodeagent.runs import training_process
-from hopyard_nodeagent.runs.launch_spec import Program
+from hopyard_nodeagent.runs.launch_spec import LaunchSpec
 from hopyard_nodeagent.runs.training_process import Runner, RunnerDied
 
 
@@ -53,7 +53,7 @@ async def hanging_up(runner: Runner) -> None:
 
 
 def runner_of(process: Any) -> Runner:
-    return Runner(process, "token", Program("e", b"", ("program",)), Path("/dev/null"))
+    return Runner(process, "token", LaunchSpec("e", b"", ("program",)), Path("/dev/null"))
 
 
 async def test_a_process_that_ended_by_itself_keeps_its_exit_code_however_late_that_is_heard(

@@ -20,7 +20,7 @@ from hopyard.errors import DataLoss, Exhausted, HopyardError, NotFound, TimedOut
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots import disk
 from hopyard_nodeagent.snapshots.disk import Snapshots
-from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Shipper
+from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Uploader
 from tests.timing import HANG_SECONDS, scaled
 from tests.unit.nodeagent.scripted import ScriptedStore
 
@@ -36,7 +36,7 @@ class Node:
         self.store = ScriptedStore()
         self.snapshots = Snapshots(folder, self.store)
         self.done: asyncio.Queue[tuple[Shipment, str]] = asyncio.Queue()
-        self.shipper = Shipper(
+        self.shipper = Uploader(
             self.snapshots,
             self.store,
             backoff=Backoff(first=0.001, most=0.001),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hopyard.plots import Held, Search, Source, Visit
+from hopyard.plots import PartitionReplicas, PlottedVisit, Search, SearchSource
 
 MODEL = 3_200_000
 """Bytes of a model."""
@@ -23,13 +23,13 @@ def search(machines: int = 6, configurations: int = 10, epochs: int = 2, *, over
         visits = tuple(_cut(visit, over) for visit in visits if visit.start < over)
         moved = [point for point in moved if point[0] < over]
     held = [
-        Held(f"{split}/{number}", size, tuple({f"n{number}", "n0"} if number == 1 else {f"n{number}"}))
+        PartitionReplicas(f"{split}/{number}", size, tuple({f"n{number}", "n0"} if number == 1 else {f"n{number}"}))
         for split, size in (("train", 48_000_000), ("eval", 8_000_000))
         for number in range(machines)
     ]
     return Search(
         where="experiment hopping",
-        source=Source.EXPERIMENT,
+        source=SearchSource.EXPERIMENT,
         policy="mop",
         metric="accuracy",
         mode="max",
@@ -41,7 +41,7 @@ def search(machines: int = 6, configurations: int = 10, epochs: int = 2, *, over
     )
 
 
-def _visits(machines: int, configurations: int, epochs: int) -> Iterator[Visit]:
+def _visits(machines: int, configurations: int, epochs: int) -> Iterator[PlottedVisit]:
     free = [2.0] * machines
     ready = [2.0] * configurations
     where = [-1] * configurations
@@ -65,7 +65,9 @@ def _visits(machines: int, configurations: int, epochs: int) -> Iterator[Visit]:
         got = MODEL if where[model] not in (-1, machine) else 0
         name = f"{'eval' if evaluates else 'train'}/{machine}"
         reason = "LOST" if broken else "UNTIL"
-        yield Visit(f"n{machine}/0", f"n{machine}", str(model + 1), name, evaluates, start, began, end, reason, got)
+        yield PlottedVisit(
+            f"n{machine}/0", f"n{machine}", str(model + 1), name, evaluates, start, began, end, reason, got
+        )
         free[machine] = ready[model] = end + 0.1
         if broken:
             lost = True
@@ -79,12 +81,12 @@ def _visits(machines: int, configurations: int, epochs: int) -> Iterator[Visit]:
             left[model] = set(range(machines))
 
 
-def _cut(visit: Visit, over: float) -> Visit:
+def _cut(visit: PlottedVisit, over: float) -> PlottedVisit:
     """A visit as it is known at a moment."""
     began = visit.began if visit.began is not None and visit.began < over else None
     if visit.end is None or visit.end < over:
         return visit
     got = visit.got if began is not None else 0
-    return Visit(
+    return PlottedVisit(
         visit.machine, visit.node, visit.job, visit.partition, visit.evaluates, visit.start, began, None, None, got
     )

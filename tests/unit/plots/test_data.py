@@ -11,19 +11,38 @@ import pytest
 
 from hopyard.datasets.usage import Storage
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots import KINDS, Curve, End, Held, Run, Search, Source, Visit, default_kind, document, gather
+from hopyard.plots import (
+    KINDS,
+    JobCurve,
+    JobEnd,
+    PartitionReplicas,
+    PlottedRun,
+    PlottedVisit,
+    Search,
+    SearchSource,
+    default_kind,
+    document,
+    gather,
+)
 from hopyard.plots.data.targets import quantile
 
 NAN = float("nan")
 
 
-def curve(job: str, *values: float, end: End = End.COMPLETED) -> Curve:
+def curve(job: str, *values: float, end: JobEnd = JobEnd.COMPLETED) -> JobCurve:
     steps = np.arange(1.0, len(values) + 1)
-    return Curve(job, end, steps * 10, steps, np.array(values, float))
+    return JobCurve(job, end, steps * 10, steps, np.array(values, float))
 
 
 def search(**more: Any) -> Search:
-    known = {"where": "r.json", "source": Source.SIMULATION, "policy": "pop", "mode": "max", "slots": 2, "time": 100.0}
+    known = {
+        "where": "r.json",
+        "source": SearchSource.SIMULATION,
+        "policy": "pop",
+        "mode": "max",
+        "slots": 2,
+        "time": 100.0,
+    }
     return Search(**{**known, **more})
 
 
@@ -85,10 +104,10 @@ def test_curves_are_of_one_search_that_has_some() -> None:
 
 def test_durations_are_of_all_jobs_of_a_policy_and_count_a_gang_once() -> None:
     runs = (
-        Run("a/0", "1", 1, 0.0, 10.0, "SUSPENDED"),
-        Run("a/1", "2", 1, 0.0, 30.0, "UNTIL"),
-        Run("b/0", "2", 1, 0.0, 30.0, "UNTIL"),
-        Run("a/0", "1", 2, 50.0, None),
+        PlottedRun("a/0", "1", 1, 0.0, 10.0, "SUSPENDED"),
+        PlottedRun("a/1", "2", 1, 0.0, 30.0, "UNTIL"),
+        PlottedRun("b/0", "2", 1, 0.0, 30.0, "UNTIL"),
+        PlottedRun("a/0", "1", 2, 50.0, None),
     )
     shown = gather([search(runs=runs), search(durations={"1": 5.0, "2": 0.0})], "durations")
     (pop,) = shown.policies
@@ -96,7 +115,7 @@ def test_durations_are_of_all_jobs_of_a_policy_and_count_a_gang_once() -> None:
 
 
 def test_durations_over_positions_are_where_jobs_stand() -> None:
-    curves = (curve("1", 0.1, 0.2), curve("2", 0.1, end=End.OPEN), curve("3"))
+    curves = (curve("1", 0.1, 0.2), curve("2", 0.1, end=JobEnd.OPEN), curve("3"))
     shown = gather([search(curves=curves, unit="epochs")], "durations", "position")
     assert shown.policies[0].durations.tolist() == [1.0, 2.0]
     assert (shown.policies[0].going_on, shown.unit) == (1, "epochs")
@@ -146,7 +165,7 @@ def test_policies_are_told_apart_by_what_differs() -> None:
     some = [*reached("pop", 1.0, predictor="mcmc"), *reached("pop", 2.0, predictor="ensemble"), *reached("bandit", 3.0)]
     (panel,) = gather(some, "boxes").panels
     assert [times.label for times in panel.policies] == ["pop + mcmc", "pop + ensemble", "bandit"]
-    live = replace(some[0], source=Source.EXPERIMENT, predictor=None)
+    live = replace(some[0], source=SearchSource.EXPERIMENT, predictor=None)
     (panel,) = gather([live, some[0]], "boxes").panels
     assert [times.label for times in panel.policies] == ["pop, live", "pop, simulated"]
 
@@ -176,11 +195,11 @@ def test_capacity_is_over_machines_and_orders_over_orders() -> None:
 
 
 def test_machines_are_in_the_order_of_their_numbers() -> None:
-    runs = tuple(Run(f"node{k}/{m}", "1", 1, 0.0, 5.0, "UNTIL") for k in (10, 2) for m in (10, 9))
+    runs = tuple(PlottedRun(f"node{k}/{m}", "1", 1, 0.0, 5.0, "UNTIL") for k in (10, 2) for m in (10, 9))
     shown = gather([search(runs=runs)], "gantt")
     assert shown.machines == ("node2/9", "node2/10", "node10/9", "node10/10")
     assert shown.time == 5.0
-    going_on = gather([search(runs=(*runs, Run("node2/9", "2", 1, 6.0)))], "gantt")
+    going_on = gather([search(runs=(*runs, PlottedRun("node2/9", "2", 1, 6.0)))], "gantt")
     assert going_on.time == 100.0
     with pytest.raises(NotFound, match=r"nothing has run yet"):
         gather([search(runs=())], "gantt")
@@ -188,13 +207,13 @@ def test_machines_are_in_the_order_of_their_numbers() -> None:
 
 def test_a_gang_is_one_run_of_so_many_machines() -> None:
     runs = (
-        Run("a/0", "10", 1, 0.0, 20.0, "SUSPENDED"),
-        Run("a/0", "10", 2, 20.0, 21.0, "UNTIL", mode="PROFILE"),
-        Run("a/0", "10", 3, 30.0, 50.0, "UNTIL"),
-        Run("b/0", "10", 3, 30.0, 51.0, "UNTIL"),
-        Run("b/0", "2", 1, 0.0, 30.0, "LOST"),
-        Run("c/0", "2", 2, 60.0),
-        Run("b/0", "2", 2, 60.0),
+        PlottedRun("a/0", "10", 1, 0.0, 20.0, "SUSPENDED"),
+        PlottedRun("a/0", "10", 2, 20.0, 21.0, "UNTIL", mode="PROFILE"),
+        PlottedRun("a/0", "10", 3, 30.0, 50.0, "UNTIL"),
+        PlottedRun("b/0", "10", 3, 30.0, 51.0, "UNTIL"),
+        PlottedRun("b/0", "2", 1, 0.0, 30.0, "LOST"),
+        PlottedRun("c/0", "2", 2, 60.0),
+        PlottedRun("b/0", "2", 2, 60.0),
     )
     shown = gather([search(runs=runs)], "gangs")
     assert shown.jobs == ("2", "10")
@@ -230,12 +249,16 @@ def test_pools_and_jobs_at_the_end() -> None:
 
 def test_what_machines_did_counts_from_the_first_visit_to_the_last() -> None:
     visits = (
-        Visit("b/0", "b", "2", "train/1", False, 12.0, 13.0, 20.0, "UNTIL", 7),
-        Visit("a/0", "a", "1", "train/0", False, 10.0, 11.0, 15.0, "UNTIL"),
-        Visit("a/0", "a", "1", "eval/0", True, 16.0, 16.5, 18.0, "UNTIL"),
-        Visit("b/0", "b", "1", "train/10", False, 21.0, None, None, None),
+        PlottedVisit("b/0", "b", "2", "train/1", False, 12.0, 13.0, 20.0, "UNTIL", 7),
+        PlottedVisit("a/0", "a", "1", "train/0", False, 10.0, 11.0, 15.0, "UNTIL"),
+        PlottedVisit("a/0", "a", "1", "eval/0", True, 16.0, 16.5, 18.0, "UNTIL"),
+        PlottedVisit("b/0", "b", "1", "train/10", False, 21.0, None, None, None),
     )
-    held = (Held("train/0", 100, ("a",)), Held("train/1", 50, ("a", "b")), Held("eval/0", 10, ("c",)))
+    held = (
+        PartitionReplicas("train/0", 100, ("a",)),
+        PartitionReplicas("train/1", 50, ("a", "b")),
+        PartitionReplicas("eval/0", 10, ("c",)),
+    )
     shown = gather([search(visits=visits, held=held, moved=((13.0, 7, 0, 0),), time=30.0, best_job="2")], "hops")
     first, second = shown.machines
     assert (first.machine, first.partitions) == ("a/0", ("eval/0", "train/0"))
@@ -254,14 +277,14 @@ def test_without_partitioned_data_there_are_no_hops() -> None:
     with pytest.raises(NotFound, match="it has no partitioned data; --kind gantt shows what ran where"):
         gather([search(visits=(), held=())], "hops")
     with pytest.raises(NotFound, match="nothing has run on its data yet"):
-        gather([search(visits=(), held=(Held("train/0", 1, ("a",)),))], "hops")
+        gather([search(visits=(), held=(PartitionReplicas("train/0", 1, ("a",)),))], "hops")
 
 
 # ------------------------------------------------------------------------------------------------------------------ kinds
 
 
 def test_the_kind_follows_from_the_input() -> None:
-    runs = (Run("a/0", "1", 1, 0.0, 1.0, "UNTIL"),)
+    runs = (PlottedRun("a/0", "1", 1, 0.0, 1.0, "UNTIL"),)
     assert default_kind([search(curves=(curve("1", 0.1),), runs=runs)]) == "curves"
     assert default_kind([search(runs=runs)]) == "gantt"
     assert default_kind(reached("pop", 1.0)) == "boxes"

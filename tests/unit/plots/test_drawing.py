@@ -19,7 +19,18 @@ from matplotlib.figure import Figure
 
 from hopyard._runtime.bundle import pack
 from hopyard.errors import InvalidInput, Unsupported
-from hopyard.plots import KINDS, Run, Search, Source, Visit, figure, gather, need_writable, read, save
+from hopyard.plots import (
+    KINDS,
+    PlottedRun,
+    PlottedVisit,
+    Search,
+    SearchSource,
+    figure,
+    gather,
+    need_writable,
+    read,
+    save,
+)
 from hopyard.plots.figures import theme
 from tests.unit.plots import hopping
 from tests.unit.plots.given import result
@@ -166,11 +177,11 @@ def gang_search() -> Search:
         (11.0, 15.0, 2, "LOST", "TRAIN"),
     ]
     runs = [
-        Run(f"n/{machine}", "1", attempt, start, end, reason, mode)
+        PlottedRun(f"n/{machine}", "1", attempt, start, end, reason, mode)
         for attempt, (start, end, size, reason, mode) in enumerate([*sizes, (20.0, 60.0, 4, "UNTIL", "TRAIN")], 1)
         for machine in range(size)
     ]
-    return Search(where="gangs", source=Source.SIMULATION, runs=tuple(runs))
+    return Search(where="gangs", source=SearchSource.SIMULATION, runs=tuple(runs))
 
 
 def test_gangs() -> None:
@@ -194,7 +205,7 @@ def test_a_model_on_several_machines_is_drawn_on_the_first_and_tied_to_the_other
     found = hopping.search()
     assert found.visits is not None
     assert found.best_job == "3"
-    gang = [Visit(f"n{n}/0", f"n{n}", "3", f"train/{n}", False, 900.0, 900.0, 950.0, "UNTIL") for n in (4, 2, 5)]
+    gang = [PlottedVisit(f"n{n}/0", f"n{n}", "3", f"train/{n}", False, 900.0, 900.0, 950.0, "UNTIL") for n in (4, 2, 5)]
     visits = figure(gather([replace(found, visits=(*found.visits, *gang))], "hops")).axes[0]
     (tie,) = named(visits, "ties")[0].get_segments()
     assert tie[:, 1].tolist() == [2.0, 5.0]

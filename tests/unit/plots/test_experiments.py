@@ -10,8 +10,8 @@ import pytest
 
 from hopyard.client.types import ExperimentState, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
-from hopyard.plots import End, Run, Source, experiments
-from hopyard.plots.model import Told
+from hopyard.plots import JobEnd, PlottedRun, SearchSource, experiments
+from hopyard.plots.model import JournalStory
 from hopyard.plugins import TIMELINES
 from tests.unit.results.given import NAN, experiment, job, statistic
 
@@ -36,11 +36,13 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
         statistic("2", 1, 1005.0, accuracy=NAN),
         statistic("2", 2, 1004.0, accuracy=0.1),
     ]
-    found = experiments.search_of(given, jobs, reports, Told([Run("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")]))
+    found = experiments.search_of(
+        given, jobs, reports, JournalStory([PlottedRun("n/0", "1", 1, 1001.0, 1010.0, "UNTIL")])
+    )
     assert found.curves is not None
     one, two, three = found.curves
     assert (one.times.tolist(), one.positions.tolist(), one.values.tolist()) == ([10.0, 30.0], [1.0, 2.0], [0.5, 0.9])
-    assert (one.end, two.end, three.end) == (End.COMPLETED, End.FAILED, End.OPEN)
+    assert (one.end, two.end, three.end) == (JobEnd.COMPLETED, JobEnd.FAILED, JobEnd.OPEN)
     assert (one.resumed, two.resumed) == ((1,), ())
     assert two.times.tolist() == [5.0, 5.0]
     assert str(two.values.tolist()) == "[nan, 0.1]"
@@ -48,8 +50,8 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
     assert (found.policy, found.slots, found.unit, found.max_position) == ("bandit", 3, "steps", 2)
     assert (found.time_to_target, found.time, found.best) == (30.0, 100.0, 0.9)
     assert found.jobs_at_full == ((0.0, 0.0), (5.0, 1.0), (30.0, 2.0))
-    assert found.runs == (Run("n/0", "1", 1, 1.0, 10.0, "UNTIL"),)
-    assert (found.source, found.durations) == (Source.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
+    assert found.runs == (PlottedRun("n/0", "1", 1, 1.0, 10.0, "UNTIL"),)
+    assert (found.source, found.durations) == (SearchSource.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
 
 
 def test_a_copy_s_line_begins_where_it_left_its_parent_s() -> None:
@@ -72,7 +74,7 @@ def test_a_copy_s_line_begins_where_it_left_its_parent_s() -> None:
 
 
 def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> None:
-    told = Told([], [(1001.0, 1.0, 2.0)], {"1": [(1002.0, 0.5)]}, [(1003.0, 4, (0.5, 0.1))])
+    told = JournalStory([], [(1001.0, 1.0, 2.0)], {"1": [(1002.0, 0.5)]}, [(1003.0, 4, (0.5, 0.1))])
     spec = {**SPEC, "policy": {"name": "pop", "slots_per_job": 2}}
     found = experiments.search_of(replace(experiment(), spec=spec), [job("1")], [], told)
     assert found.pools == ((1.0, 1.0, 2.0),)

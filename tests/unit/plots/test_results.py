@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots import End, Source, read
+from hopyard.plots import JobEnd, SearchSource, read
 from tests.unit.plots.given import result
 
 LEAST = {"policy": "bandit", "slots": 2, "target": 0.9, "time_to_target": None}
@@ -22,12 +22,12 @@ def test_a_result_is_read(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(result("pop", slots=3, jobs=9)))
     (search,) = read(path)
-    assert (search.policy, search.slots, search.source, search.where) == ("pop", 3, Source.SIMULATION, str(path))
+    assert (search.policy, search.slots, search.source, search.where) == ("pop", 3, SearchSource.SIMULATION, str(path))
     assert search.curves is not None
     assert search.runs is not None
     assert len(search.curves) == 9
     last = {run.job: run.reason for run in sorted(search.runs, key=lambda run: run.attempt)}
-    ends = {"UNTIL": End.COMPLETED, "TERMINATED": End.TERMINATED, "FAILED": End.FAILED}
+    ends = {"UNTIL": JobEnd.COMPLETED, "TERMINATED": JobEnd.TERMINATED, "FAILED": JobEnd.FAILED}
     assert {curve.job: curve.end for curve in search.curves} == {job: ends[str(how)] for job, how in last.items()}
     suspended = {run.job for run in search.runs if run.attempt == 2}
     assert suspended
@@ -134,7 +134,7 @@ def test_traces_are_known_by_their_first_line(tmp_path: Path) -> None:
     ]
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     (search,) = read(path)
-    assert (search.source, search.metric, search.durations) == (Source.TRACES, "acc", {"1": 5.0, "2": 4.0})
+    assert (search.source, search.metric, search.durations) == (SearchSource.TRACES, "acc", {"1": 5.0, "2": 4.0})
     assert search.curves is not None
     assert search.curves[0].times.tolist() == [2.0, 5.0]
     bad = tmp_path / "bad.jsonl"

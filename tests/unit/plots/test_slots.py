@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots import End, figure, gather, read
+from hopyard.plots import JobEnd, figure, gather, read
 from hopyard.plots.data.slots import Slots, moment
 from hopyard_policies.pop import divide
 from hopyard_simulator import CurveWorkload, simulate
@@ -59,7 +59,7 @@ def test_slots_are_drawn_by_hand() -> None:
 
 
 def test_each_stretch_of_a_curve_is_of_the_class_that_the_job_had_then() -> None:
-    curves = (curve("1", 0.1, 0.2, 0.3, 0.4, end=End.TERMINATED), curve("2", 0.5, 0.6), curve("3"))
+    curves = (curve("1", 0.1, 0.2, 0.3, 0.4, end=JobEnd.TERMINATED), curve("2", 0.5, 0.6), curve("3"))
     # Reports come at 10, 20, 30, 40. A label that is given with a report counts from the next stretch on.
     labels = {"1": ((10.0, 0.7), (35.0, 0.0)), "3": ((5.0, 0.0),)}
     data = gather([search(curves=curves, labels=labels)], "curves")

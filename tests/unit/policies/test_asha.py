@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.policy import ENDLESS, ExperimentView, JobState
 from hopyard.policy.rungs import Rung
-from hopyard.policy.testing import Delays, Step, TrainingFailed, UpCallView, VirtualCluster
+from hopyard.policy.testing import Delays, TrainingFailed, UpCallView, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
@@ -25,7 +25,9 @@ VALUES = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.9, 5: 0.2, 6: 0.8, 7: 0.7, 8: 0.6, 9: 0.0
 
 def cluster_of(policy: HalvingPolicy, values: Mapping[int, float] = VALUES, **terms: Any) -> VirtualCluster:
     given: dict[str, Any] = {"machines": 2, "jobs": 8, "max_position": 4}
-    return VirtualCluster(policy, curve=lambda job, _: Step({"accuracy": values[job["x"]]}), **{**given, **terms})
+    return VirtualCluster(
+        policy, curve=lambda job, _: VirtualStep({"accuracy": values[job["x"]]}), **{**given, **terms}
+    )
 
 
 def rows(cluster: VirtualCluster) -> list[Row]:
@@ -170,10 +172,10 @@ def test_a_result_stands_though_the_run_is_lost_while_it_saves() -> None:
 
 
 def test_a_failed_configuration_is_worst_and_counts() -> None:
-    def curve(job: Mapping[str, Any], position: int) -> Step:
+    def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         if job["x"] == 1:
             raise TrainingFailed("ValueError")
-        return Step({"accuracy": -5.0})
+        return VirtualStep({"accuracy": -5.0})
 
     policy = AshaPolicy(eta=2, brackets=[0])
     cluster = VirtualCluster(policy, machines=1, jobs=2, max_position=2, curve=curve, max_failures=0)
@@ -199,7 +201,7 @@ def test_reports_need_not_fall_on_rungs(interval: int) -> None:
         jobs=4,
         max_position=16,
         interval=interval,
-        curve=lambda job, position: Step({"accuracy": values[job["x"], position]}),
+        curve=lambda job, position: VirtualStep({"accuracy": values[job["x"], position]}),
     )
     cluster.run()
     found = rungs_of(policy, cluster)
@@ -217,7 +219,9 @@ def test_training_that_ends_early_has_its_last_value_there() -> None:
         machines=1,
         jobs=4,
         max_position=8,
-        curve=lambda job, position: Step({"accuracy": VALUES[job["x"]]}, finished=job["x"] == 2 and position == 2),
+        curve=lambda job, position: VirtualStep(
+            {"accuracy": VALUES[job["x"]]}, finished=job["x"] == 2 and position == 2
+        ),
     )
     cluster.run()
     assert cluster.jobs["2"].state is JobState.COMPLETED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import ExperimentView, JobState
-from hopyard.policy.testing import Entry, Step, VirtualCluster
+from hopyard.policy.testing import HistoryEntry, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import CreateJob, RunEndReason, StartJob
 from hopyard_engine.core.events import ExperimentCreated
 from hopyard_policies.halving import AshaPolicy
@@ -63,8 +63,8 @@ def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, run
 def test_a_full_bottom_rung_grows_no_more_and_its_machines_are_free() -> None:
     """Two configurations, of which job 1 is slow: until it reports nobody can be promoted, and nobody else begins."""
 
-    def curve(job: Mapping[str, Any], position: int) -> Step:
-        return Step({"accuracy": -job["x"]}, seconds=5.0 if job["x"] == 1 else 1.0)
+    def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": -job["x"]}, seconds=5.0 if job["x"] == 1 else 1.0)
 
     cluster = VirtualCluster(AshaPolicy(eta=2, brackets=[0]), machines=2, jobs=2, max_position=4, curve=curve)
     history = cluster.run()
@@ -73,7 +73,7 @@ def test_a_full_bottom_rung_grows_no_more_and_its_machines_are_free() -> None:
         ("1", "m01", 0, 10, 0, 2),  # Promoted at once, by its own result.
     ]
 
-    def wants(entry: Entry) -> bool:
+    def wants(entry: HistoryEntry) -> bool:
         return any(isinstance(command, StartJob | CreateJob) for command in entry.commands)
 
     between = [entry for entry in history if 1 <= entry.moment.now < 5]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from hopyard.policy import TERMINATE, IterationFinish, JobState
-from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.testing import VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import Hyperparameters, RunEndReason, StartJob
 from hopyard_policies.bandit import BanditPolicy
 
@@ -23,10 +23,10 @@ UNTIL, TERMINATED, LOST = RunEndReason.UNTIL, RunEndReason.TERMINATED, RunEndRea
 def levels(values: Levels) -> Any:
     """A curve on which configuration x reports `values[x]`: always, or one value after the other."""
 
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         found = values[int(hyperparameters["x"])]
         value = found[position - 1] if isinstance(found, Sequence) else found
-        return Step({"accuracy": value})
+        return VirtualStep({"accuracy": value})
 
     return curve
 
@@ -165,9 +165,9 @@ def test_a_boundary_at_which_a_run_took_no_decision_is_made_up_for() -> None:
 
 
 def test_training_that_ends_by_itself_at_a_boundary_is_complete() -> None:
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         last = hyperparameters["x"] == 2 and position == 2
-        return Step({"accuracy": 0.1 if hyperparameters["x"] == 2 else 0.9}, finished=last)
+        return VirtualStep({"accuracy": 0.1 if hyperparameters["x"] == 2 else 0.9}, finished=last)
 
     cluster = VirtualCluster(BanditPolicy(evaluation_boundary=2), machines=1, jobs=2, max_position=4, curve=curve)
     cluster.run()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import CONTINUE, CommandError, IterationFinish, JobState
-from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster, counting, replay
+from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep, counting, replay
 from hopyard.policy.vocabulary import (
     AmendRun,
     CreateJob,
@@ -30,8 +30,8 @@ UNTIL, LOST, SUSPENDED = RunEndReason.UNTIL, RunEndReason.LOST, RunEndReason.SUS
 def paced(seconds: Mapping[int, float]) -> Any:
     """A curve on which configuration x takes `seconds[x]` an iteration."""
 
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
-        return Step({"accuracy": position / 10}, seconds[int(hyperparameters["x"])])
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": position / 10}, seconds[int(hyperparameters["x"])])
 
     return curve
 
@@ -85,10 +85,10 @@ def test_only_a_few_jobs_are_created_ahead() -> None:
 
 
 def test_lost_and_failed_runs_start_again_from_what_was_saved() -> None:
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         if hyperparameters["x"] == 2 and position == 2:
             raise TrainingFailed("ValueError")
-        return Step({"accuracy": 0.5})
+        return VirtualStep({"accuracy": 0.5})
 
     cluster = VirtualCluster(DefaultPolicy(), machines=2, jobs=2, curve=curve, snapshot_every=1, max_failures=1)
     cluster.at(2.5, cluster.lose_run, "1")
@@ -169,10 +169,10 @@ def test_a_job_that_rewinds_does_not_close_a_barrier_that_it_had_passed() -> Non
 
 
 def test_a_job_that_fails_for_good_opens_the_barrier() -> None:
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         if hyperparameters["x"] == 2 and position == 2:
             raise TrainingFailed("ValueError")
-        return Step({"accuracy": 0.5}, 1 if hyperparameters["x"] == 1 else 4)
+        return VirtualStep({"accuracy": 0.5}, 1 if hyperparameters["x"] == 1 else 4)
 
     cluster = VirtualCluster(DefaultPolicy(barrier=True), machines=2, jobs=2, curve=curve, max_failures=0)
     cluster.run()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
+from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core.events import Ended, MemberJoined, Operated, SnapshotStored, Started
 from hopyard_engine.core.types import RunKey
@@ -116,8 +116,8 @@ def test_a_barrier_is_no_place_for_it() -> None:
 # --------------------------------------------------------------------------------------------------------- virtual cluster
 
 
-def second(hyperparameters: Mapping[str, Any], position: int) -> Step:
-    return Step({"accuracy": position / 100}, 1.0)
+def second(hyperparameters: Mapping[str, Any], position: int) -> VirtualStep:
+    return VirtualStep({"accuracy": position / 100}, 1.0)
 
 
 def gangs(cluster: VirtualCluster) -> list[tuple[str, int, float, float, int]]:
@@ -178,8 +178,8 @@ def test_a_gang_has_at_least_the_machines_of_the_smallest_profile() -> None:
 def test_asha_trains_the_top_of_its_ladder_on_what_the_bottom_needs_no_more() -> None:
     policy = AshaPolicy(eta=2, r=1, brackets=[0], elastic=FOUR)
 
-    def better(given: Mapping[str, Any], position: int) -> Step:
-        return Step({"accuracy": float(given["x"])}, 1.0)
+    def better(given: Mapping[str, Any], position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": float(given["x"])}, 1.0)
 
     cluster = VirtualCluster(policy, machines=4, jobs=4, max_position=4, curve=better)
     cluster.run()
@@ -306,11 +306,11 @@ def test_nothing_is_measured_with_machines_that_others_wait_for() -> None:
 def test_a_program_that_cannot_be_profiled_trains_on_one_machine() -> None:
     calls: list[int] = []
 
-    def broken(given: Mapping[str, Any], position: int) -> Step:
+    def broken(given: Mapping[str, Any], position: int) -> VirtualStep:
         calls.append(position)
         if len(calls) == 1:
             raise TrainingFailed("there is no profile()")
-        return Step({"accuracy": 0.5}, 1.0)
+        return VirtualStep({"accuracy": 0.5}, 1.0)
 
     cluster = VirtualCluster(
         DefaultPolicy(elastic={}), machines=4, jobs=1, max_position=3, curve=broken, max_failures=0

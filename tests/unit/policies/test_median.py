@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from hopyard.policy import IterationFinish, JobState
-from hopyard.policy.testing import Step, VirtualCluster
+from hopyard.policy.testing import VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import Hyperparameters, StartJob
 from hopyard_policies.median import MedianPolicy
 
@@ -21,9 +21,9 @@ Levels = Mapping[int, float | Sequence[float]]
 def levels(values: Levels) -> Any:
     """A curve on which configuration x reports `values[x]`: always, or one value after the other."""
 
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         found = values[int(hyperparameters["x"])]
-        return Step({"accuracy": found[position - 1] if isinstance(found, Sequence) else found})
+        return VirtualStep({"accuracy": found[position - 1] if isinstance(found, Sequence) else found})
 
     return curve
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import ENDLESS, ExperimentView, IterationFinish, JobState, RunEnd
-from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
+from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Hyperparameters, RunEndReason
 from hopyard.space import Space
 from hopyard_policies.pbt import PbtPolicy
@@ -20,9 +20,9 @@ SPACE = Space.from_dict({"x": {"uniform": [0, 100]}, "width": {"choice": [16, 32
 UNTIL, TERMINATED = RunEndReason.UNTIL, RunEndReason.TERMINATED
 
 
-def levels(hyperparameters: Hyperparameters, position: int) -> Step:
+def levels(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
     """A curve on which a configuration always has its `x`."""
-    return Step({"accuracy": float(hyperparameters["x"])})
+    return VirtualStep({"accuracy": float(hyperparameters["x"])})
 
 
 def searched(policy: PbtPolicy, values: Mapping[int, float], **changes: Any) -> VirtualCluster:
@@ -100,9 +100,9 @@ def test_nobody_gives_way_to_its_equal() -> None:
 
 @pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_worst(worst: float) -> None:
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         value = float(hyperparameters["x"])
-        return Step({"accuracy": worst if value == 95 else value})
+        return VirtualStep({"accuracy": worst if value == 95 else value})
 
     assert copies(searched(five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 95}, curve=curve)) == {"6": ("2", 2)}
 
@@ -123,9 +123,9 @@ def test_the_best_without_a_snapshot_is_not_copied() -> None:
 def test_a_copy_that_has_not_saved_is_copied_from_its_parent() -> None:
     # Of two members the worse gives way. At 2 nobody has saved yet. At 4 job 2 does, to a copy of job 1 as it was at 2, which turns
     # out to be better. That copy still saves when job 1 comes to 6 (9 s), so the next copy is made from what itself was made from.
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         x = hyperparameters["x"]
-        return Step({"accuracy": x - hyperparameters.get("off", 0)}, seconds=1.1 if x == 90 else 1)
+        return VirtualStep({"accuracy": x - hyperparameters.get("off", 0)}, seconds=1.1 if x == 90 else 1)
 
     cluster = prepared(
         PbtPolicy(population=2, interval=2, resample=0, truncation=0.5),
@@ -145,8 +145,8 @@ def test_a_copy_that_has_not_saved_is_copied_from_its_parent() -> None:
 
 def test_no_member_trains_more_than_the_lag_ahead_of_the_slowest() -> None:
     # Two machines; job 1 takes ten times as long. With a lag of 4 the other goes on to 4 and waits for job 1 to pass 2.
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
-        return Step({"accuracy": 0.5}, seconds=10 if hyperparameters["x"] == 1 else 1)
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": 0.5}, seconds=10 if hyperparameters["x"] == 1 else 1)
 
     policy = PbtPolicy(population=2, interval=2, lag=4)
     cluster = searched(policy, {1: 1, 2: 2}, machines=2, max_position=8, curve=curve)
@@ -156,8 +156,8 @@ def test_no_member_trains_more_than_the_lag_ahead_of_the_slowest() -> None:
 
 def test_a_new_population_begins_when_a_machine_would_idle() -> None:
     # Two machines and populations of two, whose second members wait in vain for the first, three times as slow.
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
-        return Step({"accuracy": 0.5}, seconds=3 if hyperparameters["x"] == 1 else 1)
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": 0.5}, seconds=3 if hyperparameters["x"] == 1 else 1)
 
     policy = PbtPolicy(population=2, interval=1, lag=1)
     cluster = searched(policy, {1: 1, 2: 2, 3: 3, 4: 4}, machines=2, max_position=2, curve=curve)
@@ -214,7 +214,7 @@ def test_a_refused_copy_is_made_once_more_elsewhere() -> None:
 
 
 def test_a_member_that_fails_leaves_its_population_smaller() -> None:
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         if hyperparameters["x"] == 10 and position == 3:
             raise TrainingFailed("ValueError")
         return levels(hyperparameters, position)

@@ -16,7 +16,7 @@ from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor
 from hopyard.traces import Trace
 from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_policies.pop import PopPolicy
-from hopyard_simulator import Costs, Foreseen, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, PredictionCache, Result, TraceWorkload, simulate
 
 pytestmark = pytest.mark.quick
 
@@ -72,7 +72,7 @@ def test_a_job_without_a_chance_ends() -> None:
 
 
 def test_a_job_that_never_learns_ends_at_its_boundary_unasked() -> None:
-    foreseen = Foreseen()
+    foreseen = PredictionCache()
     result = search(trace(1, 0.9, 0.1), trace(2, 0.9), parameters={"kill_threshold": 0.15}, foreseen=foreseen)
     assert runs(result)[0] == ("1", 0.0, 2.0)
     assert result.jobs_terminated == 1

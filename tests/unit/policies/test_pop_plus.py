@@ -11,7 +11,7 @@ from hopyard.policy import JobState, JobView, Policy
 from hopyard.policy.conformance import PolicyConformance
 from hopyard.predictor import Prediction, Question
 from hopyard_policies.pop_plus import PopPlusPolicy, Prospect
-from hopyard_simulator import Foreseen, Result, TraceWorkload, simulate
+from hopyard_simulator import PredictionCache, Result, TraceWorkload, simulate
 from tests.unit.policies.test_pop import Told, minimised, runs, trace
 
 pytestmark = pytest.mark.quick
@@ -65,7 +65,7 @@ def test_nobody_leaves_when_nobody_waits() -> None:
 
 def test_it_asks_at_few_boundaries() -> None:
     # 40 reports: looks at 2, 4, 8, 13, 18, 23, 28, 33, 38.
-    foreseen = Foreseen()
+    foreseen = PredictionCache()
     search(trace(1, 0.9, reports=40), foreseen=foreseen)
     assert foreseen.asked == 9
 

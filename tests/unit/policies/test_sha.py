@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import JobState, Policy
-from hopyard.policy.testing import Step, TrainingFailed, VirtualCluster
+from hopyard.policy.testing import TrainingFailed, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_policies.halving import BohbPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_policies.stage_tree.policy import StageTreePolicy
@@ -50,8 +50,8 @@ def test_who_trains_to_the_end_in_memory_is_completed() -> None:
 def test_a_program_that_ends_by_itself_at_a_rung_is_completed() -> None:
     """Job 2 has no more to train than the first rung: it is not among those that go on, and ended by itself all the same."""
 
-    def curve(job: Mapping[str, Any], position: int) -> Step:
-        return Step({"accuracy": -job["x"]}, finished=job["x"] == 2)
+    def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": -job["x"]}, finished=job["x"] == 2)
 
     cluster = VirtualCluster(ShaPolicy(eta=2), machines=1, jobs=2, max_position=2, curve=curve)
     cluster.run()
@@ -61,8 +61,8 @@ def test_a_program_that_ends_by_itself_at_a_rung_is_completed() -> None:
 def test_a_new_bracket_begins_when_a_machine_would_idle() -> None:
     """Job 1 is slow: while its rung waits for it, the other machine begins the next bracket."""
 
-    def curve(job: Mapping[str, Any], position: int) -> Step:
-        return Step({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
+    def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
 
     policy = ShaPolicy(eta=2)
     cluster = VirtualCluster(policy, machines=2, jobs=4, max_position=2, curve=curve)
@@ -77,10 +77,10 @@ def test_a_new_bracket_begins_when_a_machine_would_idle() -> None:
 
 
 def test_a_failed_configuration_is_worst_and_nobody_waits_for_it() -> None:
-    def curve(job: Mapping[str, Any], position: int) -> Step:
+    def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         if job["x"] == 1:
             raise TrainingFailed("ValueError")
-        return Step({"accuracy": math.nan if job["x"] == 2 else -1.0})
+        return VirtualStep({"accuracy": math.nan if job["x"] == 2 else -1.0})
 
     policy = ShaPolicy(eta=2, width=4)
     cluster = VirtualCluster(policy, machines=1, jobs=4, max_position=2, curve=curve, max_failures=0)

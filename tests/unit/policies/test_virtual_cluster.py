@@ -26,8 +26,8 @@ from hopyard.policy.testing import (
     IllegalCommand,
     SpinningError,
     StalledError,
-    Step,
     VirtualCluster,
+    VirtualStep,
     difference,
     replay,
 )
@@ -142,7 +142,11 @@ def test_a_run_waits_at_allowed_and_trains_on_below_it() -> None:
 
 def test_a_run_with_nothing_more_to_train_ends_there() -> None:
     cluster = VirtualCluster(
-        Scripted(create, start()), machines=1, jobs=1, max_position=5, curve=lambda _, p: Step({}, finished=p == 2)
+        Scripted(create, start()),
+        machines=1,
+        jobs=1,
+        max_position=5,
+        curve=lambda _, p: VirtualStep({}, finished=p == 2),
     )
     cluster.run()
     assert [(r.position, r.reason) for r in cluster.runs] == [(2, RunEndReason.UNTIL)]
@@ -427,7 +431,7 @@ def test_the_target_ends_the_experiment() -> None:
         jobs=1,
         max_position=9,
         target=0.5,
-        curve=lambda _, position: Step({"accuracy": position / 10}),
+        curve=lambda _, position: VirtualStep({"accuracy": position / 10}),
     )
     cluster.run()
     assert (cluster.now, cluster.over) == (5, "job 1 reached the target")

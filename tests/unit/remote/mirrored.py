@@ -11,11 +11,11 @@ from hopyard.policy import Cluster, JobState, Policy
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import CoreView, PolicyHost
 from hopyard_engine.replay import same
 from hopyard_scheduler.policy_process.policy import answered
-from hopyard_scheduler.policy_process.state_delta import Changes
+from hopyard_scheduler.policy_process.state_delta import StateDelta
 
 
 class Mirrored:
@@ -31,12 +31,12 @@ class Mirrored:
 
     def __init__(self, make: Callable[[], Policy], *, views: bool = True) -> None:
         self._here = PolicyHost(make())
-        self._changes = Changes()
+        self._changes = StateDelta()
         self._there = Instance(lambda _: make())
         self._there.welcome(pb.PolicyWelcome(experiment="x", parameters_json="{}"))
         self._views = views
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         message = pb.UpCall.FromString(self._changes.up_call(experiment, call).SerializeToString())
         far = answered("the twin", call, pb.Answer.FromString(self._there.answer(message).SerializeToString()))
         if self._views:

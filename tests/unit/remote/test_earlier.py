@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard._runtime.policy_process.state import State
+from hopyard._runtime.policy_process.state import MirroredState
 from hopyard._runtime.policy_process.view import RemoteView
 from hopyard.policy.vocabulary import Report, RunEndReason, StartJob
 from hopyard.v1 import policy_pb2 as pb
@@ -12,7 +12,7 @@ from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Ended
 from hopyard_engine.core.types import EarlierTrial, Measured
 from hopyard_engine.policy_host import CoreView
-from hopyard_scheduler.policy_process.state_delta import Changes
+from hopyard_scheduler.policy_process.state_delta import StateDelta
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.remote.mirrored import seen
 
@@ -29,7 +29,7 @@ class Far:
     """A policy's process, as far as what it knows goes."""
 
     def __init__(self) -> None:
-        self.changes, self.state = Changes(), State()
+        self.changes, self.state = StateDelta(), MirroredState()
 
     def hear(self, rig: Rig) -> list[str]:
         """Tells it of the last up-call, compares what it sees, and answers of which earlier trials it was told."""

@@ -26,11 +26,11 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.types import PlacedData, PlacedPartition
-from hopyard_engine.explain.story import Line, Story
+from hopyard_engine.explain.story import Story, StoryLine
 from tests.unit.core.rig import Rig, settings, snapshot
 
 
-def told(rig: Rig) -> list[Line]:
+def told(rig: Rig) -> list[StoryLine]:
     """The whole story of a rig's experiment."""
     story = Story()
     return [story.tell(event) for event in rig.journal]

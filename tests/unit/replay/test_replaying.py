@@ -31,7 +31,7 @@ from hopyard_engine.core.events import (
     Started,
 )
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
@@ -93,7 +93,7 @@ class Cluster_:
         self.sequences: dict[tuple[str, int], int] = {}
 
     @property
-    def x(self) -> Experiment:
+    def x(self) -> Stream:
         return self.core.experiments["x"]
 
     def feed(self, event: Event) -> None:
@@ -381,7 +381,7 @@ def given_up(live: Cluster_) -> None:
 
 
 class _Unheard:
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
         return PolicyFailed(call.at, call.experiment, call.number, "policy First took longer than 10 s", unheard=True)
 
 

@@ -11,7 +11,7 @@ from hopyard.policy.vocabulary import AllocateJobs
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import ExperimentCreated
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
 from hopyard_engine.journal.codec import decode, encode
 from hopyard_engine.policy_host.view import CoreView, JobViews
@@ -32,7 +32,7 @@ def viewed(settings: Settings, views: JobViews) -> Space | None:
     assert hash(recorded) == hash(event)  # Terms are what caches go by.
     assert isinstance(recorded, ExperimentCreated)
     call = UpCall("e", 1, 0.0, 0, AllocateJobs())
-    return CoreView(Experiment(recorded), call, views).experiment.space
+    return CoreView(Stream(recorded), call, views).experiment.space
 
 
 def test_the_space_comes_from_the_journal_with_its_constraints() -> None:

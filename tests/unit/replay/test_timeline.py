@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.plots import Run
-from hopyard.plots.model import Told
+from hopyard.plots import PlottedRun
+from hopyard.plots.model import JournalStory
 from hopyard.policy.vocabulary import LabelJob, RunEndReason, RunMode, StartJob, SuspendJob, TerminateJob
 from hopyard_engine.core.events import NodeJoined
 from hopyard_tools.commands.timeline import Timeline
@@ -14,11 +14,11 @@ from tests.unit.core.rig import Rig, snapshot
 pytestmark = pytest.mark.quick
 
 
-def told(rig: Rig) -> list[Run]:
+def told(rig: Rig) -> list[PlottedRun]:
     return all_told(rig).runs
 
 
-def all_told(rig: Rig) -> Told:
+def all_told(rig: Rig) -> JournalStory:
     timeline = Timeline()
     for event in rig.journal:
         timeline.take(event)
@@ -46,7 +46,7 @@ def test_a_run_is_told_with_its_machine_its_times_and_why_it_ended() -> None:
     rig.now = 150.0
     rig.expire("n1")
     first, second, third = told(rig)
-    assert first == Run("n1/0", "1", 1, began, 125.0, "SUSPENDED")
+    assert first == PlottedRun("n1/0", "1", 1, began, 125.0, "SUSPENDED")
     assert (second.machine, second.job, second.end, second.reason) == ("n1/1", "2", 130.0, "TERMINATED")
     assert (third.machine, third.attempt, third.end, third.reason) == ("n1/1", 2, 150.0, "LOST")
 
@@ -57,7 +57,7 @@ def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_machine() -> Non
     rig.start("1", "n1/0", "n1/1")
     began = rig.now
     rig.report(1)
-    assert told(rig) == [Run("n1/0", "1", 1, began), Run("n1/1", "1", 1, began)]
+    assert told(rig) == [PlottedRun("n1/0", "1", 1, began), PlottedRun("n1/1", "1", 1, began)]
 
 
 def test_a_run_that_is_measured_says_so() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.plots.model import Held, Visit
+from hopyard.plots.model import PartitionReplicas, PlottedVisit
 from hopyard.policy.vocabulary import RunEndReason, RunMode, StartJob
 from hopyard_engine.core.events import Started
-from hopyard_tools.commands.partition_visits import Visits
+from hopyard_tools.commands.partition_visits import PartitionVisits
 from hopyard_tools.commands.timeline import Timeline
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_data import DataRig
@@ -15,7 +15,7 @@ from tests.unit.core.test_data import DataRig
 pytestmark = pytest.mark.quick
 
 
-def told(rig: Rig) -> Visits:
+def told(rig: Rig) -> PartitionVisits:
     timeline = Timeline()
     for event in rig.journal:
         timeline.take(event)
@@ -41,8 +41,8 @@ def test_a_visit_is_told_with_what_its_model_s_way_there_took() -> None:
     found = told(rig)
     assert found.told == {
         "x": [
-            Visit("n1/0", "n1", "1", "train/0", False, first, 112.0, 120.0, "UNTIL"),
-            Visit("n2/0", "n2", "1", "eval/0", True, second, 121.0, None, None, 10),
+            PlottedVisit("n1/0", "n1", "1", "train/0", False, first, 112.0, 120.0, "UNTIL"),
+            PlottedVisit("n2/0", "n2", "1", "eval/0", True, second, 121.0, None, None, 10),
         ]
     }
     assert found.moved == [(121.0, 10, 0, 0)]
@@ -64,17 +64,17 @@ def test_each_rank_of_a_gang_visits_a_partition_and_a_profile_is_no_visit() -> N
     rig.say(rig.key(rank=1), Started(0, 10))
     assert told(rig).told == {
         "x": [
-            Visit("n1/0", "n1", "1", "train/0", False, began),
-            Visit("n2/0", "n2", "1", "train/1", False, began, 120.0, None, None, 10),
+            PlottedVisit("n1/0", "n1", "1", "train/0", False, began),
+            PlottedVisit("n2/0", "n2", "1", "train/1", False, began, 120.0, None, None, 10),
         ]
     }
 
 
 def test_what_is_held_are_all_replicas_also_those_of_nodes_that_are_gone() -> None:
     rig = DataRig()
-    assert told(rig).held["train/0"] == Held("train/0", 10, ("n1", "n2"))
+    assert told(rig).held["train/0"] == PartitionReplicas("train/0", 10, ("n1", "n2"))
     rig.expire("n2")
-    assert told(rig).held["train/1"] == Held("train/1", 10, ("n1", "n2"))
+    assert told(rig).held["train/1"] == PartitionReplicas("train/1", 10, ("n1", "n2"))
 
 
 def test_an_experiment_without_partitioned_data_has_no_visits() -> None:

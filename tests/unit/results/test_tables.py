@@ -14,7 +14,7 @@ import pytest
 
 from hopyard.client.types import JobState
 from hopyard.errors import Unsupported
-from hopyard.results import Kind, Results, job_results, report_results
+from hopyard.results import ColumnKind, Results, job_results, report_results
 from hopyard.results.files import json_document, write_csv, write_parquet, write_text
 from tests.unit.results.given import INF, NAN, experiment, job, statistic
 
@@ -51,13 +51,13 @@ def test_columns_are_fixed_ones_then_hyperparameters_by_name(jobs: Results) -> N
 def test_each_column_has_one_type(jobs: Results) -> None:
     kinds = {name: jobs.columns[f"hp.{name}"] for name in ("lr", "n", "on", "mixed", "opt.name", "sizes", "e")}
     assert kinds == {
-        "lr": Kind.FLOAT,
-        "n": Kind.INT,
-        "on": Kind.BOOL,
-        "mixed": Kind.TEXT,
-        "opt.name": Kind.TEXT,
-        "sizes": Kind.TEXT,
-        "e": Kind.TEXT,
+        "lr": ColumnKind.FLOAT,
+        "n": ColumnKind.INT,
+        "on": ColumnKind.BOOL,
+        "mixed": ColumnKind.TEXT,
+        "opt.name": ColumnKind.TEXT,
+        "sizes": ColumnKind.TEXT,
+        "e": ColumnKind.TEXT,
     }
     assert jobs.column("hp.lr") == [0.1, 1.0, 0.3, None]
     assert [type(v) for v in jobs.column("hp.lr")[:3]] == [float] * 3
@@ -135,7 +135,7 @@ def test_a_file_is_replaced_as_a_whole(jobs: Results, tmp_path: Path) -> None:
     path.write_text("old")
     write_text(jobs, path, "csv")
     assert len(rows_of(path.read_text())) == 4
-    broken = Results(jobs.experiment, {**jobs.columns, "none": Kind.TEXT}, jobs.rows)
+    broken = Results(jobs.experiment, {**jobs.columns, "none": ColumnKind.TEXT}, jobs.rows)
     with pytest.raises(KeyError):
         write_text(broken, path, "csv")
     assert len(rows_of(path.read_text())) == 4

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hopyard.policy import JobState, RunMode
-from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster
-from hopyard.policy.testing.world import Job, Run, steady
+from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep
+from hopyard.policy.testing.world import VirtualJob, VirtualRun, steady
 from hopyard.policy.vocabulary import Command, CreateJob, ForkJob, Hyperparameters, StartJob
-from hopyard_tools.reexecution.recorded_policy import Again
+from hopyard_tools.reexecution.recorded_policy import RecordedPolicy
 
 pytestmark = pytest.mark.quick
 
@@ -42,7 +42,7 @@ PLAN = [
 class Forgetful(VirtualCluster):
     """Its programs keep nothing of what they have trained."""
 
-    def _save(self, job: Job, run: Run) -> None:
+    def _save(self, job: VirtualJob, run: VirtualRun) -> None:
         pass
 
 
@@ -52,7 +52,7 @@ def cluster(
     plan = folder / "plan.json"
     plan.write_text(json.dumps(chains))
     given: dict[str, Any] = {"machines": 3, "jobs": len(chains), "max_position": 5, "keep_latest": 1, "watch": True}
-    return kind(Again(str(plan)), **{**given, **terms})
+    return kind(RecordedPolicy(str(plan)), **{**given, **terms})
 
 
 def done(made: VirtualCluster) -> list[tuple[int, str, int, tuple[str, ...]]]:
@@ -137,7 +137,7 @@ def test_a_job_that_was_refused_is_made_another_time(tmp_path: Path) -> None:
 def test_it_ends_where_what_is_left_can_never_be_trained(tmp_path: Path) -> None:
     """The first chain comes to nothing, so nobody can go on from it; the others do not wait for that."""
 
-    def fails(hyperparameters: Hyperparameters, position: int) -> Step:
+    def fails(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         if hyperparameters["lr"] == 0.1 and position == 1:
             raise TrainingFailed("no such luck")
         return steady(hyperparameters, position)

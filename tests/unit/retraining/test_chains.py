@@ -11,8 +11,8 @@ from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import CreateJob, ForkJob, RunEndReason, RunMode, StartJob
 from hopyard_engine.core.events import Started
 from hopyard_tools.commands.retrain import chosen
-from hopyard_tools.reexecution.chains import Chain, chains_of
-from hopyard_tools.reexecution.extract import Noted, Recorded, RecordedRun
+from hopyard_tools.reexecution.chains import TrainingChain, chains_of
+from hopyard_tools.reexecution.extract import NumberedMessage, Recorded, RecordedRun
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.core.test_earlier import saved
 
@@ -26,7 +26,7 @@ def read(rig: Rig) -> Recorded:
     return recorded
 
 
-def outline(chains: list[Chain]) -> list[tuple[str, Any, list[tuple[int, int, int]]]]:
+def outline(chains: list[TrainingChain]) -> list[tuple[str, Any, list[tuple[int, int, int]]]]:
     """By chain: its job, its origin, and its stretches by attempt, start and end."""
     return [
         (chain.job, chain.origin, [(one.run.attempt, one.run.start, one.end) for one in chain.stretches])
@@ -125,7 +125,9 @@ def made(
     """A run by hand, with a report at each position."""
     given: Mapping[str, Any] = {"mode": RunMode.TRAIN, "hyperparameters": {"lr": 0.1}, "inputs": ("",), **more}
     run = RecordedRun(attempt, "x", job, attempt, start=start, source=source, **given)
-    run.reports.update({(position, ""): Noted(1, {"score": 0.5}) for position in range(start + 1, reached + 1)})
+    run.reports.update(
+        {(position, ""): NumberedMessage(1, {"score": 0.5}) for position in range(start + 1, reached + 1)}
+    )
     return run
 
 
@@ -135,7 +137,7 @@ def test_what_was_trained_for_nothing_is_trained_again_where_another_job_went_on
     child = made(1, 6, 9, lost, job="2")
     again = made(2, 2, 9, lost)
     evaluated = made(3, 9, 9, again, mode=RunMode.EVALUATE)
-    evaluated.reports[9, "e"] = Noted(2, {"score": 0.9})
+    evaluated.reports[9, "e"] = NumberedMessage(2, {"score": 0.9})
     chains = chains_of([lost, child, again, evaluated], 0)
     assert outline(chains) == [("1", None, [(1, 0, 6)]), ("2", (0, 6), [(1, 6, 9)]), ("1", (0, 2), [(2, 2, 9)])]
     assert [stretch.saves for stretch in chains[0].stretches] == [{2}]
@@ -158,7 +160,7 @@ def test_a_job_that_began_anew_counts_from_there() -> None:
 @pytest.mark.parametrize(("every", "saves"), [(0, {2, 3, 4}), (1, set()), (2, {3, 4})])
 def test_a_run_saves_where_it_did_without_being_due(every: int, saves: set[int]) -> None:
     run = made(1, 0, 5)
-    run.snapshots.update({position: Noted(1, "s") for position in (2, 3, 4, 5)})
+    run.snapshots.update({position: NumberedMessage(1, "s") for position in (2, 3, 4, 5)})
     (chain,) = chains_of([run], every)
     assert chain.stretches[0].saves == saves
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from hopyard.policy.vocabulary import LabelJob, Report, RunEndReason
 from hopyard_engine.core.events import Reports
 from hopyard_tools.commands.retrain import document, table, verdict
-from hopyard_tools.reexecution.chains import Chain, chains_of
+from hopyard_tools.reexecution.chains import TrainingChain, chains_of
 from hopyard_tools.reexecution.diff import Compared, compared, first, same_bits
 from hopyard_tools.reexecution.extract import Recorded
 from tests.unit.core.rig import Rig, snapshot
@@ -36,7 +36,7 @@ def trained(scores: list[float], saved: str = "s", ends: bool = True) -> Recorde
     return recorded
 
 
-def beside(now: Recorded, chains: list[Chain] | None = None) -> list[Compared]:
+def beside(now: Recorded, chains: list[TrainingChain] | None = None) -> list[Compared]:
     return compared(chains or chains_of(trained([0.1, 0.2, 0.3]).runs, 0), now)
 
 

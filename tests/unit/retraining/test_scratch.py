@@ -12,10 +12,10 @@ from hopyard.policy.vocabulary import RunMode
 from hopyard.spec import load_spec, parse_spec
 from hopyard_engine.core.events import DataChanged
 from hopyard_engine.core.types import PlacedData, PlacedPartition
-from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_tools.commands.retrain import slots_for
-from hopyard_tools.reexecution.chains import Chain, chains_of
-from hopyard_tools.reexecution.extract import Noted, Recorded, RecordedRun
+from hopyard_tools.reexecution.chains import TrainingChain, chains_of
+from hopyard_tools.reexecution.extract import NumberedMessage, Recorded, RecordedRun
 from hopyard_tools.reexecution.scratch_cluster import partitions_here, spec_again
 from tests.unit.core.rig import Rig
 
@@ -39,14 +39,14 @@ share: mine
 """
 
 
-def chain(until: int, ranks: int = 1) -> Chain:
+def chain(until: int, ranks: int = 1) -> TrainingChain:
     run = RecordedRun(1, "x", "1", 1, RunMode.TRAIN, 0, None, {"lr": 0.1}, ("",) * ranks)
-    run.reports[until, ""] = Noted(2, {"accuracy": 0.5})
+    run.reports[until, ""] = NumberedMessage(2, {"accuracy": 0.5})
     return chains_of([run], 0)[0]
 
 
 def test_what_trains_is_as_it_was_and_nothing_decides_but_the_plan() -> None:
-    program = Program(load_spec(FILE), "b" * 64, "/opt/python")
+    program = ExperimentProgram(load_spec(FILE), "b" * 64, "/opt/python")
     chains = [chain(9), chain(4)]
     before, after = program.spec, parse_spec(spec_again(program, chains, Path("/scratch/plan.json")))
     same = ("name", "trainer", "space", "constraints", "data", "unit", "environment", "working_directory", "seed")
@@ -54,7 +54,7 @@ def test_what_trains_is_as_it_was_and_nothing_decides_but_the_plan() -> None:
     assert after.resources.per_job == before.resources.per_job
     assert (after.snapshot.every, after.stop.max_failures) == (2, 2)
     assert (after.policy.name, after.policy.parameters) == (
-        "hopyard_tools.reexecution.recorded_policy:Again",
+        "hopyard_tools.reexecution.recorded_policy:RecordedPolicy",
         {"plan": "/scratch/plan.json"},
     )
     assert (after.stop.jobs, after.stop.max_iterations, after.stop.max_time) == (2, 10, None)
@@ -92,11 +92,11 @@ def test_partitions_are_where_any_node_had_them_and_what_is_nowhere_is_named(tmp
 
 
 def test_a_gang_needs_its_machines_and_gpus_are_refused() -> None:
-    program = Program(load_spec(FILE), "", "")
+    program = ExperimentProgram(load_spec(FILE), "", "")
     assert slots_for(program, [chain(1, ranks=64)], None) == 64
     assert slots_for(program, [chain(1)], 3) == 3
     with pytest.raises(InvalidInput, match="--slots 2: a job was on 4 machines at once; give at least --slots 4"):
         slots_for(program, [chain(1, ranks=4)], 2)
-    program = Program(load_spec(FILE.replace("cpus: 2", "gpus: 1")), "", "")
+    program = ExperimentProgram(load_spec(FILE.replace("cpus: 2", "gpus: 1")), "", "")
     with pytest.raises(InvalidInput, match=r"resources.per_job.gpus is 1: only what is trained on CPUs"):
         slots_for(program, [chain(1)], None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard._runtime.runner.control import End, RunControl, RunPlan, Save, Train, Wait
+from hopyard._runtime.runner.control import EndRun, RunControl, RunPlan, Save, Train, Wait
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 
 pytestmark = pytest.mark.quick
@@ -24,7 +24,7 @@ def test_it_saves_and_ends_at_its_until_without_a_decision() -> None:
     assert not control.amend(3, ()).accepted
     control.decide(DecisionKind.CONTINUE, 2, 0)  # From a scheduler that says it all the same.
     control.saved()
-    assert control.next() == End(RunEndReason.UNTIL, snapshot=True)
+    assert control.next() == EndRun(RunEndReason.UNTIL, snapshot=True)
 
 
 def test_it_ends_where_its_trainer_finishes() -> None:
@@ -37,7 +37,7 @@ def test_it_is_terminated_all_the_same() -> None:
     control = RunControl(RunPlan(until=1, allowed=1, completes=True))
     trained(control, 1)
     control.decide(DecisionKind.TERMINATE, 1, 0)
-    assert control.next() == End(RunEndReason.TERMINATED, snapshot=False)
+    assert control.next() == EndRun(RunEndReason.TERMINATED, snapshot=False)
 
 
 def test_one_whose_until_was_moved_waits_there() -> None:
@@ -54,4 +54,4 @@ def test_one_that_was_only_given_save_points_still_ends_by_itself() -> None:
     trained(control, 1)
     assert control.next() == Save()
     control.saved()
-    assert control.next() == End(RunEndReason.UNTIL, snapshot=True)
+    assert control.next() == EndRun(RunEndReason.UNTIL, snapshot=True)

@@ -6,8 +6,8 @@ import pytest
 
 from hopyard._runtime.runner.control import (
     Action,
-    Amended,
-    End,
+    AmendAnswer,
+    EndRun,
     Restate,
     RunControl,
     RunControlError,
@@ -26,7 +26,7 @@ CONTINUE, SUSPEND, TERMINATE, PARK = (
     DecisionKind.TERMINATE,
     DecisionKind.PARK,
 )
-UNTIL = End(RunEndReason.UNTIL, snapshot=True)
+UNTIL = EndRun(RunEndReason.UNTIL, snapshot=True)
 
 
 def run(plan: RunPlan) -> RunControl:
@@ -104,7 +104,7 @@ def test_a_snapshot_that_was_just_taken_at_until_is_used_again() -> None:
 def test_an_until_that_was_moved_lets_continue_go_on_without_a_save() -> None:
     control = run(RunPlan(until=1))
     train(control)
-    assert control.amend(3, []) == Amended(True, 1)
+    assert control.amend(3, []) == AmendAnswer(True, 1)
     assert control.next() == Wait(), "an amendment alone does not release it"
     control.decide(CONTINUE, 1, 0)
     assert control.next() == Train(3)
@@ -132,7 +132,7 @@ def test_continue_after_park_ends_the_run() -> None:
     control.decide(PARK, 1, 0)
     control.decide(CONTINUE, 1, 0)
     assert save(control) == UNTIL
-    assert control.amend(5, []) == Amended(False, 1), "it is ending"
+    assert control.amend(5, []) == AmendAnswer(False, 1), "it is ending"
 
 
 def test_park_means_nothing_away_from_until() -> None:
@@ -151,7 +151,7 @@ def test_suspend_holds_from_the_next_boundary_whatever_position_it_names(positio
     control.decide(SUSPEND, position, 0)
     control.decide(CONTINUE, 99, 99)
     control.reached(1, finished=False)
-    assert save(control) == End(RunEndReason.SUSPENDED, snapshot=True)
+    assert save(control) == EndRun(RunEndReason.SUSPENDED, snapshot=True)
 
 
 def test_suspend_of_a_waiting_run_is_now() -> None:
@@ -159,14 +159,14 @@ def test_suspend_of_a_waiting_run_is_now() -> None:
     train(control)
     assert control.next() == Wait()
     control.decide(SUSPEND, 0, 0)
-    assert save(control) == End(RunEndReason.SUSPENDED, snapshot=True)
+    assert save(control) == EndRun(RunEndReason.SUSPENDED, snapshot=True)
 
 
 def test_before_the_first_iteration_a_decision_waits_for_its_report() -> None:
     control = run(RunPlan())
     control.decide(TERMINATE, 0, 0)
     train(control)
-    assert control.next() == End(RunEndReason.TERMINATED, snapshot=False)
+    assert control.next() == EndRun(RunEndReason.TERMINATED, snapshot=False)
 
 
 def test_terminate_wins_over_suspend_in_either_order() -> None:
@@ -175,7 +175,7 @@ def test_terminate_wins_over_suspend_in_either_order() -> None:
         train(control)
         for decision in decisions:
             control.decide(decision, 1, 0)
-        assert control.next() == End(RunEndReason.TERMINATED, snapshot=False)
+        assert control.next() == EndRun(RunEndReason.TERMINATED, snapshot=False)
 
 
 def test_a_save_point_that_was_asked_for_is_served_even_if_the_run_is_being_terminated() -> None:
@@ -183,7 +183,7 @@ def test_a_save_point_that_was_asked_for_is_served_even_if_the_run_is_being_term
     control.began()
     control.decide(TERMINATE, 0, 0)
     control.reached(1, finished=False)
-    assert save(control) == End(RunEndReason.TERMINATED, snapshot=False)
+    assert save(control) == EndRun(RunEndReason.TERMINATED, snapshot=False)
 
 
 def test_save_points_are_served_before_waiting_and_once() -> None:
@@ -223,7 +223,7 @@ def test_save_points_behind_the_start_are_not_served_again() -> None:
 def test_amendments_of_a_waiting_run(until: int, points: list[int], accepted: bool) -> None:
     control = run(RunPlan(position=4, until=20))
     train(control)
-    assert control.amend(until, points) == Amended(accepted, 5)
+    assert control.amend(until, points) == AmendAnswer(accepted, 5)
     expected: Action = Save() if accepted and 5 in points else Wait()
     assert control.next() == expected
 
@@ -237,22 +237,22 @@ def test_amendments_inside_an_iteration_look_at_the_last_finished_position(
     control = run(RunPlan(position=4, until=20, allowed=20))
     train(control)
     control.began()
-    assert control.amend(until, points) == Amended(accepted, 5)
+    assert control.amend(until, points) == AmendAnswer(accepted, 5)
 
 
 def test_inside_an_iteration_that_stops_exactly_only_its_end_or_more_is_in_time() -> None:
     control = run(RunPlan(until=20, allowed=20))
     control.began(committed=10)
-    assert control.amend(9, []) == Amended(False, 9)
-    assert control.amend(10, []) == Amended(True, 0)
+    assert control.amend(9, []) == AmendAnswer(False, 9)
+    assert control.amend(10, []) == AmendAnswer(True, 0)
     assert control.reached(10, finished=False)
 
 
 def test_a_finished_trainer_parks_and_cannot_be_sent_further() -> None:
     control = run(RunPlan(until=20, allowed=20))
     assert train(control, finished=True)
-    assert control.amend(30, []) == Amended(False, 1)
-    assert control.amend(0, [2]) == Amended(False, 1)
+    assert control.amend(30, []) == AmendAnswer(False, 1)
+    assert control.amend(0, [2]) == AmendAnswer(False, 1)
     assert control.amend(0, [1]).accepted
     assert save(control) == Wait()
     control.decide(CONTINUE, 1, 0)
@@ -276,9 +276,9 @@ def test_an_evaluation_reports_once_saves_nothing_and_cannot_be_amended() -> Non
     control.began()
     assert control.reached(4, finished=False)
     assert control.next() == Wait()
-    assert control.amend(9, []) == Amended(False, 4)
+    assert control.amend(9, []) == AmendAnswer(False, 4)
     control.decide(CONTINUE, 4, 0)
-    assert control.next() == End(RunEndReason.UNTIL, snapshot=False)
+    assert control.next() == EndRun(RunEndReason.UNTIL, snapshot=False)
 
 
 def test_the_training_loop_is_held_to_its_order() -> None:
@@ -300,7 +300,7 @@ def test_where_no_snapshot_can_be_taken_a_run_ends_without_one() -> None:
         assert control.reached(1, finished=False, savable=False)
         assert control.next() == Wait()
         control.decide(decision, 1, 0)
-        assert control.next() == End(reason, snapshot=False)
+        assert control.next() == EndRun(reason, snapshot=False)
 
 
 def test_a_save_point_waits_for_the_next_boundary_at_which_a_snapshot_can_be_taken() -> None:
@@ -333,7 +333,7 @@ def test_a_run_that_is_to_be_suspended_and_cannot_be_saved_tries_again_and_then_
         train(control)
     assert control.next() == Save()
     control.unsaved()
-    assert control.next() == End(RunEndReason.SUSPENDED, snapshot=False)
+    assert control.next() == EndRun(RunEndReason.SUSPENDED, snapshot=False)
 
 
 def test_a_try_that_succeeds_in_the_end_suspends_the_run_there() -> None:
@@ -343,7 +343,7 @@ def test_a_try_that_succeeds_in_the_end_suspends_the_run_there() -> None:
     assert control.next() == Save()
     control.unsaved()
     train(control)
-    assert save(control) == End(RunEndReason.SUSPENDED, snapshot=True)
+    assert save(control) == EndRun(RunEndReason.SUSPENDED, snapshot=True)
     assert control.position == 2
 
 
@@ -353,7 +353,7 @@ def test_at_its_end_a_run_that_cannot_be_saved_leaves_at_once() -> None:
     control.decide(CONTINUE, 1, 0)
     assert control.next() == Save()
     control.unsaved()
-    assert control.next() == End(RunEndReason.UNTIL, snapshot=False)
+    assert control.next() == EndRun(RunEndReason.UNTIL, snapshot=False)
 
 
 def only_leaving(control: RunControl) -> None:
@@ -369,7 +369,7 @@ def test_what_is_worth_a_snapshot_only_for_leaving_is_saved_when_the_run_leaves(
     assert control.free == 9
     only_leaving(control)
     control.decide(SUSPEND, 2, 0)
-    assert save(control) == End(RunEndReason.SUSPENDED, snapshot=True)
+    assert save(control) == EndRun(RunEndReason.SUSPENDED, snapshot=True)
 
 
 def test_it_is_saved_at_a_stop_on_the_way_and_not_at_the_very_end() -> None:
@@ -380,7 +380,7 @@ def test_it_is_saved_at_a_stop_on_the_way_and_not_at_the_very_end() -> None:
             control.decide(CONTINUE, 1, 0)
             assert control.next() == Save()
             control.saved()
-        assert control.next() == End(RunEndReason.UNTIL, snapshot=not completes)
+        assert control.next() == EndRun(RunEndReason.UNTIL, snapshot=not completes)
 
 
 def test_where_another_boundary_is_no_better_a_run_leaves_at_once() -> None:
@@ -389,7 +389,7 @@ def test_where_another_boundary_is_no_better_a_run_leaves_at_once() -> None:
     control.decide(SUSPEND, 1, 0)
     assert control.next() == Save()
     control.unsaved(again=False)
-    assert control.next() == End(RunEndReason.SUSPENDED, snapshot=False)
+    assert control.next() == EndRun(RunEndReason.SUSPENDED, snapshot=False)
 
 
 @pytest.mark.parametrize(

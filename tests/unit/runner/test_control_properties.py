@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hopyard._runtime.runner.control import Action, End, Restate, RunControl, RunPlan, Save, Train, Wait
+from hopyard._runtime.runner.control import Action, EndRun, Restate, RunControl, RunPlan, Save, Train, Wait
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 
 POSITIONS = st.integers(min_value=0, max_value=12)
@@ -45,7 +45,7 @@ class RunMachine(RuleBasedStateMachine):
         self.released = self.completing = False
         self.parked_by_decision = False
         self.iteration: int | None = None
-        self.ended: End | None = None
+        self.ended: EndRun | None = None
         self.control = RunControl(
             RunPlan(position=position, until=until, allowed=allowed, snapshot_at=points, snapshot_every=every)
         )
@@ -82,7 +82,7 @@ class RunMachine(RuleBasedStateMachine):
             case Wait():
                 assert self.stop is None
                 assert not self.may_train(), "it waited where it could train"
-            case End() as end_action:
+            case EndRun() as end_action:
                 self.ended = end_action
 
     def finish_iteration(self) -> None:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pytest
 
 from hopyard._runtime.runner import gang_leader
-from hopyard._runtime.runner.gang import ABANDON_SECONDS, Gang, GangBrokenError, Link, environment, judged
-from hopyard._runtime.runner.gang_follower import Follower, Leave, Step
+from hopyard._runtime.runner.gang import ABANDON_SECONDS, GangBrokenError, Link, ProcessGang, environment, judged
+from hopyard._runtime.runner.gang_follower import Follower, GangStep, Leave
 from hopyard._runtime.runner.gang_leader import Leader
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import application_pb2 as wire
@@ -35,7 +35,7 @@ def failed(message: str) -> RunEnded:
     return judged(3, message, user=True)
 
 
-def fail(gang: Gang, message: str) -> RunEnded:
+def fail(gang: ProcessGang, message: str) -> RunEnded:
     """A rank's run fails, and it hears what that was."""
     gang.failing(failed(message))
     return gang.verdict(failed(message))
@@ -65,7 +65,7 @@ class Trio:
         self.followers = {rank: Follower(place, rank, self.noticed[rank], verdict_seconds=SECONDS) for rank in (1, 2)}
 
     @property
-    def all(self) -> list[Gang]:
+    def all(self) -> list[ProcessGang]:
         return [self.leader, *self.followers.values()]
 
     def meanwhile(self, call: Callable[..., T], *arguments: object) -> Future[T]:
@@ -98,7 +98,7 @@ def test_the_leaders_steps_arrive_in_order_and_its_end_is_a_good_one(trio: Trio)
     trio.leader.leave(RunEndReason.SUSPENDED)
     trio.leader.close()
     for follower in trio.followers.values():
-        assert [follower.next() for _ in range(3)] == [Step(0, None), Step(1, 3), Leave(RunEndReason.SUSPENDED)]
+        assert [follower.next() for _ in range(3)] == [GangStep(0, None), GangStep(1, 3), Leave(RunEndReason.SUSPENDED)]
 
 
 def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) -> None:
@@ -251,7 +251,7 @@ def test_ranks_of_a_leader_that_is_gone_are_lost(trio: Trio) -> None:
     trio.join()
     trio.leader.step(0, 2)
     waiting = trio.followers[1]
-    assert waiting.next() == Step(0, 2)
+    assert waiting.next() == GangStep(0, 2)
     trio.leader.close()
     with pytest.raises(GangBrokenError, match="rank 0 is gone: its connection ended") as broken:
         waiting.next()

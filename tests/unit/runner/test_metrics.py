@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from hopyard._runtime.runner.metrics import LONGEST_LINE, CommandError, Lines, MetricReader
+from hopyard._runtime.runner.metrics import LONGEST_LINE, LineSplitter, MetricReader, TrainingCommandError
 
 pytestmark = pytest.mark.quick
 
 
 def read(*chunks: bytes) -> list[str]:
-    lines = Lines()
+    lines = LineSplitter()
     return [line for chunk in chunks for line in lines.feed(chunk)] + lines.rest()
 
 
@@ -35,7 +35,7 @@ def test_a_line_is_what_a_terminal_shows_of_it_in_the_end(chunks: list[bytes], e
 
 
 def test_a_line_without_end_takes_no_more_than_its_bound() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     for _ in range(50):
         assert lines.feed(b"x" * LONGEST_LINE) == []
     assert len(lines._partial) <= LONGEST_LINE
@@ -43,7 +43,7 @@ def test_a_line_without_end_takes_no_more_than_its_bound() -> None:
 
 
 def test_a_long_progress_bar_is_kept_as_it_was_drawn_last() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     for step in range(20_000):
         assert lines.feed(b"\rstep %d acc=0.5" % step) == []
     assert len(lines._partial) <= LONGEST_LINE
@@ -80,7 +80,7 @@ def test_not_a_number_is_a_number() -> None:
 def test_what_is_no_number_is_an_error_that_shows_the_line() -> None:
     reader = MetricReader({"acc": "acc=([0-9.]+)"}, "acc")
     with pytest.raises(
-        CommandError, match=r"metric acc: the group of 'acc=.*' holds '0.93.'; allowed: a number .* acc=0.93.$"
+        TrainingCommandError, match=r"metric acc: the group of 'acc=.*' holds '0.93.'; allowed: a number .* acc=0.93.$"
     ):
         reader.read("epoch 1: acc=0.93.")
 

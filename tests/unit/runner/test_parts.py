@@ -18,7 +18,7 @@ from hopyard._runtime.runner.program import ProgramError, ProgramLoader
 from hopyard._runtime.runner.training_run import TrainingRun
 from hopyard._runtime.runner.watchdog import LeaseWatch
 from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotRefusedError
-from hopyard.trainer import Phase, Trainer, UserCodeError
+from hopyard.trainer import Trainer, TrainerPhase, UserCodeError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -259,7 +259,7 @@ def test_a_module_that_is_nowhere_says_where_it_was_looked_for(tmp_path: Path) -
         ProgramLoader().load(folder, "needy:Net")
 
 
-def user_error(phase: Phase, cause: BaseException | None = None) -> UserCodeError:
+def user_error(phase: TrainerPhase, cause: BaseException | None = None) -> UserCodeError:
     error = UserCodeError(trainer="Net", phase=phase, position=5, reason="ValueError: no", traceback_text="a\nb\n")
     error.__cause__ = cause
     return error
@@ -271,16 +271,16 @@ FAILED, LOST = common_pb2.RUN_END_REASON_FAILED, common_pb2.RUN_END_REASON_LOST
 @pytest.mark.parametrize(
     ("error", "reason", "message", "broken"),
     [
-        (user_error(Phase.TRAIN), FAILED, "train at position 5: ValueError: no\na\nb", False),
-        (user_error(Phase.SAVE, OSError(errno.ENOSPC, "full")), LOST, "save at position 5", False),
+        (user_error(TrainerPhase.TRAIN), FAILED, "train at position 5: ValueError: no\na\nb", False),
+        (user_error(TrainerPhase.SAVE, OSError(errno.ENOSPC, "full")), LOST, "save at position 5", False),
         (
-            user_error(Phase.TRAIN, OSError(errno.ENOSPC, "full")),
+            user_error(TrainerPhase.TRAIN, OSError(errno.ENOSPC, "full")),
             LOST,
             "train at position 5: ValueError: no (full)",
             False,
         ),
-        (user_error(Phase.TRAIN, OSError(errno.EROFS, "fixed")), FAILED, "train at position 5", False),
-        (user_error(Phase.TRAIN, OSError(errno.ENOENT, "gone")), FAILED, "train at position 5", False),
+        (user_error(TrainerPhase.TRAIN, OSError(errno.EROFS, "fixed")), FAILED, "train at position 5", False),
+        (user_error(TrainerPhase.TRAIN, OSError(errno.ENOENT, "gone")), FAILED, "train at position 5", False),
         (ProgramError("net.py:Net", "no"), FAILED, "import of net.py:Net: no", True),
         (SnapshotRefusedError("a link"), FAILED, "save at position 4: a link", False),
         (SnapshotCorruptError("a bit"), LOST, "load at position 4: a bit", False),
@@ -306,20 +306,20 @@ def test_a_trainer_that_would_not_load_for_any_job_says_so(cause: Exception | No
     error = ProgramError("net.py:Net", "no")
     error.__cause__ = cause
     assert ended_by(error, 0)[0].unable is unable
-    assert not ended_by(user_error(Phase.TRAIN), 4)[0].unable
+    assert not ended_by(user_error(TrainerPhase.TRAIN), 4)[0].unable
 
 
 def test_a_save_that_finds_no_room_is_no_failure_of_the_code_whatever_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = RuntimeError("unexpected pos 576 vs 534")  # what torch.save says on a full disk
-    assert ended_by(user_error(Phase.SAVE, odd), 4, tmp_path)[0].reason == FAILED
+    assert ended_by(user_error(TrainerPhase.SAVE, odd), 4, tmp_path)[0].reason == FAILED
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4096))
-    ended, _ = ended_by(user_error(Phase.SAVE, odd), 4, tmp_path)
+    ended, _ = ended_by(user_error(TrainerPhase.SAVE, odd), 4, tmp_path)
     assert ended.reason == LOST
     assert f"no space left on the disk of {tmp_path}" in ended.message
-    assert ended_by(user_error(Phase.TRAIN, odd), 4, tmp_path)[0].reason == FAILED
+    assert ended_by(user_error(TrainerPhase.TRAIN, odd), 4, tmp_path)[0].reason == FAILED
     odd.__context__ = OSError(errno.ENOSPC, "No space left on device")
-    ended, _ = ended_by(user_error(Phase.SAVE, odd), 4)
+    ended, _ = ended_by(user_error(TrainerPhase.SAVE, odd), 4)
     assert (ended.reason, "(No space left on device)" in ended.message) == (LOST, True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.runner.metrics import LONGEST_LINE, CommandError
+from hopyard._runtime.runner.metrics import LONGEST_LINE, TrainingCommandError
 from hopyard._runtime.runner.progress_sources import Printed, Reported, Tail
 
 pytestmark = pytest.mark.quick
@@ -66,7 +66,7 @@ def test_a_scripts_reports_are_taken_as_they_are() -> None:
     assert report is not None
     assert (report.position, report.seconds, str(report.metrics["x"])) == (5, 0.5, "nan")
     assert source.missing() == ""
-    with pytest.raises(CommandError, match="position 5 behind 5"):
+    with pytest.raises(TrainingCommandError, match="position 5 behind 5"):
         source.take('{"position": 5, "metrics": {}, "seconds": 0.5}', 5, 9.0)
-    with pytest.raises(CommandError, match="is damaged"):
+    with pytest.raises(TrainingCommandError, match="is damaged"):
         source.take('{"position": 5', 2, 9.0)

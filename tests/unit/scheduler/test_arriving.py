@@ -31,7 +31,7 @@ from hopyard_engine.core.types import RunKey
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments import stream_import
 from hopyard_scheduler.experiments.id_translation import renamed
-from hopyard_scheduler.experiments.stream_import import ArrivingStream, Lines, check_id
+from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader, check_id
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -198,7 +198,7 @@ def test_an_empty_journal_is_refused() -> None:
 
 
 def fed(packed: bytes, size: int) -> list[bytes]:
-    text = Lines()
+    text = LineReader()
     found = [one for start in range(0, len(packed), size) for one in text.feed(packed[start : start + size])]
     text.end()
     return found

@@ -15,7 +15,7 @@ from hopyard.errors import HopyardError, Unavailable
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
 from hopyard_scheduler.predictions import prior_curves
-from hopyard_scheduler.predictions.prior_curves import Earlier
+from hopyard_scheduler.predictions.prior_curves import PriorCurves
 
 pytestmark = pytest.mark.quick
 
@@ -72,7 +72,7 @@ class Stored:
 
 
 async def curves(stored: Stored, text: str = SPEC, before: float = 10.0) -> list[dict[str, Any]]:
-    found = await Earlier(cast(Any, stored)).curves("x", load_spec(text, "f"), before)
+    found = await PriorCurves(cast(Any, stored)).curves("x", load_spec(text, "f"), before)
     return cast(list[dict[str, Any]], json.loads(found))
 
 
@@ -149,7 +149,7 @@ async def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_they_are_read_once_and_again_when_the_experiment_was_over() -> None:
     stored = Stored()
     stored.add("old", [{1: 0.1}])
-    found = Earlier(cast(Any, stored))
+    found = PriorCurves(cast(Any, stored))
     spec = load_spec(SPEC, "f")
     first = await found.curves("x", spec, 10.0)
     stored.add("new", [{1: 0.2}])
@@ -188,7 +188,7 @@ async def test_a_store_that_does_not_answer_is_told_once_and_asked_again_ever_la
     stored = Failing(error)
     stored.add("old", [{1: 0.1}])
     now = 0.0
-    found = Earlier(cast(Any, stored), seconds, lambda: now)
+    found = PriorCurves(cast(Any, stored), seconds, lambda: now)
     spec = load_spec(SPEC, "f")
     assert await asyncio.gather(*(found.curves("x", spec, 10.0) for _ in range(3))) == ["[]"] * 3
     assert stored.tries == 1  # Who waited for it does not wait once more.

@@ -10,7 +10,7 @@ import pytest
 from hopyard.v1 import common_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import ExperimentCreated
-from hopyard_scheduler.storage.garbage_collection import Needs
+from hopyard_scheduler.storage.garbage_collection import SnapshotNeeds
 from tests.unit.core.rig import settings
 
 pytestmark = pytest.mark.quick
@@ -34,7 +34,7 @@ class Door:
 async def test_an_experiment_that_leaves_the_core_while_another_is_read_is_read_too() -> None:
     core = Core()
     core.handle(ExperimentCreated(1.0, "x", settings(), {"bundle": ""}))
-    needs = Needs(cast("Any", SimpleNamespace(core=core)), cast("Any", Door(core)))
+    needs = SnapshotNeeds(cast("Any", SimpleNamespace(core=core)), cast("Any", Door(core)))
     await needs.look()
     await needs.read(["x", "y"])
     assert needs.has("x", "of x")
@@ -63,7 +63,7 @@ class Keeping:
 async def test_what_is_kept_for_others_alone_has_a_price_and_is_needed_only_while_it_is_wanted() -> None:
     door, live = cast("Any", Keeping()), cast("Any", SimpleNamespace(core=Core()))
     for wanted in (True, False):
-        needs = Needs(live, door, for_others=wanted)
+        needs = SnapshotNeeds(live, door, for_others=wanted)
         await needs.look()
         await needs.read(["x"])
         assert await needs.price("x") == {"branch": 4.0, "same": 5.0}

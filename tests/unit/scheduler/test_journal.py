@@ -13,7 +13,7 @@ from hopyard._net.rpc import retry
 from hopyard.errors import Exhausted
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.runtime import journal
-from hopyard_scheduler.runtime.journal import Entry, Journal
+from hopyard_scheduler.runtime.journal import Journal, JournalEntry
 
 pytestmark = pytest.mark.quick
 
@@ -50,7 +50,7 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> tuple[Journal, FullStore, asy
     monkeypatch.setattr(journal, "retry", partial(retry, sleep=sleep))
     store = FullStore()
     found = Journal(cast("Any", store))
-    append = asyncio.create_task(found.append([Entry("x", "Kind", b"{}")], [], 1.0))
+    append = asyncio.create_task(found.append([JournalEntry("x", "Kind", b"{}")], [], 1.0))
     await waits.wait()
     return found, store, room, append
 
@@ -75,5 +75,5 @@ async def test_a_stream_that_is_read_while_an_append_waits_goes_on_behind_its_la
     store.full = False
     room.set()
     await append
-    await found.append([Entry("finished", "Kind", b"{}"), Entry("x", "Kind", b"{}")], [], 2.0)
+    await found.append([JournalEntry("finished", "Kind", b"{}"), JournalEntry("x", "Kind", b"{}")], [], 2.0)
     assert store.positions == [("x", 1), ("finished", 8), ("x", 2)]

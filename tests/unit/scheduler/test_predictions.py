@@ -24,8 +24,8 @@ from hopyard_engine.core.events import Answered, Event
 from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.predictions import dispatcher
-from hopyard_scheduler.predictions.dispatcher import Predictions
-from hopyard_scheduler.predictions.prior_curves import Earlier
+from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.predictions.prior_curves import PriorCurves
 from hopyard_scheduler.predictions.probe import Predictors
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import Rig
@@ -57,7 +57,7 @@ async def made_here(name: str, parameters: Mapping[str, Any], seconds: float) ->
     return new_predictor(name, parameters).reads
 
 
-class EarlierText(Earlier):
+class EarlierText(PriorCurves):
     """Curves of earlier experiments."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Shell:
         self.answers: list[Answered] = []
         self.earlier = EarlierText()
         predictors = Predictors(probe=made_here)
-        self.predictions = Predictions(
+        self.predictions = PredictionDispatcher(
             self.sessions, background, lambda: rig.now, self.earlier, predictors, node_seconds
         )
         self.spec = PredictorSpec(name="tests.integration.predictors:Toy", time_limit=7.0)

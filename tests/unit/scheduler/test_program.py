@@ -11,7 +11,7 @@ from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
 from hopyard.spec import canonical_json, load_spec, spec_from_json
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
-from hopyard_scheduler.experiments.program import Program, settings_of
+from hopyard_scheduler.experiments.program import ExperimentProgram, settings_of
 
 pytestmark = pytest.mark.quick
 
@@ -24,8 +24,8 @@ stop: {{jobs: 3}}
 """
 
 
-def program(text: str, interpreter: str = "") -> Program:
-    return Program(load_spec(FILE.format(program=text)), "b" * 64, interpreter)
+def program(text: str, interpreter: str = "") -> ExperimentProgram:
+    return ExperimentProgram(load_spec(FILE.format(program=text)), "b" * 64, interpreter)
 
 
 def test_a_script_gets_its_arguments_environment_and_folder() -> None:
@@ -235,6 +235,6 @@ def test_trainings_that_take_equally_long(text: str, code: str, same: bool) -> N
 
 
 def test_trainings_on_another_search_space_may_take_longer() -> None:
-    wider = Program(load_spec(FILE.format(program=ROOM).replace("[0, 1]", "[0, 2]")), "b" * 64, "")
+    wider = ExperimentProgram(load_spec(FILE.format(program=ROOM).replace("[0, 1]", "[0, 2]")), "b" * 64, "")
     assert wider.training("c") != program(ROOM).training("c")
     assert wider.root("c") == program(ROOM).root("c")

@@ -8,16 +8,16 @@ import pytest
 
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core.events import Operated
-from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, MAX_NEWS, Told
+from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, MAX_NEWS, WatcherState
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick
 
 
-def told_of(rig: Rig) -> Told:
+def told_of(rig: Rig) -> WatcherState:
     payload = {"name": "e", "spec": '{"stop": {}, "metric": {}, "resources": {}}', "bundle": ""}
     rig.x.founder.payload = payload
-    return Told(rig.core, rig.x, rig.x.founder, lambda: rig.now)
+    return WatcherState(rig.core, rig.x, rig.x.founder, lambda: rig.now)
 
 
 def jobs_in(news: Sequence[experiment_pb2.WatchExperimentResponse]) -> dict[str, str]:

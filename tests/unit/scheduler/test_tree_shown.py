@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hopyard.plots.data.stages import Tree, totals, tree_of
 from hopyard.policy import StageState, StageView
-from hopyard_tools.commands.tree_text import WIDE, Line, lines, shown
+from hopyard_tools.commands.tree_text import WIDE, TreeLine, lines, shown
 
 pytestmark = pytest.mark.quick
 
@@ -57,7 +57,7 @@ def binary(depth: int, wide: int = 2) -> Tree:
     return Tree("epochs", tuple(grow(trials, 0, None)), {})
 
 
-def counted(found: list[Line]) -> list[int]:
+def counted(found: list[TreeLine]) -> list[int]:
     return sorted(stage.number for line in found for stage in line.stages)
 
 

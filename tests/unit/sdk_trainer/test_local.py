@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.local import fit, verify_resume
-from hopyard.trainer import Report, SnapshotStateError, UserCodeError
+from hopyard.trainer import IterationReport, SnapshotStateError, UserCodeError
 from tests.timing import HANG_SECONDS
 from tests.unit.sdk_trainer.trainers import Clock, Parabola
 
@@ -24,7 +24,7 @@ class FiveEach(Parabola):
 
 
 def test_trains_to_a_position_and_reports_on_the_way() -> None:
-    seen: list[Report] = []
+    seen: list[IterationReport] = []
     reports = fit(Parabola, {"lr": 0.1}, until=3, on_report=seen.append, clock=Clock())
     assert seen == reports
     assert [report.position for report in reports] == [1, 2, 3]
@@ -47,7 +47,7 @@ def test_stops_when_the_trainer_finishes(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_costs_what_came_after_the_last_snapshot(tmp_path: Path) -> None:
-    def interrupt(report: Report) -> None:
+    def interrupt(report: IterationReport) -> None:
         if report.position == 3:
             raise KeyboardInterrupt
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hopyard._runtime.snapshot_file import (
     SnapshotCorruptError,
-    SnapshotInfo,
+    SnapshotFileInfo,
     SnapshotLimits,
     SnapshotRefusedError,
     hash_file,
@@ -85,7 +85,7 @@ def test_the_format_is_frozen(tmp_path: Path) -> None:
     (tmp_path / "d" / "state" / "x").write_text("5.0")
     (tmp_path / "d" / "hopyard.json").write_text("{}\n")
     sha256 = "f694eb5bc4ad144c8008372f9a2ca662a704d77c507b1fa98d3f81017da9e376"
-    assert pack(tmp_path / "d", tmp_path / "f") == SnapshotInfo(sha256, 10240)
+    assert pack(tmp_path / "d", tmp_path / "f") == SnapshotFileInfo(sha256, 10240)
 
 
 @pytest.mark.merge

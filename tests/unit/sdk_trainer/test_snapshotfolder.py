@@ -19,8 +19,8 @@ from hopyard._runtime.snapshot_file import (
     unpack,
 )
 from hopyard._runtime.snapshot_folder import (
+    FolderMember,
     FolderWriter,
-    Member,
     hash_folder,
     keep,
     loadable,
@@ -83,17 +83,17 @@ def test_a_folder_is_named_read_and_sent_as_its_packed_file(
 @pytest.mark.parametrize(
     "found",
     [
-        [Member("../out", 1)],
-        [Member("/out", 1)],
-        [Member("a//b", 1)],
-        [Member("a\0", 1)],
-        [Member("a", 0), Member("a", 1)],
-        [Member("a", None), Member("a", None)],
-        [Member("folder/a", 1), Member("folder", None)],
-        [Member("a", 0), Member("a/b", 1)],
+        [FolderMember("../out", 1)],
+        [FolderMember("/out", 1)],
+        [FolderMember("a//b", 1)],
+        [FolderMember("a\0", 1)],
+        [FolderMember("a", 0), FolderMember("a", 1)],
+        [FolderMember("a", None), FolderMember("a", None)],
+        [FolderMember("folder/a", 1), FolderMember("folder", None)],
+        [FolderMember("a", 0), FolderMember("a/b", 1)],
     ],
 )
-def test_members_that_no_folder_has_are_refused(found: list[Member], tmp_path: Path) -> None:
+def test_members_that_no_folder_has_are_refused(found: list[FolderMember], tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     with pytest.raises(SnapshotRefusedError):
         FolderWriter(tmp_path / "in", found)
@@ -104,14 +104,16 @@ def test_a_link_that_an_earlier_member_cannot_have_made_is_not_followed(tmp_path
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").symlink_to(tmp_path / "out")
     with pytest.raises(SnapshotRefusedError, match="twice"):
-        FolderWriter(tmp_path / "in", [Member("a", 1)])
+        FolderWriter(tmp_path / "in", [FolderMember("a", 1)])
     assert not (tmp_path / "out").exists()
 
 
 def test_contents_that_are_too_few_or_too_many_are_found(tmp_path: Path) -> None:
     for name in ("few", "many"):
         (tmp_path / name).mkdir()
-    few, many = (FolderWriter(tmp_path / name, [Member("a", 3), Member("b", 2)]) for name in ("few", "many"))
+    few, many = (
+        FolderWriter(tmp_path / name, [FolderMember("a", 3), FolderMember("b", 2)]) for name in ("few", "many")
+    )
     few.write(b"1234")
     with pytest.raises(SnapshotCorruptError, match="1 bytes of 'b' are missing"):
         few.finish()

@@ -11,10 +11,10 @@ import pytest
 from hopyard.trainer import (
     DriverUsageError,
     MetricsError,
-    Phase,
     SnapshotStateError,
     Trainer,
     TrainerDriver,
+    TrainerPhase,
     UserCodeError,
 )
 from tests.unit.sdk_trainer.trainers import Clock, Diary, Parabola, context
@@ -46,22 +46,22 @@ def whole_life(trainer_class: type[Trainer], tmp_path: Path) -> TrainerDriver:
 @pytest.mark.parametrize(
     ("method", "phase", "position"),
     [
-        ("__init__", Phase.CREATE, 0),
-        ("build", Phase.BUILD, 0),
-        ("setup", Phase.SETUP, 0),
-        ("train", Phase.TRAIN, 0),
-        ("evaluate", Phase.EVALUATE, 1),
-        ("save", Phase.SAVE, 1),
-        ("load", Phase.LOAD, 1),
-        ("close", Phase.CLOSE, 1),
+        ("__init__", TrainerPhase.CREATE, 0),
+        ("build", TrainerPhase.BUILD, 0),
+        ("setup", TrainerPhase.SETUP, 0),
+        ("train", TrainerPhase.TRAIN, 0),
+        ("evaluate", TrainerPhase.EVALUATE, 1),
+        ("save", TrainerPhase.SAVE, 1),
+        ("load", TrainerPhase.LOAD, 1),
+        ("close", TrainerPhase.CLOSE, 1),
     ],
 )
-def test_an_exception_names_phase_and_position(method: str, phase: Phase, position: int, tmp_path: Path) -> None:
+def test_an_exception_names_phase_and_position(method: str, phase: TrainerPhase, position: int, tmp_path: Path) -> None:
     with pytest.raises(UserCodeError) as caught:
         whole_life(broken(method, fails), tmp_path)
     error = caught.value
     assert (error.phase, error.position, error.trainer) == (phase, position, "Broken")
-    call = "Broken()" if phase is Phase.CREATE else f"Broken.{phase.value}()"
+    call = "Broken()" if phase is TrainerPhase.CREATE else f"Broken.{phase.value}()"
     assert str(error) == f"{call} failed at position {position}: KeyError: 'weights'"
     assert isinstance(error.__cause__, KeyError)
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, PredictionReady
 from hopyard.predictor import LEVELS, Curve, Prediction, Predictor, Question
 from hopyard_policies.default import DefaultPolicy
-from hopyard_simulator import Costs, Foreseen, Result, TraceWorkload, simulate
+from hopyard_simulator import Costs, PredictionCache, Result, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
 pytestmark = pytest.mark.quick
@@ -63,7 +63,7 @@ class Seer(DefaultPolicy):
         return 1
 
 
-def run(predictor: Predictor | None, foreseen: Foreseen | None = None, **options: Any) -> Result:
+def run(predictor: Predictor | None, foreseen: PredictionCache | None = None, **options: Any) -> Result:
     return simulate(
         TraceWorkload(FOUR), Seer, slots=2, target=0.7, predictor=predictor, foreseen=foreseen, details=True, **options
     )
@@ -86,7 +86,7 @@ def test_a_prediction_takes_its_time() -> None:
 
 
 def test_the_same_question_is_computed_once() -> None:
-    foreseen, optimist = Foreseen(), Optimist()
+    foreseen, optimist = PredictionCache(), Optimist()
     first = run(optimist, foreseen)
     second = run(optimist, foreseen)
     assert first == second
@@ -121,7 +121,7 @@ def test_the_real_ones(name: str) -> None:
 
 
 def test_questions_with_other_curves_beside_them_differ() -> None:
-    foreseen, optimist = Foreseen(), Optimist()
+    foreseen, optimist = PredictionCache(), Optimist()
     beside = Curve((1, 2), (0.1, 0.1), {"x": 1})
     others = [
         beside,

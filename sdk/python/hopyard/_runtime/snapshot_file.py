@@ -41,7 +41,7 @@ class SnapshotRefusedError(SnapshotFileError):
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotInfo:
+class SnapshotFileInfo:
     """What names a snapshot file.
 
     Attributes:
@@ -85,13 +85,15 @@ class _HashingWriter:
         return self._hashed.size
 
 
-def hash_file(file: Path) -> SnapshotInfo:
+def hash_file(file: Path) -> SnapshotFileInfo:
     """Return the hash and size of `file`'s bytes."""
     with file.open("rb", buffering=0) as opened:
         return _hash(opened)
 
 
-def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True) -> SnapshotInfo:
+def pack(
+    directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
+) -> SnapshotFileInfo:
     """Write the canonical archive of `directory` to `file`.
 
     `file` appears whole (replacing an older one). It is on disk when this returns; with `durable` False nothing waits for the
@@ -106,7 +108,7 @@ def pack(directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS
 
 def pack_entry(
     entry: Path, file: Path, *, name: str = "", limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
-) -> SnapshotInfo:
+) -> SnapshotFileInfo:
     """Write the canonical archive of a directory that holds nothing but `entry`, a file or a folder, under `name`.
 
     Without one it is the entry's own.
@@ -127,7 +129,7 @@ def pack_entry(
 
 def _pack(
     directory: Path, found: Iterable[tuple[str, Path]], file: Path, limits: SnapshotLimits, *, durable: bool
-) -> SnapshotInfo:
+) -> SnapshotFileInfo:
     members = sorted(found, key=lambda member: os.fsencode(member[0]))
     if len(members) > limits.files:
         raise SnapshotRefusedError(f"{directory} holds {len(members)} files and folders; allowed: {limits.files}")
@@ -156,7 +158,7 @@ def _pack(
         raise
     if durable:
         _sync_directory(file.parent)
-    return SnapshotInfo(sha256, hashed.size)
+    return SnapshotFileInfo(sha256, hashed.size)
 
 
 def unpack(
@@ -208,10 +210,10 @@ def unpack(
         _sync_directory(directory.parent)
 
 
-def _hash(opened: FileIO) -> SnapshotInfo:
+def _hash(opened: FileIO) -> SnapshotFileInfo:
     with Hashed() as hashed:
         hashed.drain(opened)
-        return SnapshotInfo(hashed.hexdigest(), hashed.size)
+        return SnapshotFileInfo(hashed.hexdigest(), hashed.size)
 
 
 def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:

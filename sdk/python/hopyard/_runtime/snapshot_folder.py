@@ -20,7 +20,7 @@ from hopyard._runtime.hashing import Hashed
 from hopyard._runtime.snapshot_file import (
     DEFAULT_LIMITS,
     SnapshotCorruptError,
-    SnapshotInfo,
+    SnapshotFileInfo,
     SnapshotLimits,
     SnapshotRefusedError,
     check_name,
@@ -40,7 +40,7 @@ _ARCHIVE_RECORD: Final = 10240
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FolderMember:
     """A file or a folder in a snapshot.
 
     Attributes:
@@ -52,7 +52,7 @@ class Member:
     size: int | None = None
 
 
-def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[Member]:
+def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[FolderMember]:
     """What `directory` holds, in the order of its archive: folders before their contents.
 
     Raises:
@@ -62,7 +62,7 @@ def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[Me
     found = []
     for name, path in sorted(walk(directory), key=lambda member: os.fsencode(member[0])):
         status = path.stat(follow_symlinks=False)
-        found.append(Member(name, None if path.is_dir() else status.st_size))
+        found.append(FolderMember(name, None if path.is_dir() else status.st_size))
     _check(found, limits, str(directory))
     return found
 
@@ -76,7 +76,7 @@ def open_archive(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Bi
     return io.BufferedReader(_Reader(directory, _listed(directory, limits), packed=True), _BLOCK)
 
 
-def open_contents(directory: Path, found: Sequence[Member]) -> BinaryIO:
+def open_contents(directory: Path, found: Sequence[FolderMember]) -> BinaryIO:
     """The contents of its files, one behind the other in the order of `found`; whoever opened it closes it.
 
     Raises:
@@ -95,7 +95,7 @@ def open_packed(snapshot: Path) -> BinaryIO:
     return open_archive(snapshot) if snapshot.is_dir() else snapshot.open("rb")
 
 
-def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotInfo:
+def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotFileInfo:
     """The hash and the size of the file that `pack` would make of `directory`.
 
     Raises:
@@ -103,10 +103,10 @@ def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Sna
     """
     with _Reader(directory, members(directory, limits), packed=True) as archive, Hashed() as hashed:
         hashed.drain(archive)
-        return SnapshotInfo(hashed.hexdigest(), hashed.size)
+        return SnapshotFileInfo(hashed.hexdigest(), hashed.size)
 
 
-def keep(saved: Path, target: Path) -> SnapshotInfo:
+def keep(saved: Path, target: Path) -> SnapshotFileInfo:
     """Make what was saved into the folder `saved` a snapshot at `target`, which is not there; returns its name.
 
     The folder itself becomes the snapshot, without waiting for the disk: what a power failure damages the hash tells. Where it cannot
@@ -198,7 +198,7 @@ class FolderWriter:
     Names are checked before anything is made; whoever takes the folder compares the hash first.
     """
 
-    def __init__(self, folder: Path, found: Sequence[Member], limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, folder: Path, found: Sequence[FolderMember], limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
         """Begin with `folder`, which is empty; `found` is in order, folders before their contents.
 
         Raises:
@@ -233,7 +233,7 @@ class FolderWriter:
             if not self._left:
                 self._next()
 
-    def finish(self) -> SnapshotInfo:
+    def finish(self) -> SnapshotFileInfo:
         """The hash and the size of the archive of what was written.
 
         Raises:
@@ -242,7 +242,7 @@ class FolderWriter:
         if self._file is not None:
             raise SnapshotCorruptError(f"{self._left} bytes of {Path(self._file.name).name!r} are missing")
         self._hashed.update(_end(self._hashed.size))
-        return SnapshotInfo(self._hashed.hexdigest(), self._hashed.size)
+        return SnapshotFileInfo(self._hashed.hexdigest(), self._hashed.size)
 
     def close(self) -> None:
         """Write no more."""
@@ -276,7 +276,7 @@ class FolderWriter:
 class _Reader(io.RawIOBase):
     """The contents of members, with what an archive has around them or without; `size` counts what was read."""
 
-    def __init__(self, directory: Path, found: Iterable[Member], *, packed: bool) -> None:
+    def __init__(self, directory: Path, found: Iterable[FolderMember], *, packed: bool) -> None:
         self._directory = directory
         self._packed = packed
         self._pieces = self._read(found)
@@ -309,7 +309,7 @@ class _Reader(io.RawIOBase):
         self._pieces.close()
         super().close()
 
-    def _read(self, found: Iterable[Member]) -> Generator[bytes | tuple[io.FileIO, int]]:
+    def _read(self, found: Iterable[FolderMember]) -> Generator[bytes | tuple[io.FileIO, int]]:
         """What comes one behind the other; a file is closed when the next piece is asked for."""
         for member in found:
             if self._packed:
@@ -323,7 +323,7 @@ class _Reader(io.RawIOBase):
             yield _end(self.size)
 
 
-def _listed(directory: Path, limits: SnapshotLimits) -> Iterator[Member]:
+def _listed(directory: Path, limits: SnapshotLimits) -> Iterator[FolderMember]:
     """As `members`, which are looked for when the first one is wanted: whoever opens is in a hurry."""
     yield from members(directory, limits)
 
@@ -338,7 +338,7 @@ def _end(size: int) -> bytes:
     return bytes(2 * _ARCHIVE_BLOCK + -(size + 2 * _ARCHIVE_BLOCK) % _ARCHIVE_RECORD)
 
 
-def _check(found: Sequence[Member], limits: SnapshotLimits, what: str) -> None:
+def _check(found: Sequence[FolderMember], limits: SnapshotLimits, what: str) -> None:
     if len(found) > limits.files:
         raise SnapshotRefusedError(f"{what} holds {len(found)} files and folders; allowed: {limits.files}")
     size = sum(max(member.size or 0, 0) for member in found)

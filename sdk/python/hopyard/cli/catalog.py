@@ -15,7 +15,7 @@ _GIVEN: Final = ("self", "space", "seed")
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class PluginParameter:
     """A parameter of a plugin, as an experiment file may set it; `default` only if it is not `required`."""
 
     name: str
@@ -47,7 +47,7 @@ class Plugin:
     value: str
     summary: str = ""
     description: str = ""
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[PluginParameter, ...] = ()
     error: str = ""
 
 
@@ -124,11 +124,11 @@ def _failed(known: Plugin, error: str) -> Plugin:
     )
 
 
-def _parameters(cls: type) -> tuple[Parameter, ...]:
+def _parameters(cls: type) -> tuple[PluginParameter, ...]:
     variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     found = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]  # of the class as it is
     return tuple(
-        Parameter(
+        PluginParameter(
             name=one.name,
             required=one.default is inspect.Parameter.empty,
             default=None if one.default is inspect.Parameter.empty else _plain(one.default),

@@ -17,7 +17,7 @@ from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
 from hopyard.client.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.embedded import agent_service
-from hopyard.client.processes import LOCK_SECONDS, Service, ServiceProcess
+from hopyard.client.processes import LOCK_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import HopyardError, Unavailable
 
 CRASH_LIMIT: Final = 5
@@ -154,7 +154,7 @@ class Supervisor:
             self._note(f"{self.name} serves again (process {self.process.pid})")
 
 
-class Cluster:
+class ClusterServices:
     """All services of a cluster.
 
     They stop in the reverse order of their start: agents first, so that they can still hand over what they have; then the
@@ -246,10 +246,10 @@ class Cluster:
             for one in self.supervisors
         ]
 
-    def _service(self, name: str, arguments: list[str]) -> Service:
-        return Service(name, f"hopyard_{name}", tuple(arguments), self.data, name)
+    def _service(self, name: str, arguments: list[str]) -> ServiceSpec:
+        return ServiceSpec(name, f"hopyard_{name}", tuple(arguments), self.data, name)
 
-    async def _start(self, service: Service, port: int = 0, host: str = "127.0.0.1") -> str:
+    async def _start(self, service: ServiceSpec, port: int = 0, host: str = "127.0.0.1") -> str:
         if self._lock is None:
             raise RuntimeError("not started")
         process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])
@@ -272,7 +272,7 @@ def run_cluster(
     """Carry out `hopyard up`; answers the exit code."""
 
     async def main() -> int:
-        cluster = Cluster(
+        cluster = ClusterServices(
             data, agents=agents, slots=slots, note=say, snapshot_quota=snapshot_quota, store_quota=store_quota
         )
         with Interrupts() as interrupts:
@@ -293,7 +293,7 @@ def run_cluster(
     return asyncio.run(main())
 
 
-def _show(cluster: Cluster) -> None:
+def _show(cluster: ClusterServices) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")

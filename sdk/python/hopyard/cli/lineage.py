@@ -16,7 +16,7 @@ from hopyard.client.types import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LineageStretch:
     """A part of a training.
 
     Attributes:
@@ -32,14 +32,14 @@ class Stretch:
     hyperparameters: Mapping[str, Any]
 
 
-def lineage(jobs: Mapping[str, Job], job: Job) -> list[Stretch]:
+def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
     """The training behind a job, from its beginning: stretches that follow each other.
 
     Args:
         jobs: Those of the experiment, by id.
         job: One of them.
     """
-    found: list[Stretch] = []
+    found: list[LineageStretch] = []
     passed = set[str]()
     end, here = job.position, job
     while True:
@@ -47,14 +47,14 @@ def lineage(jobs: Mapping[str, Job], job: Job) -> list[Stretch]:
         start = here.fork_position if parent is not None else 0
         # Forked before its parent had trained any further than where that one began: the parent trained nothing of it.
         if start < end or not passed:
-            found.append(Stretch(here.id, start, max(start, end), here.hyperparameters))
+            found.append(LineageStretch(here.id, start, max(start, end), here.hyperparameters))
         if parent is None or parent not in jobs:
             return found[::-1]
         passed.add(here.id)
         end, here = min(start, end), jobs[parent]
 
 
-def lineage_table(stretches: list[Stretch]) -> RenderableType:
+def lineage_table(stretches: list[LineageStretch]) -> RenderableType:
     """A line for each stretch; only hyperparameters that are not the same in all of them."""
     names = sorted({name for one in stretches for name in one.hyperparameters})
     values = {name: [one.hyperparameters.get(name) for one in stretches] for name in names}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hopyard.client.datasets import DataPartition, DataSet
-    from hopyard.datasets.manifest import Made
+    from hopyard.datasets.manifest import MadePartition
 
 _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOWN": "dim"}
 
@@ -59,7 +59,7 @@ def at_url(url: str) -> list[DataPartition]:
     ]
 
 
-def register_command(name: str, folder: Path, made: Sequence[Made], nodes: Sequence[str]) -> str:
+def register_command(name: str, folder: Path, made: Sequence[MadePartition], nodes: Sequence[str]) -> str:
     """The command that registers what was made, its partitions dealt out to nodes in turn."""
     words = ["hopyard", "data", "register", name]
     for split, option in ((TRAIN, "--partition"), (EVAL, "--eval")):

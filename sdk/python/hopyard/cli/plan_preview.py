@@ -20,7 +20,7 @@ _MOST: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanPreview:
     """What one or several searches would train, each trial to its full length.
 
     Attributes:
@@ -42,7 +42,7 @@ class Plan:
     makespan_lower_bound: int
 
 
-def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, Plan]], Plan]:
+def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, PlanPreview]], PlanPreview]:
     """The plan of each file, and that of all together.
 
     Without `slots`, the most that a file itself says; else 1.
@@ -73,9 +73,9 @@ def _with_generator(file: Path) -> ExperimentSpec:
     return spec.with_generator(policy.generator)
 
 
-def _plan(requests: Sequence[Request], slots: int) -> Plan:
+def _plan(requests: Sequence[Request], slots: int) -> PlanPreview:
     tree = PrefixTree(requests)
-    return Plan(
+    return PlanPreview(
         tree.requests,
         tree.total,
         tree.unique,

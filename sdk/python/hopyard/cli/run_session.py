@@ -40,7 +40,7 @@ POLICY_ERROR: Final = "policy error"
 """How the reason of an experiment begins that its own policy paused."""
 
 
-class Session:
+class RunSession:
     """One `run` or `resume`.
 
     Args:
@@ -348,7 +348,7 @@ def run_file(
 
     async def main() -> int:
         cpus = resources.per_job.cpus
-        session = Session(address, directory, machines, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
+        session = RunSession(address, directory, machines, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
         return await session.follow(begin, submission.spec.name, json)
 
     return asyncio.run(main())
@@ -371,7 +371,7 @@ def resume_experiment(
         return experiment
 
     async def main() -> int:
-        return await Session(address, directory, slots, "hopyard resume").follow(begin, given or "", json)
+        return await RunSession(address, directory, slots, "hopyard resume").follow(begin, given or "", json)
 
     return asyncio.run(main())
 
@@ -389,7 +389,7 @@ def extend_experiment(
     need_cluster(address, directory, "extend")
 
     async def main() -> int:
-        return await Session(address, directory, None, "hopyard extend").follow(begin, source, json)
+        return await RunSession(address, directory, None, "hopyard extend").follow(begin, source, json)
 
     return asyncio.run(main())
 

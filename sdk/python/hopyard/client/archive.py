@@ -31,7 +31,7 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """A member of an archive.
 
     Attributes:
@@ -66,7 +66,7 @@ class ArchiveWriter:
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._file = self._partial.open("xb")
         self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ArchiveMember] = {}
         self._finished = False
 
     def __enter__(self) -> Self:
@@ -109,7 +109,8 @@ class ArchiveWriter:
     def finish(self, about: Mapping[str, Any]) -> None:
         """Write the manifest: what the archive is about, and its members. Nothing comes after it."""
         members = {
-            name: {field: getattr(one, field) for field in Member.__slots__} for name, one in self._members.items()
+            name: {field: getattr(one, field) for field in ArchiveMember.__slots__}
+            for name, one in self._members.items()
         }
         manifest = {"format": FORMAT, "version": VERSION, **about, "members": members}
         text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
@@ -132,10 +133,10 @@ class MemberWriter:
         self._size += len(data)
         self._put(self._zstd.compress(data))
 
-    def close(self) -> Member:
+    def close(self) -> ArchiveMember:
         """Write the rest; answers what was written."""
         self._put(self._zstd.flush())
-        return Member(self._hash.hexdigest(), self._packed, self._size)
+        return ArchiveMember(self._hash.hexdigest(), self._packed, self._size)
 
     def _put(self, packed: bytes) -> None:
         self._hash.update(packed)
@@ -153,7 +154,7 @@ class Manifest:
     """
 
     about: Mapping[str, Any]
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, ArchiveMember] = field(default_factory=dict)
 
 
 class ArchiveReader:
@@ -268,5 +269,5 @@ class ArchiveReader:
         return DataLoss(f"{self._path}: it is truncated or was altered: {what}; copy or export it again")
 
 
-def _member(raw: Mapping[str, Any]) -> Member:
-    return Member(str(raw["sha256"]), int(raw["packed_bytes"]), int(raw["size_bytes"]))
+def _member(raw: Mapping[str, Any]) -> ArchiveMember:
+    return ArchiveMember(str(raw["sha256"]), int(raw["packed_bytes"]), int(raw["size_bytes"]))

@@ -15,8 +15,8 @@ from hopyard.client import converters
 from hopyard.client.blobs import put_blob
 from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.downloads import Which, choose, download
-from hopyard.client.queries import Looking, id_of
-from hopyard.client.types import Download, Experiment, Exported, Garbage, Imported, Job
+from hopyard.client.queries import ClientQueries, id_of
+from hopyard.client.types import Download, Experiment, Exported, Garbage, ImportedExperiment, Job
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
 
@@ -29,7 +29,7 @@ _REGISTER_SECONDS: Final = 24 * 3600.0
 _MOST: Final = 2**31 - 1
 
 
-class AsyncClient(Looking):
+class AsyncClient(ClientQueries):
     """A client of a Hopyard cluster, for asyncio. Use it as a context manager, or `close` it.
 
     It raises `hopyard.errors`; an experiment file that is wrong raises `hopyard.spec.SpecError`. Calls have a
@@ -348,7 +348,7 @@ class AsyncClient(Looking):
         present = await self.get(experiment)
         return await write(self, await self._connection(), present, Path(to) if to is not None else None, snapshots)
 
-    async def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+    async def import_experiment(self, file: str | Path, name: str | None = None) -> ImportedExperiment:
         """Bring an experiment from a file: it is there as it was, and goes on when it is resumed or extended.
 
         Args:

@@ -13,7 +13,7 @@ from hopyard._runtime.printable_text import printable
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
     Change,
-    Cluster,
+    ClusterAddresses,
     Experiment,
     ExperimentState,
     Garbage,
@@ -211,10 +211,10 @@ def node(message: resource_manager_pb2.Node) -> Node:
     )
 
 
-def cluster(message: experiment_pb2.GetClusterResponse) -> Cluster:
+def cluster(message: experiment_pb2.GetClusterResponse) -> ClusterAddresses:
     """Where the services answer."""
     now = message.now if message.HasField("now") else None
-    return Cluster(message.epoch, message.appstat_address, message.version, message.trouble, now)
+    return ClusterAddresses(message.epoch, message.appstat_address, message.version, message.trouble, now)
 
 
 def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hopyard.client.data_dir_lock import DataLock, acquire_when_free
-from hopyard.client.processes import LOCK_SECONDS, STOP_SECONDS, Service, ServiceProcess
+from hopyard.client.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import InvalidInput, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 NODE: Final = "local"
 
 
-def scheduler_service(data: Path, synchronous: str = "normal") -> Service:
+def scheduler_service(data: Path, synchronous: str = "normal") -> ServiceSpec:
     """The process that serves scheduler, AppStat and hpgen together; `synchronous` as in `EmbeddedCluster`."""
     arguments = ("--data", str(data), "--synchronous", synchronous)
-    return Service("scheduler", "hopyard._net.server.embedded", arguments, data, "scheduler")
+    return ServiceSpec("scheduler", "hopyard._net.server.embedded", arguments, data, "scheduler")
 
 
 def agent_service(
@@ -30,7 +30,7 @@ def agent_service(
     *,
     cpus: int | None = None,
     snapshot_quota: str | None = None,
-) -> Service:
+) -> ServiceSpec:
     """A node agent with `slots` machines; its files lie in `data`.
 
     Args:
@@ -46,7 +46,7 @@ def agent_service(
         arguments += ("--cpus-per-slot", str(cpus))
     if snapshot_quota is not None:
         arguments += ("--snapshot-quota", snapshot_quota)
-    return Service("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
+    return ServiceSpec("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
 
 
 class EmbeddedCluster:
@@ -111,7 +111,7 @@ class EmbeddedCluster:
         self.slots, self._cpus = slots, cpus
         await (await self._begin(self._agent(self._scheduler))).ready()
 
-    def _agent(self, scheduler: str) -> Service:
+    def _agent(self, scheduler: str) -> ServiceSpec:
         return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus)
 
     async def died(self) -> None:
@@ -148,7 +148,7 @@ class EmbeddedCluster:
         for process in self._processes:
             process.kill()
 
-    async def _begin(self, service: Service) -> ServiceProcess:
+    async def _begin(self, service: ServiceSpec) -> ServiceProcess:
         if self._lock is None:
             raise RuntimeError("not started")
         process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])

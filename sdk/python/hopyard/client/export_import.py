@@ -21,7 +21,7 @@ from hopyard.client.archive import SUFFIX, ArchiveReader, ArchiveWriter
 from hopyard.client.blobs import BUNDLE_OWNER, CHUNK_BYTES, fetch_stored, put_chunks
 from hopyard.client.connection import Connection
 from hopyard.client.downloads import fetch
-from hopyard.client.types import Experiment, ExperimentState, Exported, Imported, Snapshot
+from hopyard.client.types import Experiment, ExperimentState, Exported, ImportedExperiment, Snapshot
 from hopyard.errors import Aborted, AlreadyExists, Conflict, DataLoss, HopyardError, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 
@@ -225,7 +225,7 @@ def _finite(value: object) -> object:
 # ------------------------------------------------------------------------------------------------------------------- in
 
 
-async def read(client: AsyncClient, connection: Connection, path: Path, name: str | None) -> Imported:
+async def read(client: AsyncClient, connection: Connection, path: Path, name: str | None) -> ImportedExperiment:
     """See `AsyncClient.import_experiment`."""
     # Not opened on a thread: a caller that is cancelled meanwhile would leave an open file to nobody.
     with ArchiveReader(path) as archive:
@@ -246,7 +246,7 @@ async def read(client: AsyncClient, connection: Connection, path: Path, name: st
             )
         finally:
             await _disown(connection, archive, owner)
-    return Imported(converters.experiment(answer.experiment), answer.snapshots)
+    return ImportedExperiment(converters.experiment(answer.experiment), answer.snapshots)
 
 
 async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | None) -> None:

@@ -33,7 +33,7 @@ _FULL_BYTES: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceSpec:
     """One service as it is to be run.
 
     Attributes:
@@ -62,7 +62,7 @@ class ServiceProcess:
         inherit: File descriptors that the child keeps open.
     """
 
-    def __init__(self, service: Service, logs: Path, inherit: Sequence[int] = ()) -> None:
+    def __init__(self, service: ServiceSpec, logs: Path, inherit: Sequence[int] = ()) -> None:
         self.service = service
         self.log = logs / f"{service.name}.log"
         self.address: str | None = None

@@ -22,7 +22,7 @@ from hopyard.client.datasets import DataSet
 from hopyard.client.logs import LogReader
 from hopyard.client.types import (
     Change,
-    Cluster,
+    ClusterAddresses,
     Experiment,
     ExperimentState,
     Job,
@@ -50,7 +50,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
 
 
-class Looking:
+class ClientQueries:
     """What `AsyncClient` can do without changing anything."""
 
     def __init__(
@@ -361,7 +361,7 @@ class Looking:
                 return found
             request.page_token = answer.next_page_token
 
-    async def cluster(self) -> Cluster:
+    async def cluster(self) -> ClusterAddresses:
         """Where the cluster's services answer."""
         connection = await self._connection()
         request = experiment_pb2.GetClusterRequest()

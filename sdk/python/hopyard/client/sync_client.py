@@ -16,13 +16,13 @@ from hopyard.client.portal import LoopThread
 from hopyard.client.queries import ENDED, PATIENCE_SECONDS
 from hopyard.client.types import (
     Change,
-    Cluster,
+    ClusterAddresses,
     Download,
     Experiment,
     ExperimentState,
     Exported,
     Garbage,
-    Imported,
+    ImportedExperiment,
     Job,
     JobState,
     LogChunk,
@@ -248,7 +248,7 @@ class Client:
         """Write an experiment to one file; see `AsyncClient.export_experiment`."""
         return self._loop.run(self._client.export_experiment(experiment, to, snapshots=snapshots))
 
-    def import_experiment(self, file: str | Path, name: str | None = None) -> Imported:
+    def import_experiment(self, file: str | Path, name: str | None = None) -> ImportedExperiment:
         """Bring an experiment from a file; see `AsyncClient.import_experiment`."""
         return self._loop.run(self._client.import_experiment(file, name))
 
@@ -290,6 +290,6 @@ class Client:
             )
         )
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterAddresses:
         """Where the cluster's services answer."""
         return self._loop.run(self._client.cluster())

@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import JobState
 
 __all__ = [
     "Change",
-    "Cluster",
+    "ClusterAddresses",
     "Download",
     "Experiment",
     "ExperimentState",
@@ -21,7 +21,7 @@ __all__ = [
     "Garbage",
     "GarbageKind",
     "Hops",
-    "Imported",
+    "ImportedExperiment",
     "Job",
     "JobGone",
     "JobReport",
@@ -325,7 +325,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterAddresses:
     """Where the cluster's services answer.
 
     Attributes:
@@ -403,7 +403,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedExperiment:
     """An experiment from a file, and how many snapshots it has here. Of a group it is the one that the group began with."""
 
     experiment: Experiment

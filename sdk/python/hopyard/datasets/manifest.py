@@ -20,7 +20,7 @@ _MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadePartition:
     """A partition that was made: its name, its file in the folder, bytes, their hash, and its examples."""
 
     name: str
@@ -30,7 +30,7 @@ class Made:
     examples: int
 
 
-def write_manifest(folder: Path, made: Sequence[Made]) -> Path:
+def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
     """Says in a folder what lies there; answers the file."""
     target = folder / FILE
     partial = target.with_name(f".{FILE}.part")
@@ -40,7 +40,7 @@ def write_manifest(folder: Path, made: Sequence[Made]) -> Path:
     return target
 
 
-def read_manifest(text: str, place: str) -> list[Made]:
+def read_manifest(text: str, place: str) -> list[MadePartition]:
     """What a manifest says, in the partitions' order.
 
     Raises:
@@ -68,7 +68,7 @@ def read_manifest(text: str, place: str) -> list[Made]:
     return sorted(made, key=lambda one: order(one.name))
 
 
-def _made(one: Any, place: str) -> Made:
+def _made(one: Any, place: str) -> MadePartition:
     """A partition as a manifest has it; raises ValueError with its place."""
     if not isinstance(one, dict):
         raise ValueError(f"{place}: needs an object, found {one!r:.80}")
@@ -76,10 +76,10 @@ def _made(one: Any, place: str) -> Made:
         if type(one.get(field)) is not kind:
             found = f"found {one[field]!r:.80}" if field in one else "it is missing"
             raise ValueError(f"{place}.{field}: needs {'text' if kind is str else 'a whole number'}, {found}")
-    return Made(one["name"], one["file"], one["size_bytes"], one["sha256"], one["examples"])
+    return MadePartition(one["name"], one["file"], one["size_bytes"], one["sha256"], one["examples"])
 
 
-def manifest_at(url: str) -> list[Made]:
+def manifest_at(url: str) -> list[MadePartition]:
     """What lies at the URL of a folder that `hopyard data split` made; credentials come from the environment.
 
     Raises:

@@ -15,7 +15,7 @@ LOOK_AGAIN: Final = "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PathQuery:
     """A place to look at.
 
     Attributes:
@@ -30,7 +30,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPath:
     """What lies at a place.
 
     Attributes:
@@ -46,26 +46,26 @@ class Found:
     error: str = ""
 
 
-def question(wanted: Sequence[Wanted]) -> str:
+def question(wanted: Sequence[PathQuery]) -> str:
     """The question as JSON."""
     return json.dumps([asdict(one) for one in wanted], separators=(",", ":"))
 
 
-def asked(text: str) -> list[Wanted]:
+def asked(text: str) -> list[PathQuery]:
     """What a question asks.
 
     Raises:
         ValueError: It is none.
     """
-    return [Wanted(**one) for one in _rows(text, ("place", "sha256", "fetch"))]
+    return [PathQuery(**one) for one in _rows(text, ("place", "sha256", "fetch"))]
 
 
-def answer(found: Sequence[Found]) -> str:
+def answer(found: Sequence[FoundPath]) -> str:
     """The answer as JSON, in the question's order."""
     return json.dumps([asdict(one) for one in found], separators=(",", ":"))
 
 
-def answered(text: str, expected: int) -> list[Found]:
+def answered(text: str, expected: int) -> list[FoundPath]:
     """What an answer says about so many places.
 
     Raises:
@@ -74,7 +74,7 @@ def answered(text: str, expected: int) -> list[Found]:
     rows = _rows(text, ("size", "sha256", "examples", "error"))
     if len(rows) != expected:
         raise ValueError(f"the answer is about {len(rows)} places, {expected} were asked for")
-    return [Found(**one) for one in rows]
+    return [FoundPath(**one) for one in rows]
 
 
 def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopyard._runtime.optional_import import need
-from hopyard.datasets.manifest import Made, write_manifest
+from hopyard.datasets.manifest import MadePartition, write_manifest
 from hopyard.datasets.names import EVAL, MAX_PARTITIONS, TRAIN, partition_name
 from hopyard.datasets.reader import content, first_lengths
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
@@ -24,7 +24,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SplitPlan:
     """How to cut.
 
     Attributes:
@@ -80,7 +80,7 @@ def sizes(total: int, weights: Sequence[float]) -> list[int]:
     return parts
 
 
-def rows_of(total: int, plan: Plan) -> dict[str, Rows]:
+def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
     """Which examples of so many go into which partition: each into exactly one, shuffled.
 
     Raises:
@@ -103,7 +103,7 @@ def rows_of(total: int, plan: Plan) -> dict[str, Rows]:
     return dict(zip(names, np.split(shuffled, np.cumsum(counts)[:-1]), strict=True))
 
 
-def split(file: Path, folder: Path, plan: Plan) -> list[Made]:
+def split(file: Path, folder: Path, plan: SplitPlan) -> list[MadePartition]:
     """Cuts a file into partitions `train-0`, ... in a folder, and says there what they are.
 
     Args:
@@ -145,7 +145,7 @@ def split(file: Path, folder: Path, plan: Plan) -> list[Made]:
     return made
 
 
-_Cut = Callable[[Path, Plan, Callable[[str], Path]], Mapping[str, Rows]]
+_Cut = Callable[[Path, SplitPlan, Callable[[str], Path]], Mapping[str, Rows]]
 
 
 def _cutter(file: Path) -> _Cut:
@@ -159,12 +159,12 @@ def _cutter(file: Path) -> _Cut:
     raise InvalidInput(f"{file}: found {file.suffix or 'no suffix'}, allowed are {' and '.join(SUFFIXES)}")
 
 
-def _made(name: str, path: Path, examples: int) -> Made:
+def _made(name: str, path: Path, examples: int) -> MadePartition:
     found = content(path)
-    return Made(name, path.name, found.size, found.sha256, examples)
+    return MadePartition(name, path.name, found.size, found.sha256, examples)
 
 
-def _cut_npz(file: Path, plan: Plan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
+def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
     """Array after array, so that only the largest one has to fit into memory."""
     try:
         lengths = first_lengths(file)
@@ -190,7 +190,7 @@ def _cut_npz(file: Path, plan: Plan, place: Callable[[str], Path]) -> Mapping[st
     return rows
 
 
-def _cut_parquet(file: Path, plan: Plan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
+def _cut_parquet(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
     parquet = need("pyarrow.parquet", "data")
     try:
         table = parquet.read_table(file)

@@ -20,7 +20,7 @@ from hopyard.model_hopper.frameworks import Handler, handler_for
 from hopyard.model_hopper.gang import Gang
 from hopyard.plugins import wrong_parameters
 from hopyard.trainer import Trainer, cached
-from hopyard.trainer.errors import Phase
+from hopyard.trainer.errors import TrainerPhase
 from hopyard.trainer.validation import checked_metrics
 
 Config: TypeAlias = Mapping[str, Any]
@@ -189,7 +189,7 @@ class HoppingTrainer(Trainer):
                 self._parallel = self._gang.parallel(self.model)
             with sharing(self._gang):
                 returned = self.train_fn(data, self._parallel, self.optimizer, self.hyperparameters)
-            name, phase = type(self).__qualname__, Phase.TRAIN
+            name, phase = type(self).__qualname__, TrainerPhase.TRAIN
             metrics = checked_metrics(returned, trainer=name, phase=phase, position=self.position)
             return self._gang.mean(metrics, counted(data))
 

@@ -5,18 +5,18 @@ save(gather(searches, "boxes"), Path("boxes.svg"))
 """
 
 from hopyard.plots.files import read
-from hopyard.plots.model import Curve, End, Held, Run, Search, Source, Visit
+from hopyard.plots.model import JobCurve, JobEnd, PartitionReplicas, PlottedRun, PlottedVisit, Search, SearchSource
 from hopyard.plots.registry import KINDS, default_kind, document, figure, gather, need_writable, save
 
 __all__ = [
     "KINDS",
-    "Curve",
-    "End",
-    "Held",
-    "Run",
+    "JobCurve",
+    "JobEnd",
+    "PartitionReplicas",
+    "PlottedRun",
+    "PlottedVisit",
     "Search",
-    "Source",
-    "Visit",
+    "SearchSource",
     "default_kind",
     "document",
     "figure",

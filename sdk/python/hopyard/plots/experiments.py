@@ -13,22 +13,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hopyard.client import converters
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
-from hopyard.plots.model import Curve, End, Search, Source, Told, Visit
+from hopyard.plots.model import JobCurve, JobEnd, JournalStory, PlottedVisit, Search, SearchSource
 from hopyard.plugins import TIMELINES, load_plugin, plugin_names
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
 
-Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[Told]]
+Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[JournalStory]]
 """What the entry-point group `hopyard.timelines` holds: what an experiment's journal tells. True: what its policy thought, too."""
 
 JOURNAL: Final = ("gantt", "gangs", "pools", "slots", "hops")
 """Kinds of plots of an experiment that its journal is read for."""
 
 _ENDS: Final = {
-    JobState.COMPLETED: End.COMPLETED,
-    JobState.TERMINATED: End.TERMINATED,
-    JobState.FAILED: End.FAILED,
+    JobState.COMPLETED: JobEnd.COMPLETED,
+    JobState.TERMINATED: JobEnd.TERMINATED,
+    JobState.FAILED: JobEnd.FAILED,
 }
 
 
@@ -71,7 +71,7 @@ def search_of(
     experiment: Experiment,
     jobs: Iterable[Job],
     statistics: Iterable[Statistic],
-    told: Told | None = None,
+    told: JournalStory | None = None,
     now: float | None = None,
 ) -> Search:
     """An experiment's search, from what a client answers.
@@ -87,7 +87,7 @@ def search_of(
     told = None if told is None else _since(told, began)
     by_job = {name: list(found) for name, found in groupby(statistics, key=lambda one: one.job)}
     known = list(jobs)
-    by_id: dict[str, Curve] = {}
+    by_id: dict[str, JobCurve] = {}
     for job in known:
         own = curve_of(job, by_job.get(job.id, []), metric, began)
         by_id[job.id] = _grown(own, by_id.get(job.parent or ""), job.fork_position)
@@ -96,7 +96,7 @@ def search_of(
     ended = experiment.ended_at if experiment.ended_at is not None else now
     return Search(
         where=f"experiment {experiment.id}",
-        source=Source.EXPERIMENT,
+        source=SearchSource.EXPERIMENT,
         policy=_at(spec, "policy", "name"),
         slots=_at(spec, "resources", "slots"),
         metric=metric.name,
@@ -122,7 +122,7 @@ def search_of(
     )
 
 
-def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float) -> Curve:
+def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float) -> JobCurve:
     """A job's curve; parts of one position are combined, and count from their last report on."""
     points = converters.curve(statistics, metric.name)
     at = {one.report.position: one.report.at for one in statistics}
@@ -135,10 +135,10 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
     # A host's clock may have been set back between two runs.
     times = np.maximum.accumulate(times)
     positions = np.array([point.position for point in points], float)
-    return Curve(job.id, _ENDS.get(job.state, End.OPEN), times, positions, values, tuple(resumed))
+    return JobCurve(job.id, _ENDS.get(job.state, JobEnd.OPEN), times, positions, values, tuple(resumed))
 
 
-def _grown(curve: Curve, parent: Curve | None, position: int) -> Curve:
+def _grown(curve: JobCurve, parent: JobCurve | None, position: int) -> JobCurve:
     """A forked job's curve, from the point of its parent's where it was forked; as it is, if there is none."""
     if parent is None or not len(curve.positions) or curve.positions[0] <= position:
         return curve
@@ -155,7 +155,7 @@ def _grown(curve: Curve, parent: Curve | None, position: int) -> Curve:
     )
 
 
-def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:
+def time_to_target(curves: Iterable[JobCurve], metric: Metric) -> float | None:
     """When the first job had reached the target, by a report or the mean of several; None: none has, or there is none."""
     if metric.target is None:
         return None
@@ -172,15 +172,15 @@ def time_to_target(curves: Iterable[Curve], metric: Metric) -> float | None:
     return min(reached, default=None)
 
 
-def jobs_at_full(curves: Iterable[Curve], limit: int) -> tuple[tuple[float, float], ...]:
+def jobs_at_full(curves: Iterable[JobCurve], limit: int) -> tuple[tuple[float, float], ...]:
     """(seconds, jobs that had trained to `limit` by then), from (0, 0) on."""
     at = sorted(float(curve.times[-1]) for curve in curves if len(curve.positions) and curve.positions[-1] >= limit)
     return ((0.0, 0.0), *((time, float(count)) for count, time in enumerate(at, 1)))
 
 
-def _since(told: Told, began: float) -> Told:
+def _since(told: JournalStory, began: float) -> JournalStory:
     """The same in seconds since the experiment began."""
-    return Told(
+    return JournalStory(
         [replace(run, start=run.start - began, end=None if run.end is None else run.end - began) for run in told.runs],
         [(at - began, promising, others) for at, promising, others in told.pools],
         {job: [(at - began, label) for at, label in given] for job, given in told.labels.items()},
@@ -191,7 +191,7 @@ def _since(told: Told, began: float) -> Told:
     )
 
 
-def _visit_since(visit: Visit, began: float) -> Visit:
+def _visit_since(visit: PlottedVisit, began: float) -> PlottedVisit:
     started = None if visit.began is None else visit.began - began
     end = None if visit.end is None else visit.end - began
     return replace(visit, start=visit.start - began, began=started, end=end)

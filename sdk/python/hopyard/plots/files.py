@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from hopyard._runtime.printable_text import printable
-from hopyard.plots.model import Curve, End, Search, Source
+from hopyard.plots.model import JobCurve, JobEnd, Search, SearchSource
 from hopyard.plots.results import read_results
 from hopyard.traces import Trace, read_traces
 
@@ -36,10 +36,10 @@ def of_traces(path: Path, traces: Iterable[Trace]) -> Search:
     curves = []
     for trace in known:
         times, positions = np.cumsum(trace.seconds), np.array(trace.positions, float)
-        curves.append(Curve(trace.job, End.OPEN, times, positions, np.array(trace.metrics, float)))
+        curves.append(JobCurve(trace.job, JobEnd.OPEN, times, positions, np.array(trace.metrics, float)))
     return Search(
         where=str(path),
-        source=Source.TRACES,
+        source=SearchSource.TRACES,
         traces=(str(path),),
         metric=printable(known[0].metric),
         mode=known[0].mode,

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import RunMode
 Floats: TypeAlias = NDArray[np.float64]
 
 
-class Source(enum.Enum):
+class SearchSource(enum.Enum):
     """Where a search was read from."""
 
     EXPERIMENT = "live"
@@ -23,7 +23,7 @@ class Source(enum.Enum):
     TRACES = "traces"
 
 
-class End(enum.Enum):
+class JobEnd(enum.Enum):
     """How a job ended. What has not ended yet, or is not known to have, is OPEN."""
 
     COMPLETED = "completed"
@@ -33,7 +33,7 @@ class End(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class JobCurve:
     """A job's reports of the metric; the three arrays have one length.
 
     Attributes:
@@ -46,7 +46,7 @@ class Curve:
     """
 
     job: str
-    end: End
+    end: JobEnd
     times: Floats
     positions: Floats
     values: Floats
@@ -54,7 +54,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlottedRun:
     """A run of a job on one machine; of a run on several, one for each.
 
     Attributes:
@@ -77,7 +77,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PlottedVisit:
     """A run on a partition of an experiment's data: a training unit, or a part of an evaluation.
 
     Attributes:
@@ -108,7 +108,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PartitionReplicas:
     """A partition of an experiment's data: its name, its bytes, and the nodes that hold it (or held it last)."""
 
     name: str
@@ -117,7 +117,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JournalStory:
     """What an experiment's journal tells of it, in order; times are seconds since the Unix epoch.
 
     Attributes:
@@ -130,12 +130,12 @@ class Told:
         moved: (time, bytes from node to node, from the store, to the store) so far, whenever one of these grew.
     """
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[PlottedRun] = field(default_factory=list)
     pools: list[tuple[float, float, float]] = field(default_factory=list)
     labels: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     confidences: list[tuple[float, int, tuple[float, ...]]] = field(default_factory=list)
-    visits: list[Visit] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    visits: list[PlottedVisit] = field(default_factory=list)
+    held: list[PartitionReplicas] = field(default_factory=list)
     moved: list[tuple[float, int, int, int]] = field(default_factory=list)
 
 
@@ -174,7 +174,7 @@ class Search:
     """
 
     where: str
-    source: Source
+    source: SearchSource
     policy: str | None = None
     predictor: str | None = None
     slots: int | None = None
@@ -189,14 +189,14 @@ class Search:
     best_job: str | None = None
     time: float | None = None
     max_position: int | None = None
-    curves: tuple[Curve, ...] | None = None
+    curves: tuple[JobCurve, ...] | None = None
     durations: Mapping[str, float] | None = None
-    runs: tuple[Run, ...] | None = None
+    runs: tuple[PlottedRun, ...] | None = None
     jobs_at_full: tuple[tuple[float, float], ...] | None = None
     pools: tuple[tuple[float, float, float], ...] | None = None
     labels: Mapping[str, tuple[tuple[float, float], ...]] | None = None
     confidences: tuple[tuple[float, int, tuple[float, ...]], ...] | None = None
     slots_per_job: int = 1
-    visits: tuple[Visit, ...] | None = None
-    held: tuple[Held, ...] | None = None
+    visits: tuple[PlottedVisit, ...] | None = None
+    held: tuple[PartitionReplicas, ...] | None = None
     moved: tuple[tuple[float, int, int, int], ...] | None = None

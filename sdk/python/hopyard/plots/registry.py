@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PlotKind:
     """A kind of plot.
 
     Attributes:
@@ -44,28 +44,34 @@ class Kind:
 
 
 KINDS: Final = {
-    "curves": Kind(
-        "learning curves of all jobs, the best one highlighted", "curves", curves.Curves, curves.gather, over=True
+    "curves": PlotKind(
+        "learning curves of all jobs, the best one highlighted", "curves", curves.CurvePlot, curves.gather, over=True
     ),
-    "durations": Kind(
+    "durations": PlotKind(
         "how long jobs train, a distribution a policy", "durations", durations.Durations, durations.gather, over=True
     ),
-    "boxes": Kind("time to the target over policies", "boxes", targets.Boxes, targets.boxes),
-    "capacity": Kind("time to the target over numbers of machines", "capacity", targets.Capacity, targets.capacity),
-    "orders": Kind("time to the target over orders of configurations", "orders", targets.Orders, targets.orders),
-    "gantt": Kind("what ran where and when, and how it ended", "gantt", timeline.Gantt, timeline.gantt),
-    "gangs": Kind("on how many machines each job trained, and how many were used", "gangs", gangs.Gangs, gangs.gather),
-    "hops": Kind(
+    "boxes": PlotKind("time to the target over policies", "boxes", targets.Boxes, targets.boxes),
+    "capacity": PlotKind("time to the target over numbers of machines", "capacity", targets.Capacity, targets.capacity),
+    "orders": PlotKind(
+        "time to the target over orders of configurations", "orders", targets.TargetOrders, targets.orders
+    ),
+    "gantt": PlotKind("what ran where and when, and how it ended", "gantt", timeline.Gantt, timeline.gantt),
+    "gangs": PlotKind(
+        "on how many machines each job trained, and how many were used", "gangs", gangs.GangPlot, gangs.gather
+    ),
+    "hops": PlotKind(
         "which models visited which data where and when, how machines were used, what moved and what is held",
         "hops",
-        hops.Hops,
+        hops.HopPlot,
         hops.gather,
     ),
-    "pools": Kind(
+    "pools": PlotKind(
         "machines of the promising and the opportunistic jobs over time", "pools", timeline.Pools, timeline.pools
     ),
-    "slots": Kind("slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather),
-    "jobs_at_R": Kind("jobs trained to the end over time", "at_full", timeline.AtFull, timeline.at_full),
+    "slots": PlotKind(
+        "slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather
+    ),
+    "jobs_at_R": PlotKind("jobs trained to the end over time", "at_full", timeline.AtFull, timeline.at_full),
 }
 
 _MODULES: Final = {**{kind.shows: kind.module for kind in KINDS.values()}, stages.Tree: "stages"}

@@ -14,14 +14,14 @@ import numpy as np
 
 from hopyard._runtime.printable_text import printable
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots.model import Curve, End, Run, Search, Source
+from hopyard.plots.model import JobCurve, JobEnd, PlottedRun, Search, SearchSource
 from hopyard.policy.vocabulary import JobState, RunEndReason
 
 _ENDS: Final = {
-    JobState.COMPLETED.value: End.COMPLETED,
-    JobState.TERMINATED.value: End.TERMINATED,
-    JobState.FAILED.value: End.FAILED,
-    RunEndReason.UNTIL.value: End.COMPLETED,
+    JobState.COMPLETED.value: JobEnd.COMPLETED,
+    JobState.TERMINATED.value: JobEnd.TERMINATED,
+    JobState.FAILED.value: JobEnd.FAILED,
+    RunEndReason.UNTIL.value: JobEnd.COMPLETED,
 }
 """How a job ended that is in this state; where states are not told, one whose last run ended so."""
 
@@ -108,7 +108,7 @@ def _search(where: str, entry: Any) -> Search:
     curves = fields.get("curves", dict, "an object with a list for each job")
     return Search(
         where=where,
-        source=Source.SIMULATION,
+        source=SearchSource.SIMULATION,
         policy=fields.text("policy"),
         predictor=fields.text("predictor"),
         slots=fields.whole("slots"),
@@ -227,7 +227,7 @@ class _Fields:
         return tuple(found)
 
 
-def _run(row: Any) -> Run:
+def _run(row: Any) -> PlottedRun:
     if not isinstance(row, dict):
         raise TypeError("it must be an object")
     start = _number(row["start"])
@@ -237,13 +237,13 @@ def _run(row: Any) -> Run:
     reason = row.get("reason")
     if reason is not None and reason not in RunEndReason.__members__:
         raise ValueError(f"reason must be one of {', '.join(RunEndReason.__members__)}, or null")
-    return Run(_name(row["machine"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
+    return PlottedRun(_name(row["machine"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
 
 
 def _curves(
-    where: str, curves: Mapping[str, Any], runs: Sequence[Run] | None, states: Mapping[str, str]
-) -> tuple[Curve, ...]:
-    by_job: dict[str, list[Run]] = {}
+    where: str, curves: Mapping[str, Any], runs: Sequence[PlottedRun] | None, states: Mapping[str, str]
+) -> tuple[JobCurve, ...]:
+    by_job: dict[str, list[PlottedRun]] = {}
     for run in sorted(runs or (), key=lambda run: run.attempt):
         by_job.setdefault(run.job, []).append(run)
     found = []
@@ -265,10 +265,10 @@ def _curves(
             raise InvalidInput(f'{where}: "curves": job {job}: times must not fall, and positions must rise')
         values[~np.isfinite(values[:, 2]), 2] = np.nan
         own = by_job.get(job, [])
-        end = _ENDS.get(states.get(job) or (own[-1].reason if own else None) or "", End.OPEN)
+        end = _ENDS.get(states.get(job) or (own[-1].reason if own else None) or "", JobEnd.OPEN)
         first = {int(np.searchsorted(values[:, 0], run.start)) for run in own}
         resumed = tuple(sorted(index for index in first if 0 < index < len(values)))
-        found.append(Curve(job, end, values[:, 0], values[:, 1], values[:, 2], resumed))
+        found.append(JobCurve(job, end, values[:, 0], values[:, 1], values[:, 2], resumed))
     return tuple(found)
 
 

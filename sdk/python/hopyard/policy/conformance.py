@@ -25,11 +25,11 @@ import pytest
 from hopyard.policy.base import Policy
 from hopyard.policy.testing import (
     Delays,
-    Entry,
-    Step,
+    HistoryEntry,
     TrainingFailed,
     Unanswered,
     VirtualCluster,
+    VirtualStep,
     counting,
     difference,
     replay,
@@ -72,11 +72,13 @@ class PolicyConformance:
         """A fresh policy with no memory of any other; equal ones each time."""
         raise NotImplementedError("a subclass of PolicyConformance must define make_policy")
 
-    def curve(self, hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(self, hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         """What training reports: by default every configuration has its own pace and its own ceiling."""
         x = int(hyperparameters["x"])
         ceiling = 0.5 + (x * 7 % 11) / 25
-        return Step({"accuracy": ceiling * (1 - math.exp(-position / 3))}, seconds=1 + (x * 5 % 4) / 4, examples=100)
+        return VirtualStep(
+            {"accuracy": ceiling * (1 - math.exp(-position / 3))}, seconds=1 + (x * 5 % 4) / 4, examples=100
+        )
 
     def respond(self, question: Predict | Ask) -> object:
         """Answers the policy's predictions and questions; by default nobody does, which a policy must survive."""
@@ -123,9 +125,9 @@ class PolicyConformance:
     def test_survives_an_early_end_of_training(self) -> None:
         """The training process may say that it has nothing more to train."""
 
-        def short(hyperparameters: Hyperparameters, position: int) -> Step:
+        def short(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             step = self.curve(hyperparameters, position)
-            return Step(step.metrics, step.seconds, finished=hyperparameters["x"] == 2 and position >= 2)
+            return VirtualStep(step.metrics, step.seconds, finished=hyperparameters["x"] == 2 and position >= 2)
 
         self.finish(self.cluster(curve=short))
 
@@ -152,7 +154,7 @@ class PolicyConformance:
     def test_survives_failing_jobs(self, max_failures: int) -> None:
         """The user's code raises: a job is tried again, or has failed for good."""
 
-        def failing(hyperparameters: Hyperparameters, position: int) -> Step:
+        def failing(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             if hyperparameters["x"] in (1, 4) and position == 2:
                 raise TrainingFailed("ValueError: the loss is gone")
             return self.curve(hyperparameters, position)
@@ -168,10 +170,10 @@ class PolicyConformance:
 
                 def curve(
                     hyperparameters: Hyperparameters, position: int, bad: tuple[int, ...] = bad, first: int = first
-                ) -> Step:
+                ) -> VirtualStep:
                     step = self.curve(hyperparameters, position)
                     hit = hyperparameters["x"] in bad and position >= first
-                    return Step(dict.fromkeys(step.metrics, value) if hit else step.metrics, step.seconds)
+                    return VirtualStep(dict.fromkeys(step.metrics, value) if hit else step.metrics, step.seconds)
 
                 self.finish(self.cluster(curve=curve))
 
@@ -324,7 +326,7 @@ class PolicyConformance:
 
     # ------------------------------------------------------------------------------------------------------------- tools
 
-    def finish(self, cluster: VirtualCluster) -> list[Entry]:
+    def finish(self, cluster: VirtualCluster) -> list[HistoryEntry]:
         """Runs an experiment to its end and checks that nothing was left behind; returns its history."""
         history = cluster.run()
         last = {run.job: run for run in cluster.runs}
@@ -348,12 +350,12 @@ class PolicyConformance:
         nans = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
         configurations = rng.choice([3, 100, 100])
 
-        def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+        def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             if (hyperparameters["x"], position) in fails:
                 raise TrainingFailed("ValueError")
             step = self.curve(hyperparameters, position)
             hit = (hyperparameters["x"], position) in nans
-            return Step(dict.fromkeys(step.metrics, math.nan) if hit else step.metrics, step.seconds)
+            return VirtualStep(dict.fromkeys(step.metrics, math.nan) if hit else step.metrics, step.seconds)
 
         times = [rng.choice([0.0, 0.0, 0.3, 2.0]) for _ in range(6)]
         machines, jobs = rng.randint(1, 6), rng.randint(1, 12)
@@ -388,11 +390,11 @@ class PolicyConformance:
         return cluster
 
 
-def _negative(curve: Callable[[Hyperparameters, int], Step]) -> Callable[[Hyperparameters, int], Step]:
-    def negative(hyperparameters: Hyperparameters, position: int) -> Step:
+def _negative(curve: Callable[[Hyperparameters, int], VirtualStep]) -> Callable[[Hyperparameters, int], VirtualStep]:
+    def negative(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         step = curve(hyperparameters, position)
         metrics = {name: -value for name, value in step.metrics.items()}
-        return Step(metrics, step.seconds, step.finished, step.examples)
+        return VirtualStep(metrics, step.seconds, step.finished, step.examples)
 
     return negative
 

@@ -37,7 +37,7 @@ from hopyard.predictor.base import (
 )
 from hopyard.predictor.checks import problems
 from hopyard.predictor.edge_cases import CURVES, HISTORIES, variants
-from hopyard.predictor.testing import EPOCHS, FAMILIES, Family, crps, curve, mirrored, rank, scaled
+from hopyard.predictor.testing import EPOCHS, FAMILIES, CurveFamily, crps, curve, mirrored, rank, scaled
 from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
 
 _SAME = 1e-6
@@ -301,7 +301,7 @@ class PredictorConformance:
         assert not found, f"{'; '.join(found)} (asked: {_short(question)})"
         return answer
 
-    def seen(self, family: Family, reports: int, seed: int = 7) -> Question:
+    def seen(self, family: CurveFamily, reports: int, seed: int = 7) -> Question:
         """The first reports of one curve of a family."""
         return family.question(family.curves(1, seed)[0], reports)
 
@@ -341,7 +341,7 @@ def _most(share: float, count: int) -> float:
     return share * count + _SURE * math.sqrt(share * (1 - share) * count)
 
 
-def _finished(family: Family, count: int) -> tuple[Curve, ...]:
+def _finished(family: CurveFamily, count: int) -> tuple[Curve, ...]:
     return tuple(curve(values, ended=True) for values in family.curves(count, seed=2)) if count else ()
 
 

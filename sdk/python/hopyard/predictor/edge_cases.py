@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from hopyard.predictor.base import Curve, Question
-from hopyard.predictor.testing import FAMILIES, Family, curve
+from hopyard.predictor.testing import FAMILIES, CurveFamily, curve
 
 
 def _with(changes: Mapping[int, float], seen: int = 24) -> Question:
@@ -82,7 +82,7 @@ def _hyperparameters(at: int) -> Mapping[str, Any]:
     }
 
 
-def _alike(family: Family, count: int, running: bool = False) -> tuple[Curve, ...]:
+def _alike(family: CurveFamily, count: int, running: bool = False) -> tuple[Curve, ...]:
     """Curves of the family with hyperparameters, every other one not at its end if `running`."""
     found = list[Curve]()
     for at, values in enumerate(family.curves(count, seed=3)):
@@ -92,7 +92,7 @@ def _alike(family: Family, count: int, running: bool = False) -> tuple[Curve, ..
     return tuple(found)
 
 
-def _broken(family: Family) -> tuple[Curve, ...]:
+def _broken(family: CurveFamily) -> tuple[Curve, ...]:
     whole = _alike(family, 12)
     nothing = np.full(60, math.nan)
     values = [nothing, nothing[:1], np.full(60, math.inf), np.geomspace(1, 1e30, 60), np.zeros(60), np.full(1, 0.3)]
@@ -100,7 +100,7 @@ def _broken(family: Family) -> tuple[Curve, ...]:
     return (Curve((), ()), *(curve(one, ended=True) for one in values), *late, *whole[3:6])
 
 
-def _foreign(family: Family) -> tuple[Curve, ...]:
+def _foreign(family: CurveFamily) -> tuple[Curve, ...]:
     other = next(one for one in FAMILIES if one is not family)
     elsewhere = [replace(one, positions=tuple(7 * at for at in one.positions)) for one in _alike(family, 4)]
     beyond = curve([float(value) for values in family.curves(5, seed=4) for value in values], ended=True)
@@ -112,7 +112,7 @@ def _foreign(family: Family) -> tuple[Curve, ...]:
 History = tuple[tuple[Curve, ...], Mapping[str, Any]]
 """Other curves, and the hyperparameters of the curve that is asked about."""
 
-HISTORIES: Final[Mapping[str, Callable[[Family], History]]] = {
+HISTORIES: Final[Mapping[str, Callable[[CurveFamily], History]]] = {
     "one finished": lambda family: (_alike(family, 1), {}),
     "only running": lambda family: (_alike(family, 8, running=True)[1::2], _hyperparameters(3)),
     "finished and running": lambda family: (_alike(family, 40, running=True), _hyperparameters(3)),

@@ -18,7 +18,7 @@ EPOCHS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CurveFamily:
     """Curves of one kind: made from chance, all reports of a curve at once.
 
     Attributes:
@@ -121,9 +121,9 @@ def _rewarded(rng: np.random.Generator) -> Floats:
 
 
 FAMILIES: Final = (
-    Family("rising accuracies", _rising, low=0.0, high=1.0),
-    Family("accuracies that level off", _levelling, low=0.0, high=1.0),
-    Family("falling losses", _falling, mode="min", low=0.0),
-    Family("rewards", _rewarded, low=-500.0, high=300.0),
+    CurveFamily("rising accuracies", _rising, low=0.0, high=1.0),
+    CurveFamily("accuracies that level off", _levelling, low=0.0, high=1.0),
+    CurveFamily("falling losses", _falling, mode="min", low=0.0),
+    CurveFamily("rewards", _rewarded, low=-500.0, high=300.0),
 )
 """What predictions are scored on."""

@@ -1,5 +1,5 @@
 """What an experiment found, for other tools: rows, tables in files, TensorBoard, MLflow."""
 
-from hopyard.results.rows import Kind, Results, job_results, report_results
+from hopyard.results.rows import ColumnKind, Results, job_results, report_results
 
-__all__ = ["Kind", "Results", "job_results", "report_results"]
+__all__ = ["ColumnKind", "Results", "job_results", "report_results"]

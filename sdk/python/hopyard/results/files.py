@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from hopyard._runtime.optional_import import need
-from hopyard.results.rows import Kind, Results
+from hopyard.results.rows import ColumnKind, Results
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -43,7 +43,12 @@ def write_parquet(results: Results, path: Path) -> None:
         Unsupported: pyarrow is not installed.
     """
     arrow, parquet = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet")
-    types = {Kind.BOOL: arrow.bool_(), Kind.INT: arrow.int64(), Kind.FLOAT: arrow.float64(), Kind.TEXT: arrow.string()}
+    types = {
+        ColumnKind.BOOL: arrow.bool_(),
+        ColumnKind.INT: arrow.int64(),
+        ColumnKind.FLOAT: arrow.float64(),
+        ColumnKind.TEXT: arrow.string(),
+    }
     table = arrow.table(
         {name: arrow.array(results.column(name), types[kind]) for name, kind in results.columns.items()}
     )

@@ -19,7 +19,7 @@ HYPERPARAMETER: Final = "hp."
 METRIC: Final = "metric."
 
 
-class Kind(enum.Enum):
+class ColumnKind(enum.Enum):
     """What all values of a column are, those that are missing aside."""
 
     BOOL = "bool"
@@ -29,33 +29,38 @@ class Kind(enum.Enum):
 
 
 _JOB: Final = {
-    "experiment": Kind.TEXT,
-    "job": Kind.TEXT,
-    "state": Kind.TEXT,
-    "best": Kind.FLOAT,
-    "best_position": Kind.INT,
-    "last": Kind.FLOAT,
-    "position": Kind.INT,
-    "seconds": Kind.FLOAT,
-    "attempt": Kind.INT,
-    "failures": Kind.INT,
-    "suspends": Kind.INT,
-    "priority": Kind.FLOAT,
-    "parent": Kind.TEXT,
-    "fork_position": Kind.INT,
-    "reason": Kind.TEXT,
+    "experiment": ColumnKind.TEXT,
+    "job": ColumnKind.TEXT,
+    "state": ColumnKind.TEXT,
+    "best": ColumnKind.FLOAT,
+    "best_position": ColumnKind.INT,
+    "last": ColumnKind.FLOAT,
+    "position": ColumnKind.INT,
+    "seconds": ColumnKind.FLOAT,
+    "attempt": ColumnKind.INT,
+    "failures": ColumnKind.INT,
+    "suspends": ColumnKind.INT,
+    "priority": ColumnKind.FLOAT,
+    "parent": ColumnKind.TEXT,
+    "fork_position": ColumnKind.INT,
+    "reason": ColumnKind.TEXT,
 }
 _REPORT: Final = {
-    "experiment": Kind.TEXT,
-    "job": Kind.TEXT,
-    "attempt": Kind.INT,
-    "position": Kind.INT,
-    "part": Kind.TEXT,
-    "examples": Kind.INT,
-    "seconds": Kind.FLOAT,
-    "at": Kind.FLOAT,
+    "experiment": ColumnKind.TEXT,
+    "job": ColumnKind.TEXT,
+    "attempt": ColumnKind.INT,
+    "position": ColumnKind.INT,
+    "part": ColumnKind.TEXT,
+    "examples": ColumnKind.INT,
+    "seconds": ColumnKind.FLOAT,
+    "at": ColumnKind.FLOAT,
 }
-_DTYPES: Final = {Kind.BOOL: "boolean", Kind.INT: "Int64", Kind.FLOAT: "float64", Kind.TEXT: "string"}
+_DTYPES: Final = {
+    ColumnKind.BOOL: "boolean",
+    ColumnKind.INT: "Int64",
+    ColumnKind.FLOAT: "float64",
+    ColumnKind.TEXT: "string",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Results:
     """
 
     experiment: Experiment
-    columns: Mapping[str, Kind]
+    columns: Mapping[str, ColumnKind]
     rows: tuple[Mapping[str, Any], ...]
 
     def __len__(self) -> int:
@@ -154,27 +159,27 @@ def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _table(experiment: Experiment, fixed: Mapping[str, Kind], rows: Sequence[dict[str, Any]]) -> Results:
+def _table(experiment: Experiment, fixed: Mapping[str, ColumnKind], rows: Sequence[dict[str, Any]]) -> Results:
     more = sorted({name for row in rows for name in row} - fixed.keys())
     columns = dict(fixed)
     for name in more:
-        columns[name] = Kind.FLOAT if name.startswith(METRIC) else _kind(row.get(name) for row in rows)
+        columns[name] = ColumnKind.FLOAT if name.startswith(METRIC) else _kind(row.get(name) for row in rows)
     cells = tuple({name: _cell(row.get(name), kind) for name, kind in columns.items()} for row in rows)
     return Results(experiment, columns, cells)
 
 
-def _kind(values: Iterable[Any]) -> Kind:
+def _kind(values: Iterable[Any]) -> ColumnKind:
     types = {type(value) for value in values if value is not None}
     if types and types <= {int, float}:
-        return Kind.INT if types == {int} else Kind.FLOAT
-    return Kind.BOOL if types == {bool} else Kind.TEXT
+        return ColumnKind.INT if types == {int} else ColumnKind.FLOAT
+    return ColumnKind.BOOL if types == {bool} else ColumnKind.TEXT
 
 
-def _cell(value: Any, kind: Kind) -> Any:
+def _cell(value: Any, kind: ColumnKind) -> Any:
     if value is None:
         return None
-    if kind is Kind.FLOAT:
+    if kind is ColumnKind.FLOAT:
         return float(value)
-    if kind is Kind.TEXT and not isinstance(value, str):
+    if kind is ColumnKind.TEXT and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return value

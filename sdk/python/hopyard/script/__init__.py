@@ -23,13 +23,13 @@ from hopyard.trainer.validation import is_whole, plain_metrics
 
 if TYPE_CHECKING:
     from hopyard.script.mailbox import MailboxSession
-    from hopyard.script.session import Session
+    from hopyard.script.session import ScriptSession
 
 __all__ = ["checkpoint", "hyperparameters", "report", "seed"]
 
 _FURTHEST: Final = 2**31 - 1
 _lock = threading.RLock()
-_session: Session | MailboxSession | None = None
+_session: ScriptSession | MailboxSession | None = None
 _alone_at = 0
 """The position of a script that runs alone."""
 
@@ -132,7 +132,7 @@ def _is_state(checkpoint: str | os.PathLike[str]) -> bool:
     return bool(os.fspath(checkpoint)) and (Path(checkpoint).is_file() or Path(checkpoint).is_dir())
 
 
-def _attached(*, resume: bool) -> Session | MailboxSession | None:
+def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
     """The session with the run's agent, begun on the first call; None: this script runs alone.
 
     Raises:
@@ -151,8 +151,8 @@ def _attached(*, resume: bool) -> Session | MailboxSession | None:
         # Children that a script forks (data loaders) do not use gRPC, which would warn of them otherwise.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
         # Only now: a script that runs alone needs no gRPC.
-        from hopyard.script.session import Session
+        from hopyard.script.session import ScriptSession
 
-        _session = Session(os.environ, began=hopyard._IMPORTED_AT, resume=resume)
+        _session = ScriptSession(os.environ, began=hopyard._IMPORTED_AT, resume=resume)
         _session.begin()
     return _session

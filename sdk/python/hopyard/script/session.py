@@ -17,12 +17,12 @@ import grpc
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.agent_connection import SPEAKER, Attachment
 from hopyard._runtime.runner.boundary import Boundary
-from hopyard._runtime.runner.control import End, Restate, Save, Train
+from hopyard._runtime.runner.control import EndRun, Restate, Save, Train
 from hopyard._runtime.runner.failures import ended_by
 from hopyard._runtime.runner.watchdog import EXIT_HUNG, Leaving, die_with
 from hopyard._runtime.snapshot_file import SnapshotFileError, pack_entry
 from hopyard._runtime.snapshot_folder import loadable
-from hopyard.trainer import Report
+from hopyard.trainer import IterationReport
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 
@@ -44,7 +44,7 @@ class ScriptRun:
         """The process ends now; what a script has started sees that itself."""
 
 
-class Session:
+class ScriptSession:
     """A script that is attached to its agent.
 
     The process that makes it speaks for the run; its children do not. How the script ends is for the agent to see: from its
@@ -130,7 +130,7 @@ class Session:
             raise self._over
         now = time.monotonic()
         self._boundary.iteration_began = None
-        self._boundary.report(Report(position, metrics, now - self._began), savable=checkpoint is not None)
+        self._boundary.report(IterationReport(position, metrics, now - self._began), savable=checkpoint is not None)
         self._go_on(checkpoint)
 
     def checkpoint(self) -> Path | None:
@@ -165,7 +165,7 @@ class Session:
                 case Save():
                     assert checkpoint is not None
                     self._save(checkpoint)
-                case End(reason, with_snapshot):
+                case EndRun(reason, with_snapshot):
                     self._end(boundary.ended(reason, with_snapshot), 0)
 
     def _save(self, checkpoint: Path) -> None:

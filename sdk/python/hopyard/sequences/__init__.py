@@ -24,7 +24,7 @@ from hopyard.sequences.kinds import (
     Step,
 )
 from hopyard.sequences.parse import SEQUENCES, as_sequence, is_written, read, read_kind
-from hopyard.sequences.plan_nodes import Stretch, plan_path
+from hopyard.sequences.plan_nodes import NodeStretch, plan_path
 from hopyard.sequences.prefix_tree import Branch, PrefixTree, Request
 from hopyard.sequences.rational import SequenceError
 
@@ -40,6 +40,7 @@ __all__ = [
     "GridSearchSpace",
     "Linear",
     "MultiStep",
+    "NodeStretch",
     "Paced",
     "Piece",
     "Piecewise",
@@ -50,7 +51,6 @@ __all__ = [
     "Sequence",
     "SequenceError",
     "Step",
-    "Stretch",
     "Warmup",
     "as_sequence",
     "common_prefix",

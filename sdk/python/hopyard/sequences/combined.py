@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from hopyard.sequences.base import Sequence, clipped
-from hopyard.sequences.functions import Function, Held, Line
-from hopyard.sequences.kind import Kind, error, is_count
+from hopyard.sequences.functions import Function, LinearFunction, SlowedFunction
+from hopyard.sequences.kind import SequenceKind, error, is_count
 from hopyard.sequences.kinds import Constant
 from hopyard.sequences.rational import JsonValue, SequenceError, fraction, show
 
 
 @dataclass(frozen=True, eq=False)
-class Warmup(Kind):
+class Warmup(SequenceKind):
     """Rises linearly from `start` and reaches `target` at the last of its `duration` units; then another sequence.
 
     The clock of the other sequence begins at the end of the warm-up, but milestones count from the start of the training.
@@ -43,12 +43,12 @@ class Warmup(Kind):
         """A ramp, and what follows."""
         start, target, then = fraction(self.start), fraction(self.target), cast(Sequence, self.then)
         end = origin + self.duration
-        yield origin, Line.through(end - 1, target, (target - start) / self.duration)
+        yield origin, LinearFunction.through(end - 1, target, (target - start) / self.duration)
         yield from clipped(then.spans(origin if then.milestones_from_start else end), end)
 
 
 @dataclass(frozen=True, eq=False)
-class Chain(Kind):
+class Chain(SequenceKind):
     """One sequence after the other, each with its own clock from its milestone on (SequentialLR)."""
 
     sequences: tuple[Sequence, ...]
@@ -102,7 +102,7 @@ class Paced(Sequence):
         """Those of the sequence, on the slower clock."""
         every = self.per if isinstance(self.per, int) else 1
         for start, function in self.of.spans(0):
-            slow = function if every == 1 or function.constant else Held(function, every)
+            slow = function if every == 1 or function.constant else SlowedFunction(function, every)
             yield origin + start * every, slow
 
     def __str__(self) -> str:
@@ -110,9 +110,9 @@ class Paced(Sequence):
         return f"{self.of} per {self.per}"
 
 
-def _part(outer: Kind, name: str, found: object) -> Kind:
+def _part(outer: SequenceKind, name: str, found: object) -> SequenceKind:
     if isinstance(found, Paced):
         raise error(outer, name, "has a per of its own; allowed: per beside the whole sequence")
-    if not isinstance(found, Kind):
+    if not isinstance(found, SequenceKind):
         raise error(outer, name, f"needs a sequence, found {show(found)}")
     return found

@@ -57,14 +57,14 @@ class Fixed(Function):
 
 
 @dataclass(frozen=True)
-class Line(Function):
+class LinearFunction(Function):
     """start + slope * position: constants, warm-ups, ramps."""
 
     start: Fraction
     slope: Fraction = Fraction(0)
 
     @classmethod
-    def through(cls, position: int, value: Fraction, slope: Fraction) -> Line:
+    def through(cls, position: int, value: Fraction, slope: Fraction) -> LinearFunction:
         """The line that has `value` at `position`."""
         return cls(value - slope * position, slope)
 
@@ -135,14 +135,14 @@ class Level(Function):
 
 def level(factor: Fraction, gamma: Fraction, times: int) -> Function:
     """A `Level`, or the exact constant after few steps. It costs the same after any number of them."""
-    return Line(factor * gamma**times) if times <= _SMALL else Level(factor, gamma, times)
+    return LinearFunction(factor * gamma**times) if times <= _SMALL else Level(factor, gamma, times)
 
 
 def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma: Fraction) -> Function:
     """A `Power`, or the line that it is."""
     if gamma == 1:
-        return Line.through(origin, base + factor, slope)
-    return Power(origin, base, factor, slope, gamma) if factor or slope else Line(base)
+        return LinearFunction.through(origin, base + factor, slope)
+    return Power(origin, base, factor, slope, gamma) if factor or slope else LinearFunction(base)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Wave(Function):
 
 def wave(origin: int, middle: Fraction, swing: Fraction, turn: Fraction) -> Function:
     """A `Wave`, or the constant that it is."""
-    return Wave(origin, middle, swing, turn) if swing else Line(middle)
+    return Wave(origin, middle, swing, turn) if swing else LinearFunction(middle)
 
 
 @dataclass(frozen=True)
@@ -212,12 +212,16 @@ class Root(Function):
 def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fraction) -> Function:
     """A `Root`, or the line that it is."""
     if not drop:
-        return Line(last)
-    return Root(zero, length, last, drop, exponent) if exponent != 1 else Line.through(zero, last, -drop / length)
+        return LinearFunction(last)
+    return (
+        Root(zero, length, last, drop, exponent)
+        if exponent != 1
+        else LinearFunction.through(zero, last, -drop / length)
+    )
 
 
 @dataclass(frozen=True)
-class Held(Function):
+class SlowedFunction(Function):
     """Another function of a slower clock: it ticks once every `every` positions."""
 
     inner: Function
@@ -229,4 +233,4 @@ class Held(Function):
 
     def same(self, other: Function) -> bool:
         """Equal functions of equal clocks."""
-        return isinstance(other, Held) and self.every == other.every and self.inner.same(other.inner)
+        return isinstance(other, SlowedFunction) and self.every == other.every and self.inner.same(other.inner)

@@ -16,7 +16,7 @@ NEEDED: Final[Any] = None
 
 
 @dataclass(frozen=True, eq=False)
-class Kind(Sequence):
+class SequenceKind(Sequence):
     """Written as its fields are; what is None is left out."""
 
     inherits: ClassVar[str | None] = None

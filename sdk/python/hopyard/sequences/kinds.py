@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, cast
 
-from hopyard.sequences.functions import Fixed, Function, Line, level, power, root, wave
-from hopyard.sequences.kind import NEEDED, Kind, error, is_count
+from hopyard.sequences.functions import Fixed, Function, LinearFunction, level, power, root, wave
+from hopyard.sequences.kind import NEEDED, SequenceKind, error, is_count
 from hopyard.sequences.rational import JsonValue, fraction, is_number, show
 
 
 @dataclass(frozen=True, eq=False)
-class Constant(Kind):
+class Constant(SequenceKind):
     """The same value for ever; any JSON value."""
 
     value_: JsonValue
@@ -34,7 +34,7 @@ class Constant(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(Kind):
+class Linear(SequenceKind):
     """From `start` to `end` in `total_iters` units, then `end` (LinearLR)."""
 
     start: float | None = None
@@ -51,12 +51,12 @@ class Linear(Kind):
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
         """A ramp and what follows."""
         start, end = self._fraction("start"), fraction(self.end)
-        yield origin, Line.through(origin, start, (end - start) / self.total_iters)
-        yield origin + self.total_iters, Line(end)
+        yield origin, LinearFunction.through(origin, start, (end - start) / self.total_iters)
+        yield origin + self.total_iters, LinearFunction(end)
 
 
 @dataclass(frozen=True, eq=False)
-class Exponential(Kind):
+class Exponential(SequenceKind):
     """initial * gamma^k (ExponentialLR)."""
 
     initial: float | None = None
@@ -75,7 +75,7 @@ class Exponential(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Kind):
+class Step(SequenceKind):
     """`initial`, multiplied by `gamma` after every `step_size` units (StepLR)."""
 
     initial: float | None = None
@@ -101,7 +101,7 @@ class Step(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class MultiStep(Kind):
+class MultiStep(SequenceKind):
     """Another value from each milestone on: the one before times `gamma` (MultiStepLR), or the next of `values`.
 
     `values` are any JSON values, one more than milestones. Milestones count from the start of the training, also behind a
@@ -146,7 +146,7 @@ class MultiStep(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Cosine(Kind):
+class Cosine(SequenceKind):
     """Along half a cosine from `initial` to `eta_min` in `t_max` units, then back, and so on (CosineAnnealingLR)."""
 
     initial: float | None = None
@@ -167,7 +167,7 @@ class Cosine(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class CosineWarmRestarts(Kind):
+class CosineWarmRestarts(SequenceKind):
     """Half a cosine from `initial` to `eta_min`, begun again after `t_0`, then `t_0 * t_mult`, ... units."""
 
     initial: float | None = None
@@ -193,7 +193,7 @@ class CosineWarmRestarts(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Cyclic(Kind):
+class Cyclic(SequenceKind):
     """Up from `base` to `max` and down again, endlessly (CyclicLR).
 
     `step_size_down` is as `step_size_up` if not given. With the mode `triangular2` each cycle is half as high as the one
@@ -242,7 +242,7 @@ class Cyclic(Kind):
 
 
 @dataclass(frozen=True, eq=False)
-class Polynomial(Kind):
+class Polynomial(SequenceKind):
     """end + (initial - end) * (1 - k / total_iters)^power, then `end` (PolynomialLR, whose end is 0)."""
 
     initial: float | None = None
@@ -262,11 +262,11 @@ class Polynomial(Kind):
         """A root and what follows."""
         end, last = origin + self.total_iters, fraction(self.end)
         yield origin, root(end, self.total_iters, last, self._fraction("initial") - last, fraction(self.power))
-        yield end, Line(last)
+        yield end, LinearFunction(last)
 
 
 @dataclass(frozen=True, eq=False)
-class Piecewise(Kind):
+class Piecewise(SequenceKind):
     """Straight lines through points (position, value), rising positions; before the first and behind the last: constant."""
 
     points: tuple[tuple[int, float], ...]
@@ -288,11 +288,11 @@ class Piecewise(Kind):
         """A line for each pair of points."""
         exact = [(at, fraction(value)) for at, value in self.points]
         if exact[0][0] > 0:
-            yield origin, Line(exact[0][1])
+            yield origin, LinearFunction(exact[0][1])
         for (at, value), (after, following) in itertools.pairwise(exact):
-            yield origin + at, Line.through(origin + at, value, (following - value) / (after - at))
-        yield origin + exact[-1][0], Line(exact[-1][1])
+            yield origin + at, LinearFunction.through(origin + at, value, (following - value) / (after - at))
+        yield origin + exact[-1][0], LinearFunction(exact[-1][1])
 
 
 def _held(value: JsonValue) -> Function:
-    return Line(fraction(cast(float, value))) if is_number(value) else Fixed(value)
+    return LinearFunction(fraction(cast(float, value))) if is_number(value) else Fixed(value)

@@ -27,7 +27,7 @@ LONGEST: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class NodeStretch:
     """A configuration's stretch of a node.
 
     Attributes:
@@ -45,7 +45,7 @@ class Stretch:
     values: Mapping[str, Any]
 
 
-def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[Stretch, ...]:
+def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[NodeStretch, ...]:
     """A configuration's way through the search plan, up to a position.
 
     Args:
@@ -60,7 +60,7 @@ def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[
         for start, said in _parts(sequence, until):
             begins.setdefault(start, {})[name] = said
     starts = sorted({0, *begins})
-    found: list[Stretch] = []
+    found: list[NodeStretch] = []
     force: dict[str, str] = {}
     parent = ""
     for start, end in zip(starts, [*starts[1:], until], strict=True):
@@ -68,7 +68,7 @@ def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[
         text = json.dumps([root, parent, start, force], sort_keys=True, separators=(",", ":"))
         key = hashlib.sha256(text.encode()).hexdigest()
         values = _dotted(values_at(configuration, start), "")
-        found.append(Stretch(key, parent, start, end, values))
+        found.append(NodeStretch(key, parent, start, end, values))
         parent = key
     return tuple(found)
 

@@ -18,7 +18,7 @@ _WHEN: Final = "when"
 
 
 @dataclass(frozen=True)
-class Node:
+class SpaceNode:
     """A name of a space: of a parameter, or of a group of names.
 
     Attributes:
@@ -35,7 +35,7 @@ class Node:
     path: tuple[str, ...]
     own: tuple[Condition, ...]
     conditions: tuple[Condition, ...]
-    inner: Parameter | tuple[Node, ...]
+    inner: Parameter | tuple[SpaceNode, ...]
 
     def leaves(self) -> Iterator[Leaf]:
         """The parameters at or in it, in order."""
@@ -121,10 +121,10 @@ def _read_group(written: Mapping[object, object], path: tuple[str, ...]) -> tupl
 def plant(
     entries: Mapping[str, Entry],
     problems: list[Problem],
-    parent: Node | None = None,
-) -> tuple[Node, ...]:
+    parent: SpaceNode | None = None,
+) -> tuple[SpaceNode, ...]:
     """The nodes of `entries`, which stand in the group `parent`; adds what is wrong with names, types and values."""
-    nodes = list[Node]()
+    nodes = list[SpaceNode]()
     for key, entry in cast("Mapping[object, object]", entries).items():
         place = (*parent.path, _GROUP, str(key)) if parent else (str(key),)
         inner = entry.inner if isinstance(entry, When) else entry
@@ -133,15 +133,15 @@ def plant(
             continue
         own = tuple(_conditions(entry.conditions, place, problems)) if isinstance(entry, When) else ()
         name = f"{parent.name}.{key}" if parent else key
-        node = Node(key, name, place, own, ((*parent.conditions, *own) if parent else own), ())
+        node = SpaceNode(key, name, place, own, ((*parent.conditions, *own) if parent else own), ())
         if isinstance(inner, Parameter):
-            planted: Parameter | tuple[Node, ...] = inner
+            planted: Parameter | tuple[SpaceNode, ...] = inner
         else:
             before = len(problems)
             planted = plant(cast("Mapping[str, Entry]", inner), problems, node)
             if not planted and len(problems) == before:
                 problems.append(Problem(place, "a group needs at least one parameter, found none"))
-        nodes.append(Node(key, name, place, own, node.conditions, planted))
+        nodes.append(SpaceNode(key, name, place, own, node.conditions, planted))
     return tuple(nodes)
 
 
@@ -155,7 +155,7 @@ def _conditions(
             problems.append(Problem((*place, _WHEN, str(name)), str(error)))
 
 
-def check(nodes: tuple[Node, ...], problems: list[Problem]) -> dict[str, Leaf]:
+def check(nodes: tuple[SpaceNode, ...], problems: list[Problem]) -> dict[str, Leaf]:
     """The parameters by dotted name, in order; adds names that stand for two, and conditions that cannot be."""
     leaves = dict[str, Leaf]()
     for leaf in (leaf for node in nodes for leaf in node.leaves()):
@@ -173,7 +173,7 @@ def check(nodes: tuple[Node, ...], problems: list[Problem]) -> dict[str, Leaf]:
     return leaves
 
 
-def _all(nodes: tuple[Node, ...]) -> Iterator[Node]:
+def _all(nodes: tuple[SpaceNode, ...]) -> Iterator[SpaceNode]:
     for node in nodes:
         yield node
         if not isinstance(node.inner, Parameter):

@@ -13,7 +13,7 @@ from hopyard.space.conditions import Condition, Entry
 from hopyard.space.constraints import Constraint
 from hopyard.space.enumeration import Numbering
 from hopyard.space.errors import ConstraintsError, ParameterError, Problem, SpaceError
-from hopyard.space.nesting import Leaf, Node, check, in_order, plant, read_entries
+from hopyard.space.nesting import Leaf, SpaceNode, check, in_order, plant, read_entries
 from hopyard.space.parameter import Parameter
 from hopyard.space.rng_streams import stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, show
@@ -303,7 +303,7 @@ def _further(attempt: int) -> tuple[int, ...]:
     return (attempt,) if attempt else ()
 
 
-def _nested(nodes: tuple[Node, ...], values: Mapping[str, JsonValue]) -> Configuration:
+def _nested(nodes: tuple[SpaceNode, ...], values: Mapping[str, JsonValue]) -> Configuration:
     found = Configuration()
     for node in nodes:
         if not isinstance(node.inner, Parameter):
@@ -315,8 +315,8 @@ def _nested(nodes: tuple[Node, ...], values: Mapping[str, JsonValue]) -> Configu
 
 
 def _walk(
-    nodes: tuple[Node, ...], configuration: Mapping[str, object], group: str = ""
-) -> Iterator[tuple[str, Node | None, object]]:
+    nodes: tuple[SpaceNode, ...], configuration: Mapping[str, object], group: str = ""
+) -> Iterator[tuple[str, SpaceNode | None, object]]:
     """What a configuration gives: dotted name, node of the space if there is one, value; a group before what is in it."""
     known = {node.key: node for node in nodes}
     for key, value in configuration.items():
@@ -326,12 +326,12 @@ def _walk(
             yield from _walk(node.inner, value, f"{node.name}.")
 
 
-def _unmet(node: Node, values: Mapping[str, JsonValue]) -> str:
+def _unmet(node: SpaceNode, values: Mapping[str, JsonValue]) -> str:
     return " and ".join(str(condition) for condition in node.conditions if not condition.holds(values))
 
 
 def _missing(
-    nodes: tuple[Node, ...], configuration: Mapping[str, object], values: Mapping[str, JsonValue]
+    nodes: tuple[SpaceNode, ...], configuration: Mapping[str, object], values: Mapping[str, JsonValue]
 ) -> Iterator[str]:
     for node in nodes:
         if node.key in configuration:

@@ -16,7 +16,7 @@ from hopyard.client import AsyncClient, converters
 from hopyard.client.types import Experiment, Job, Metric, Statistic
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.study.batches import Batcher, Wish, taken
-from hopyard.study.completions import Waiting
+from hopyard.study.completions import Completions
 from hopyard.study.curves import Curves
 from hopyard.study.results import Evaluation, failure_of
 
@@ -62,7 +62,7 @@ class AsyncStudy:
         self._client = client if isinstance(client, AsyncClient) else AsyncClient(client)
         self._sleep = sleep
         self._batcher = Batcher(self._ask, pause)
-        self._waiting = Waiting()
+        self._waiting = Completions()
         self._experiment: Experiment | None = None
         self._ends = False
         self._space: Space | None = None

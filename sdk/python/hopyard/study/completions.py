@@ -11,7 +11,7 @@ _MOST: Final = 10_000
 """Ends that are remembered: of more jobs than are under way in one call."""
 
 
-class Waiting:
+class Completions:
     """Jobs that somebody waits for, and those who do."""
 
     def __init__(self) -> None:

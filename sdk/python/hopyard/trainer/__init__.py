@@ -5,15 +5,15 @@ Standard library only: importing this package costs a training process nothing.
 
 from hopyard.trainer.base import Trainer, TrainerContext
 from hopyard.trainer.cache import DataCache, cached, data_cache
-from hopyard.trainer.driver import Report, TrainerDriver
+from hopyard.trainer.driver import IterationReport, TrainerDriver
 from hopyard.trainer.errors import (
     DriverUsageError,
     GangError,
     GangNotMetError,
     MetricsError,
-    Phase,
     SnapshotStateError,
     TrainerError,
+    TrainerPhase,
     UserCodeError,
 )
 from hopyard.trainer.snapshot_header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
@@ -25,15 +25,15 @@ __all__ = [
     "DriverUsageError",
     "GangError",
     "GangNotMetError",
+    "IterationReport",
     "MetricsError",
-    "Phase",
-    "Report",
     "SnapshotHeader",
     "SnapshotStateError",
     "Trainer",
     "TrainerContext",
     "TrainerDriver",
     "TrainerError",
+    "TrainerPhase",
     "UserCodeError",
     "cached",
     "data_cache",

@@ -12,7 +12,7 @@ from typing import Any
 
 from hopyard.sequences import Schedule, SequenceError
 from hopyard.trainer.base import Trainer, TrainerContext
-from hopyard.trainer.errors import DriverUsageError, GangError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer.errors import DriverUsageError, GangError, SnapshotStateError, TrainerPhase, UserCodeError
 from hopyard.trainer.snapshot_header import HEADER_NAME, STATE_FOLDER, SnapshotHeader, read_header, write_header
 from hopyard.trainer.validation import (
     changed_names,
@@ -25,7 +25,7 @@ from hopyard.trainer.validation import (
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class IterationReport:
     """What one iteration, or one evaluation, brought.
 
     Attributes:
@@ -123,23 +123,23 @@ class TrainerDriver:
         if snapshot is None and position not in (None, 0):
             raise DriverUsageError(f"start() at position {position} needs a snapshot; without one only 0 is allowed")
         header = self._read(snapshot, position) if snapshot is not None else None
-        with self._user(Phase.CREATE):
+        with self._user(TrainerPhase.CREATE):
             trainer = self._class()
         trainer._context = context
         # Built as at the beginning of the training, wherever it continues: `load` and `setup` then do what happened since.
         given = frozen_hyperparameters(schedule.at(0))
         trainer._schedule, trainer._hyperparameters = schedule, given
         self._trainer = trainer
-        with self._user(Phase.BUILD):
+        with self._user(TrainerPhase.BUILD):
             trainer.build(given)
-        with self._user(Phase.SETUP):
+        with self._user(TrainerPhase.SETUP):
             trainer.setup(given, frozenset(given))
         self._check_interval()
         self._state = _State.READY
         if snapshot is not None and header is not None:
             self._take_up(snapshot, header)
 
-    def step(self, *, until: int | None = None) -> Report:
+    def step(self, *, until: int | None = None) -> IterationReport:
         """Train one iteration (mode `evaluate`: evaluate once, mode `profile`: profile once; the position stays).
 
         Args:
@@ -156,20 +156,20 @@ class TrainerDriver:
             raise DriverUsageError(f"step(): {self._name} finished at position {self._position}: nothing is left")
         if until is not None and until <= self._position:
             raise DriverUsageError(f"step(until={until}) at position {self._position}; allowed: a position ahead of it")
-        with self._user(Phase.SETUP):
+        with self._user(TrainerPhase.SETUP):
             self._echo |= bool(trainer.follow(self._position))
         trainer._units = self._planned(until)
         trainer._advance = None
         began = self._clock()
-        with self._user(Phase.TRAIN):
+        with self._user(TrainerPhase.TRAIN):
             returned = trainer.train()
-            metrics = checked_metrics(returned, trainer=self._name, phase=Phase.TRAIN, position=self._position)
+            metrics = checked_metrics(returned, trainer=self._name, phase=TrainerPhase.TRAIN, position=self._position)
         self._position += trainer._advanced()
         trainer._position = self._position
         examples: int | None = None
         if trainer.evaluate_after_train and self._class.evaluate is not Trainer.evaluate:
             evaluated, examples = self._evaluated(trainer)
-            with self._user(Phase.EVALUATE):
+            with self._user(TrainerPhase.EVALUATE):
                 metrics = joined_metrics(metrics, evaluated, trainer=self._name, position=self._position)
         return self._report(trainer, metrics, self._clock() - began, examples)
 
@@ -219,7 +219,7 @@ class TrainerDriver:
             raise DriverUsageError(f"save(): {directory} is not empty")
         state = directory / STATE_FOLDER
         state.mkdir()
-        with self._user(Phase.SAVE):
+        with self._user(TrainerPhase.SAVE):
             trainer.save(state)
         header = SnapshotHeader(self._position, trainer._hyperparameters, trainer._finished)
         write_header(directory, header)
@@ -237,7 +237,7 @@ class TrainerDriver:
         self._state = _State.CLOSED
         trainer, self._trainer = self._trainer, None
         if trainer is not None:
-            with self._user(Phase.CLOSE):
+            with self._user(TrainerPhase.CLOSE):
                 trainer.close()
 
     def _read(self, snapshot: Path, position: int | None) -> SnapshotHeader:
@@ -253,7 +253,7 @@ class TrainerDriver:
         self._position = header.position
         trainer._position = header.position
         trainer._finished = header.finished
-        with self._user(Phase.LOAD):
+        with self._user(TrainerPhase.LOAD):
             trainer.load(snapshot / STATE_FOLDER)
         assert trainer._schedule is not None  # it is started
         values = trainer._schedule.at(self._position, trainer.steps)
@@ -270,7 +270,7 @@ class TrainerDriver:
         self.trainer._hyperparameters = given
         if not changed:
             return
-        with self._user(Phase.SETUP):
+        with self._user(TrainerPhase.SETUP):
             self.trainer.setup(given, changed)
         self._check_interval()
 
@@ -288,33 +288,37 @@ class TrainerDriver:
 
     def _evaluated(self, trainer: Trainer) -> tuple[dict[str, float], int | None]:
         trainer.examples = None
-        with self._user(Phase.EVALUATE):
+        with self._user(TrainerPhase.EVALUATE):
             returned = trainer.evaluate()
-            metrics = checked_metrics(returned, trainer=self._name, phase=Phase.EVALUATE, position=self._position)
+            metrics = checked_metrics(
+                returned, trainer=self._name, phase=TrainerPhase.EVALUATE, position=self._position
+            )
             return metrics, checked_examples(trainer.examples, trainer=self._name, position=self._position)
 
-    def _evaluate_only(self, trainer: Trainer) -> Report:
+    def _evaluate_only(self, trainer: Trainer) -> IterationReport:
         began = self._clock()
         metrics, examples = self._evaluated(trainer)
         return self._report(trainer, metrics, self._clock() - began, examples)
 
-    def _profile(self, trainer: Trainer) -> Report:
+    def _profile(self, trainer: Trainer) -> IterationReport:
         began = self._clock()
-        with self._user(Phase.PROFILE):
+        with self._user(TrainerPhase.PROFILE):
             returned = {"seconds": trainer.profile()}
-            metrics = checked_metrics(returned, trainer=self._name, phase=Phase.PROFILE, position=self._position)
+            metrics = checked_metrics(returned, trainer=self._name, phase=TrainerPhase.PROFILE, position=self._position)
         context = trainer.context
         if self._class.gathers_partitions and context.inputs is not None and context.world_size > 1:
             metrics["partitions"] = float(context.world_size)
         return self._report(trainer, metrics, self._clock() - began, None)
 
-    def _report(self, trainer: Trainer, metrics: dict[str, float], seconds: float, examples: int | None) -> Report:
+    def _report(
+        self, trainer: Trainer, metrics: dict[str, float], seconds: float, examples: int | None
+    ) -> IterationReport:
         in_force: Mapping[str, Any] | None = None
         if self._echo:
-            with self._user(Phase.SETUP):
+            with self._user(TrainerPhase.SETUP):
                 in_force = frozen_hyperparameters(trainer.in_force)
             self._echo = False
-        return Report(
+        return IterationReport(
             position=self._position,
             metrics=MappingProxyType(metrics),
             seconds=seconds,
@@ -329,7 +333,7 @@ class TrainerDriver:
             self._state = _State.FAILED
             raise UserCodeError(
                 trainer=self._name,
-                phase=Phase.SETUP,
+                phase=TrainerPhase.SETUP,
                 position=self._position,
                 reason=f"unit_per_iteration is {interval!r}; allowed: a whole number, 1 or more",
             )
@@ -341,7 +345,7 @@ class TrainerDriver:
             )
 
     @contextmanager
-    def _user(self, phase: Phase) -> Iterator[None]:
+    def _user(self, phase: TrainerPhase) -> Iterator[None]:
         """Run the user's code; what it raises becomes a `UserCodeError`, unless it says that the snapshot or the gang is bad."""
         try:
             yield

@@ -21,7 +21,7 @@ _TRACEBACK_CHARACTERS = 64 * 1024
 """A traceback travels in messages, so it is bounded; its end names the error and is what is kept."""
 
 
-class Phase(StrEnum):
+class TrainerPhase(StrEnum):
     """Which of the user's methods was running."""
 
     CREATE = "create"
@@ -50,9 +50,11 @@ class UserCodeError(TrainerError):
         traceback_text: the user's traceback as text, without the driver's frames; may be empty.
     """
 
-    def __init__(self, *, trainer: str, phase: Phase, position: int, reason: str, traceback_text: str = "") -> None:
+    def __init__(
+        self, *, trainer: str, phase: TrainerPhase, position: int, reason: str, traceback_text: str = ""
+    ) -> None:
         """Describe a failure; see the class for the parameters."""
-        call = f"{trainer}()" if phase is Phase.CREATE else f"{trainer}.{phase.value}()"
+        call = f"{trainer}()" if phase is TrainerPhase.CREATE else f"{trainer}.{phase.value}()"
         super().__init__(f"{call} failed at position {position}: {reason}")
         self.trainer = trainer
         self.phase = phase
@@ -62,7 +64,7 @@ class UserCodeError(TrainerError):
 
     @classmethod
     def wrapping(
-        cls, error: BaseException, *, trainer: str, phase: Phase, position: int, caller_file: str = ""
+        cls, error: BaseException, *, trainer: str, phase: TrainerPhase, position: int, caller_file: str = ""
     ) -> Self:
         """Wrap what the user's code raised; leading frames in `caller_file` are left out of the traceback."""
         frames = error.__traceback__

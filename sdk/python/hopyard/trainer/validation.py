@@ -8,7 +8,7 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
-from hopyard.trainer.errors import DriverUsageError, MetricsError, Phase
+from hopyard.trainer.errors import DriverUsageError, MetricsError, TrainerPhase
 
 MAX_METRICS = 1000
 MAX_NAME = 256
@@ -54,7 +54,7 @@ def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[s
     return frozenset(name for name in {*old, *new} if differs(name))
 
 
-def checked_metrics(metrics: object, *, trainer: str, phase: Phase, position: int) -> dict[str, float]:
+def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, position: int) -> dict[str, float]:
     """Return the metrics as plain floats.
 
     Any real number is accepted (an int, a NumPy scalar), NaN and infinities too; a bool, a str or a tensor is not.
@@ -102,7 +102,7 @@ def joined_metrics(
     if twice:
         raise MetricsError(
             trainer=trainer,
-            phase=Phase.EVALUATE,
+            phase=TrainerPhase.EVALUATE,
             position=position,
             reason=f"train() and evaluate() both report {', '.join(map(repr, twice))}; name one of them otherwise",
         )
@@ -116,7 +116,7 @@ def checked_examples(examples: object, *, trainer: str, position: int) -> int | 
     if not isinstance(examples, int) or not is_whole(examples, least=0):
         raise MetricsError(
             trainer=trainer,
-            phase=Phase.EVALUATE,
+            phase=TrainerPhase.EVALUATE,
             position=position,
             reason=f"it set self.examples to {_shown(examples)}; allowed: a whole number, 0 or more, or None",
         )

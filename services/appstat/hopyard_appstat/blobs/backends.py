@@ -29,7 +29,7 @@ _PART: Final = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredObject:
     """Something that lies in a backend under a name of its own making.
 
     Attributes:
@@ -84,15 +84,15 @@ class LocalBackend:
         """Delete a blob; one that is not there counts as deleted."""
         await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
 
-    async def survey(self) -> list[Found]:
+    async def survey(self) -> list[StoredObject]:
         """Everything that lies there under a name that this backend gives; what else is there is not looked at."""
         return await asyncio.to_thread(lambda: list(self._survey()))
 
-    async def remove(self, found: Found) -> None:
+    async def remove(self, found: StoredObject) -> None:
         """Delete what a survey found; what is gone counts as deleted."""
         await asyncio.to_thread((self._folder / found.key).unlink, missing_ok=True)
 
-    def _survey(self) -> Iterator[Found]:
+    def _survey(self) -> Iterator[StoredObject]:
         for path in sorted(self._folder.glob("[0-9a-f][0-9a-f]/*")):
             name = path.name
             if not (name.startswith(path.parent.name) and (_SHA256.fullmatch(name) or _PART.fullmatch(name))):
@@ -102,7 +102,7 @@ class LocalBackend:
             except FileNotFoundError:
                 continue  # finished or deleted meanwhile
             sha256 = "" if name.endswith(".part") else name
-            yield Found(f"{path.parent.name}/{name}", sha256, status.st_size, status.st_mtime)
+            yield StoredObject(f"{path.parent.name}/{name}", sha256, status.st_size, status.st_mtime)
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
@@ -186,20 +186,22 @@ class ObjectBackend:
         except BaseError as error:
             raise _unavailable(error) from error
 
-    async def survey(self) -> list[Found]:
+    async def survey(self) -> list[StoredObject]:
         """Everything that lies there under a name that this backend gives."""
-        found: list[Found] = []
+        found: list[StoredObject] = []
         try:
             async for batch in obstore.list(self._store):
                 for meta in batch:
                     sha256 = meta["path"].rpartition("/")[2]
                     if _SHA256.fullmatch(sha256) and meta["path"] == _key(sha256):
-                        found.append(Found(meta["path"], sha256, meta["size"], meta["last_modified"].timestamp()))
+                        found.append(
+                            StoredObject(meta["path"], sha256, meta["size"], meta["last_modified"].timestamp())
+                        )
         except BaseError as error:
             raise _unavailable(error) from error
         return found
 
-    async def remove(self, found: Found) -> None:
+    async def remove(self, found: StoredObject) -> None:
         """Delete what a survey found; what is gone counts as deleted."""
         await self.delete(found.sha256)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput
-from hopyard_appstat.blobs.backends import CHUNK_BYTES, Found, LocalBackend, object_backend
+from hopyard_appstat.blobs.backends import CHUNK_BYTES, LocalBackend, StoredObject, object_backend
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class Backend(Protocol):
     async def delete(self, sha256: str) -> None:
         """Delete a blob; one that is not there counts as deleted."""
 
-    async def survey(self) -> list[Found]:
+    async def survey(self) -> list[StoredObject]:
         """Everything that lies there under a name that the backend gives."""
 
-    async def remove(self, found: Found) -> None:
+    async def remove(self, found: StoredObject) -> None:
         """Delete what a survey found; what is gone counts as deleted."""
 
 
@@ -98,11 +98,11 @@ class BlobStore:
 
         return await asyncio.to_thread(clear)
 
-    async def survey(self) -> list[Found]:
+    async def survey(self) -> list[StoredObject]:
         """What lies in the backend."""
         return await self._backend.survey()
 
-    async def remove(self, found: Found) -> None:
+    async def remove(self, found: StoredObject) -> None:
         """Delete what a survey found."""
         await self._backend.remove(found)
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final
 
 from hopyard.errors import Aborted
-from hopyard_appstat.blobs.backends import Found
+from hopyard_appstat.blobs.backends import StoredObject
 from hopyard_appstat.blobs.store import BlobStore
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import Paging
@@ -122,7 +122,7 @@ class OwnedBlobs:
             kept,
         )
 
-    async def _unknown(self, found: Sequence[Found]) -> Sequence[Found]:
+    async def _unknown(self, found: Sequence[StoredObject]) -> Sequence[StoredObject]:
         known: set[str] = set()
         for start in range(0, len(found), _AT_ONCE):
             known |= await self._store.known_blobs(tuple(one.sha256 for one in found[start : start + _AT_ONCE]))

@@ -9,12 +9,12 @@ from sqlalchemy import Connection, delete, select
 from hopyard.errors import AlreadyExists, InvalidInput
 from hopyard_appstat.database.schema import data_partitions, data_replicas, data_sets
 from hopyard_appstat.pagination import Paging, cut
-from hopyard_appstat.records import DataPartition, DataSet, Page
+from hopyard_appstat.records import DataSetRecord, Page, PartitionRecord
 
 _TABLES = (data_sets, data_partitions, data_replicas)
 
 
-def put(connection: Connection, data: DataSet) -> DataSet:
+def put(connection: Connection, data: DataSetRecord) -> DataSetRecord:
     """Keep a data set, all of it or nothing; answers it as it is kept, which the same request did perhaps before.
 
     Raises:
@@ -61,15 +61,15 @@ def forget(connection: Connection, name: str) -> None:
         connection.execute(delete(table).where(column == name))
 
 
-def get(connection: Connection, name: str) -> DataSet | None:
+def get(connection: Connection, name: str) -> DataSetRecord | None:
     """A data set; None: there is none of this name."""
     row = connection.execute(select(data_sets).where(data_sets.c.name == name)).mappings().one_or_none()
     if row is None:
         return None
-    return DataSet(row["name"], row["request_id"], row["registered_at"], _partitions(connection, name))
+    return DataSetRecord(row["name"], row["request_id"], row["registered_at"], _partitions(connection, name))
 
 
-def data_page(connection: Connection, name: str, paging: Paging) -> Page[DataSet]:
+def data_page(connection: Connection, name: str, paging: Paging) -> Page[DataSetRecord]:
     """Data sets by name; with `name` that one only."""
     query = select(data_sets).order_by(data_sets.c.name).limit(paging.size + 1)
     if name:
@@ -82,18 +82,20 @@ def data_page(connection: Connection, name: str, paging: Paging) -> Page[DataSet
         rows,
         paging,
         lambda row: (row["name"],),
-        lambda row: DataSet(row["name"], row["request_id"], row["registered_at"], _partitions(connection, row["name"])),
+        lambda row: DataSetRecord(
+            row["name"], row["request_id"], row["registered_at"], _partitions(connection, row["name"])
+        ),
     )
 
 
-def _partitions(connection: Connection, name: str) -> tuple[DataPartition, ...]:
+def _partitions(connection: Connection, name: str) -> tuple[PartitionRecord, ...]:
     replicas: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
     where = data_replicas.c.data_set == name
     for row in connection.execute(select(data_replicas).where(where).order_by(data_replicas.c.node)).mappings():
         replicas[row["partition"]].append((row["node"], row["path"]))
     query = select(data_partitions).where(data_partitions.c.data_set == name).order_by(data_partitions.c.ordinal)
     return tuple(
-        DataPartition(
+        PartitionRecord(
             row["name"],
             row["size_bytes"],
             row["sha256"],

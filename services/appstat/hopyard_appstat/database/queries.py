@@ -10,7 +10,16 @@ from sqlalchemy import Connection, func, select, tuple_
 from hopyard_appstat.database.rows import experiment_from_row, job_from_row, statistic_from_row
 from hopyard_appstat.database.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
 from hopyard_appstat.pagination import Paging, cut
-from hopyard_appstat.records import BlobRow, ExperimentRow, JobRow, JournalRecord, Page, Scaling, Statistic, StreamInfo
+from hopyard_appstat.records import (
+    BlobRow,
+    ExperimentRow,
+    JobRow,
+    JournalRecord,
+    Page,
+    ScalingRecord,
+    StatisticRecord,
+    StreamInfo,
+)
 
 _READ_BYTES = 1024 * 1024
 
@@ -49,7 +58,7 @@ def stream_page(connection: Connection, paging: Paging) -> Page[StreamInfo]:
     return cut(rows, paging, lambda row: (row["name"],), lambda row: StreamInfo(row["name"], row["length"]))
 
 
-def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[Statistic]:
+def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[StatisticRecord]:
     """Statistics of an experiment, or of one of its jobs, by (job, position, part)."""
     key = (statistics.c.job, statistics.c.position, statistics.c.part)
     query = select(statistics).where(statistics.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
@@ -86,7 +95,7 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[J
     return cut(rows, paging, lambda row: (row["ordinal"], row["id"]), job_from_row)
 
 
-def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Scaling]:
+def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[ScalingRecord]:
     """What was measured of a training, by (hardware, machines)."""
     key = (scaling.c.hardware, scaling.c.machines)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
@@ -94,7 +103,7 @@ def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[
     if after:
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]), lambda row: Scaling(**row))
+    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]), lambda row: ScalingRecord(**row))
 
 
 def blobs_page(connection: Connection, paging: Paging) -> Page[BlobRow]:
@@ -134,7 +143,7 @@ def newest_row(connection: Connection, experiment: str) -> int:
 
 def statistics_after(
     connection: Connection, experiment: str, job: str, cursor: int, limit: int
-) -> tuple[tuple[Statistic, ...], int]:
+) -> tuple[tuple[StatisticRecord, ...], int]:
     """Statistics committed after a cursor in the order of the commits, and the cursor after what was looked at.
 
     A cursor that has not moved says that there is no more; one that has moved may come with no statistics of the job.

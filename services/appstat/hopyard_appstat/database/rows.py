@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hopyard.policy.vocabulary import Report
-from hopyard_appstat.records import ExperimentRow, JobRow, Statistic
+from hopyard_appstat.records import ExperimentRow, JobRow, StatisticRecord
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> str:
@@ -26,7 +26,7 @@ def metrics_from_json(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in json.loads(text).items()}
 
 
-def statistic_to_row(statistic: Statistic) -> dict[str, Any]:
+def statistic_to_row(statistic: StatisticRecord) -> dict[str, Any]:
     """A statistic as the columns of its table."""
     report = statistic.report
     in_force = statistic.in_force
@@ -46,7 +46,7 @@ def statistic_to_row(statistic: Statistic) -> dict[str, Any]:
     }
 
 
-def statistic_from_row(row: Mapping[Any, Any]) -> Statistic:
+def statistic_from_row(row: Mapping[Any, Any]) -> StatisticRecord:
     """A statistic from the columns of its table."""
     report = Report(
         position=row["position"],
@@ -58,7 +58,7 @@ def statistic_from_row(row: Mapping[Any, Any]) -> Statistic:
         finished=row["finished"],
     )
     in_force = None if row["in_force"] is None else json.loads(row["in_force"])
-    return Statistic(row["experiment"], row["job"], row["attempt"], report, row["at"], in_force)
+    return StatisticRecord(row["experiment"], row["job"], row["attempt"], report, row["at"], in_force)
 
 
 def experiment_from_row(row: Mapping[Any, Any]) -> ExperimentRow:

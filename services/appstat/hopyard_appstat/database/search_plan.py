@@ -16,7 +16,7 @@ from hopyard_appstat.database import statements
 from hopyard_appstat.database.rows import statistic_from_row
 from hopyard_appstat.database.schema import blob_owners, plan_nodes, plan_snapshots, plan_stretches, statistics
 from hopyard_appstat.pagination import Paging, cut
-from hopyard_appstat.records import NodeDetails, Page, PlanNode, PlanSnapshot, PlanTrial, Statistic
+from hopyard_appstat.records import NodeDetails, Page, PlanNode, PlanSnapshot, PlanTrial, StatisticRecord
 
 
 def write(connection: Connection, trials: Sequence[PlanTrial]) -> None:
@@ -94,7 +94,7 @@ def node_details(connection: Connection, key: str) -> NodeDetails:
     return NodeDetails(_node(row, _measured(connection, [key])), references, snapshots)
 
 
-def results_page(connection: Connection, key: str, paging: Paging) -> Page[Statistic]:
+def results_page(connection: Connection, key: str, paging: Paging) -> Page[StatisticRecord]:
     """Results of a node by (position, experiment, job, part)."""
     order = (statistics.c.position, statistics.c.experiment, statistics.c.job, statistics.c.part)
     query = (

@@ -21,15 +21,15 @@ from hopyard_appstat.pagination import Paging
 from hopyard_appstat.records import (
     Append,
     BlobRow,
-    DataSet,
+    DataSetRecord,
     ExperimentRow,
     JobRow,
     JournalRecord,
     NodeDetails,
     Page,
     PlanNode,
-    Scaling,
-    Statistic,
+    ScalingRecord,
+    StatisticRecord,
     StreamInfo,
 )
 
@@ -129,7 +129,7 @@ class Store:
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
-    async def put_data(self, data: DataSet) -> DataSet:
+    async def put_data(self, data: DataSetRecord) -> DataSetRecord:
         """Keep a data set of the catalog; answers it as it is kept.
 
         Raises:
@@ -163,7 +163,7 @@ class Store:
         """The streams by name."""
         return await self._read(queries.stream_page, paging)
 
-    async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[Statistic]:
+    async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[StatisticRecord]:
         """Statistics by (job, position, part); `job` empty: of all jobs."""
         return await self._read(queries.statistics_page, experiment, job, paging)
 
@@ -175,11 +175,11 @@ class Store:
         """Jobs of an experiment in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
 
-    async def query_scaling(self, training: str, paging: Paging) -> Page[Scaling]:
+    async def query_scaling(self, training: str, paging: Paging) -> Page[ScalingRecord]:
         """What was measured of a training, by kind of host and number of machines."""
         return await self._read(queries.scaling_page, training, paging)
 
-    async def query_data(self, name: str, paging: Paging) -> Page[DataSet]:
+    async def query_data(self, name: str, paging: Paging) -> Page[DataSetRecord]:
         """Data sets of the catalog by name; `name` empty: all."""
         return await self._read(datasets.data_page, name, paging)
 
@@ -195,7 +195,7 @@ class Store:
         """
         return await self._read(search_plan.node_details, key)
 
-    async def plan_results(self, key: str, paging: Paging) -> Page[Statistic]:
+    async def plan_results(self, key: str, paging: Paging) -> Page[StatisticRecord]:
         """A node's results by position."""
         return await self._read(search_plan.results_page, key, paging)
 
@@ -213,7 +213,7 @@ class Store:
 
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool
-    ) -> AsyncGenerator[tuple[Statistic, ...], None]:
+    ) -> AsyncGenerator[tuple[StatisticRecord, ...], None]:
         """Statistics as they are committed, in the order of the commits, for ever.
 
         Args:

@@ -18,14 +18,14 @@ from hopyard_appstat.database.rows import statistic_to_row
 from hopyard_appstat.database.schema import blob_owners, blobs, epochs, experiments, jobs, journal, scaling, statistics
 from hopyard_appstat.records import (
     Append,
-    DataSet,
+    DataSetRecord,
     ExperimentRow,
     JobRow,
     JournalRecord,
     PlanTrial,
     Projection,
-    Scaling,
-    Statistic,
+    ScalingRecord,
+    StatisticRecord,
 )
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
@@ -180,13 +180,13 @@ class Transaction:
                     tables["experiments"][row.id] = {name: getattr(row, name) for name in ExperimentRow.__slots__}
                 case JobRow():
                     tables["jobs"][row.experiment, row.id] = {name: getattr(row, name) for name in JobRow.__slots__}
-                case Statistic():
+                case StatisticRecord():
                     reported.append(statistic_to_row(row))
                     self.touched.add(row.experiment)
                 case PlanTrial():
                     trials.append(row)
-                case Scaling():
-                    measured = {name: getattr(row, name) for name in Scaling.__slots__}
+                case ScalingRecord():
+                    measured = {name: getattr(row, name) for name in ScalingRecord.__slots__}
                     tables["scaling"][row.training, row.hardware, row.machines] = measured
         statements.upsert(self._connection, experiments, ("id",), [*tables["experiments"].values()], replace=True)
         statements.upsert(self._connection, jobs, ("experiment", "id"), [*tables["jobs"].values()], replace=True)
@@ -228,7 +228,7 @@ class Transaction:
 
     # ----------------------------------------------------------------------------------------------------- catalog
 
-    def put_data(self, data: DataSet) -> DataSet:
+    def put_data(self, data: DataSetRecord) -> DataSetRecord:
         """Keep a data set of the catalog; see `datasets.put`."""
         return datasets.put(self._connection, data)
 
@@ -267,13 +267,13 @@ def _check_projections(projections: Iterable[Projection]) -> None:
                 _check(place, {"id": row.id}, {"created_at": row.created_at, "ended_at": row.ended_at})
             case JobRow():
                 _check(place, {"experiment": row.experiment, "id": row.id}, {})
-            case Statistic():
+            case StatisticRecord():
                 times = {"report.at": row.at, "report.seconds": row.report.seconds}
                 _check(place, {"experiment": row.experiment, "job": row.job}, times)
             case PlanTrial():
                 _check(place, {"experiment": row.experiment, "job": row.job, "root": row.root}, {})
                 _check_path(f"{place}.path", row)
-            case Scaling():
+            case ScalingRecord():
                 _check(place, {"training": row.training, "hardware": row.hardware}, {"at": row.at})
                 if row.machines < 1 or not 0 < row.seconds < math.inf:
                     raise InvalidInput(

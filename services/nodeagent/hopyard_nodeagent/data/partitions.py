@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hopyard._net.server import Background
 from hopyard.datasets.names import is_url
-from hopyard.datasets.node_query import LOOK_AGAIN, Found, Wanted, answer, asked
+from hopyard.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, asked
 from hopyard.datasets.reader import examples_in
 from hopyard.errors import DataLoss, HopyardError, InvalidInput, os_error_text
 from hopyard.v1 import resource_manager_pb2 as wire
@@ -19,7 +19,7 @@ from hopyard_nodeagent.data.url_partitions import Remote
 _log = logging.getLogger(__name__)
 
 
-class Partitions:
+class NodePartitions:
     """Answers questions of the kind "inspect", and has a run's partition ready.
 
     Args:
@@ -61,7 +61,7 @@ class Partitions:
                     self._look_again()
                 yield str(path)
         else:
-            found = await self._look(Wanted(start.input))
+            found = await self._look(PathQuery(start.input))
             if found.error or found.sha256 != start.input_sha256:
                 self._look_again()
                 what = found.error or (
@@ -82,25 +82,25 @@ class Partitions:
         else:
             self._say(wire.NodeAnswer(ticket=question.ticket, result_json=answer(found)))
 
-    async def _look(self, wanted: Wanted) -> Found:
+    async def _look(self, wanted: PathQuery) -> FoundPath:
         try:
             return await (self._by_url(wanted) if is_url(wanted.place) else self._by_path(wanted))
         except HopyardError as error:
-            return Found(error=str(error))
+            return FoundPath(error=str(error))
         except OSError as error:
-            return Found(error=os_error_text(error))
+            return FoundPath(error=os_error_text(error))
 
-    async def _by_path(self, wanted: Wanted) -> Found:
+    async def _by_path(self, wanted: PathQuery) -> FoundPath:
         found = await self._inspector.look(Path(wanted.place))
-        return Found(found.size, found.sha256, found.examples)
+        return FoundPath(found.size, found.sha256, found.examples)
 
-    async def _by_url(self, wanted: Wanted) -> Found:
+    async def _by_url(self, wanted: PathQuery) -> FoundPath:
         if wanted.fetch:
             path, _ = await self._remote.get(wanted.place, wanted.sha256, 0)
-            return Found(path.stat().st_size, path.parent.name, examples_in(path))
+            return FoundPath(path.stat().st_size, path.parent.name, examples_in(path))
         if not wanted.sha256:
             raise InvalidInput(f"{wanted.place}: needed is a hash to look for")
         known = self._remote.find(wanted.sha256)
         if known is None:
-            return Found(error=f"{wanted.place}: it has not been read here")
-        return Found(known.stat().st_size, wanted.sha256)
+            return FoundPath(error=f"{wanted.place}: it has not been read here")
+        return FoundPath(known.stat().st_size, wanted.sha256)

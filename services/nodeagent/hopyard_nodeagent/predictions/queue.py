@@ -48,7 +48,7 @@ class Answering(Protocol):
         """End it."""
 
 
-class Predictions:
+class PredictionQueue:
     """The questions of the scheduler, and the processes that answer them.
 
     Processes are started when they are needed, kept warm for further questions to the same predictor, and ended when they

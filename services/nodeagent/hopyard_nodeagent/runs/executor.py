@@ -18,14 +18,14 @@ from hopyard.errors import HopyardError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.bundles import Bundles
-from hopyard_nodeagent.data.partitions import Partitions
+from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.launch_spec import NodeUnable, Preparation, ProgramRefused, is_command, prepared
-from hopyard_nodeagent.runs.machines import Machine, Machines
+from hopyard_nodeagent.runs.machines import AgentMachine, Machines
 from hopyard_nodeagent.runs.memory import MemoryGuard, used_bytes
 from hopyard_nodeagent.runs.rendezvous import gang_of
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, Sink
 from hopyard_nodeagent.runs.watchdogs import Guard, LimitExceeded, SilenceGuard, guarded
 from hopyard_nodeagent.snapshots.disk import Snapshots
@@ -45,7 +45,7 @@ class Executor:
         snapshots: Snapshots,
         bundles: Bundles,
         folders: Folders,
-        partitions: Partitions,
+        partitions: NodePartitions,
         images: ProcessImages,
     ) -> None:
         """Use the node's parts."""
@@ -60,7 +60,7 @@ class Executor:
         """How long the ranks of a gang may take to come together."""
         self._deletions: set[asyncio.Future[None]] = set()
 
-    async def execute(self, run: Run, heard: Sink) -> resource_manager_pb2.RunEnded:
+    async def execute(self, run: NodeRun, heard: Sink) -> resource_manager_pb2.RunEnded:
         """Make a run and return how it ended; `heard` gets what its process says meanwhile.
 
         A cancellation kills the process and leaves here.
@@ -101,7 +101,7 @@ class Executor:
         self._deletions.add(deletion)
         deletion.add_done_callback(self._deletions.discard)
 
-    async def _execute(self, run: Run, machine: Machine, heard: Sink) -> resource_manager_pb2.RunEnded:
+    async def _execute(self, run: NodeRun, machine: AgentMachine, heard: Sink) -> resource_manager_pb2.RunEnded:
         async with AsyncExitStack() as stack:
             snapshot_file, fetching = await self._coming(run, stack)
             start = _placed(run.start, await stack.enter_async_context(self._partitions.ready(run.start)))
@@ -148,7 +148,7 @@ class Executor:
             ended.position = run.position
         return ended
 
-    async def _coming(self, run: Run, stack: AsyncExitStack) -> tuple[str, asyncio.Task[Fetched] | None]:
+    async def _coming(self, run: NodeRun, stack: AsyncExitStack) -> tuple[str, asyncio.Task[Fetched] | None]:
         """Where a run's snapshot is going to be, and its way there, which ends with `stack`; empty and None: it has no snapshot."""
         if not run.start.HasField("snapshot"):
             return "", None
@@ -157,7 +157,7 @@ class Executor:
         fetch = self._snapshots.fetch(sha256, run.start.snapshot_peers, run.key.experiment)
         return str(path), await stack.enter_async_context(beside(fetch))
 
-    def _folders_of(self, run: Run) -> tuple[Path, Path]:
+    def _folders_of(self, run: NodeRun) -> tuple[Path, Path]:
         """A run's own folder, and its log."""
         scratch = self._folders.scratch(run.key)
         scratch.mkdir()
@@ -180,7 +180,7 @@ class Executor:
             return copy
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 
-    async def _runner(self, machine: Machine, preparation: Preparation) -> Runner:
+    async def _runner(self, machine: AgentMachine, preparation: Preparation) -> Runner:
         """A runner for a program. One that still holds what an earlier run left is no start for a run with a limit."""
         program, definition = preparation.program, preparation.definition
         runner = await self._machines.runner(machine, program, definition)
@@ -213,7 +213,7 @@ def _placed(start: resource_manager_pb2.StartRun, place: str) -> resource_manage
 
 
 async def _made(
-    run: Run,
+    run: NodeRun,
     runner: Runner,
     message: wire.ApplicationStart,
     heard: Sink,
@@ -230,7 +230,7 @@ async def _made(
         return ended
 
 
-def _guards(run: Run, runner: Runner) -> list[Guard]:
+def _guards(run: NodeRun, runner: Runner) -> list[Guard]:
     guards: list[Guard] = []
     if run.start.program.memory_bytes:
         guards.append(MemoryGuard(runner.pid, run.start.program.memory_bytes))

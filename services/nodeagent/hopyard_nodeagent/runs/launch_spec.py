@@ -35,7 +35,7 @@ class NodeUnable(ProgramRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LaunchSpec:
     """What a process is started for. Runs with equal programs may share a warm process.
 
     Attributes:
@@ -65,7 +65,7 @@ class Preparation:
         variables: what is added to its environment.
     """
 
-    program: Program
+    program: LaunchSpec
     definition: resource_manager_pb2.RunProgram
     working_folder: Path
     command: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def prepared(
     interpreter = sys.executable if restores else _interpreter(program, working)
     if kind == "trainer":
         definition = program.SerializeToString(deterministic=True)
-        return Preparation(Program(key.experiment, definition, (interpreter, *_RUNNER)), program, working)
+        return Preparation(LaunchSpec(key.experiment, definition, (interpreter, *_RUNNER)), program, working)
     _need_training_alone(start)
     arguments = (program.command if kind == "command" else program.log.command).arguments
     values = hyperparameters_from_proto(start.hyperparameters)
@@ -117,7 +117,7 @@ def prepared(
         command[0] = interpreter
     variables = _variables(key, start, interpreter) | _checked(program.environment)
     if kind == "command" and host is None:
-        once = Program(key.experiment, program.SerializeToString(deterministic=True), tuple(command), once=True)
+        once = LaunchSpec(key.experiment, program.SerializeToString(deterministic=True), tuple(command), once=True)
         return Preparation(once, program, working, tuple(command), variables)
     # Its runner is this agent's own: what the experiment sets is for its program.
     plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
@@ -125,7 +125,7 @@ def prepared(
         plain.log.CopyFrom(program.log)
     elif host is not None:
         variables[mailbox_files.VARIABLE] = MOUNT
-    runner = Program(
+    runner = LaunchSpec(
         key.experiment, plain.SerializeToString(deterministic=True), (sys.executable, *_RUNNER), parent=True
     )
     found = Preparation(runner, plain, working, tuple(command), variables)
@@ -142,12 +142,12 @@ def _seen(found: Preparation, folder: str) -> Preparation:
     )
 
 
-def spare() -> tuple[Program, resource_manager_pb2.RunProgram]:
+def spare() -> tuple[LaunchSpec, resource_manager_pb2.RunProgram]:
     """A runner that has no program yet, and what its environment is made of: as most experiments want it.
 
     That is this agent's interpreter, nothing added to the environment, one thread.
     """
-    return Program("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
+    return LaunchSpec("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
 
 
 def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str:

@@ -15,8 +15,8 @@ from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs.launch_spec import (
+    LaunchSpec,
     Preparation,
-    Program,
     ProgramRefused,
     agent_variables,
     environment_of,
@@ -30,7 +30,7 @@ _NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno
 """What the start of a command fails with that is no program."""
 
 
-class Machine:
+class AgentMachine:
     """One slot bundle."""
 
     def __init__(self, settings: MachineSettings) -> None:
@@ -56,7 +56,7 @@ class Machines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make machines without runners, and end what an earlier agent left; `clock` measures how long they are idle."""
-        self._machines = {machine.id: Machine(machine) for machine in settings}
+        self._machines = {machine.id: AgentMachine(machine) for machine in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
         self._clock = clock
@@ -65,7 +65,7 @@ class Machines:
         self._leftovers.end_all()
         self.application_address = ""
 
-    def get(self, machine: str) -> Machine:
+    def get(self, machine: str) -> AgentMachine:
         """A machine by its id.
 
         Raises:
@@ -93,7 +93,9 @@ class Machines:
                 return machine.runner
         raise PermissionDenied("the token belongs to no training process of this agent")
 
-    async def runner(self, machine: Machine, program: Program, definition: resource_manager_pb2.RunProgram) -> Runner:
+    async def runner(
+        self, machine: AgentMachine, program: LaunchSpec, definition: resource_manager_pb2.RunProgram
+    ) -> Runner:
         """An attached runner for a program on a machine whose lock the caller holds: the warm one, or a new one.
 
         Raises:
@@ -135,7 +137,7 @@ class Machines:
                     await self._start(machine, program, environment, log, self._folders.data)
                     self.released(machine)
 
-    async def script(self, machine: Machine, preparation: Preparation, log: Path) -> Runner:
+    async def script(self, machine: AgentMachine, preparation: Preparation, log: Path) -> Runner:
         """The process of a script on a machine whose lock the caller holds; it attaches when it has something to say.
 
         Raises:
@@ -151,7 +153,7 @@ class Machines:
             raise
 
     async def _start(
-        self, machine: Machine, program: Program, environment: Mapping[str, str], log: Path, folder: Path
+        self, machine: AgentMachine, program: LaunchSpec, environment: Mapping[str, str], log: Path, folder: Path
     ) -> Runner:
         """Start a process in the place of the present one."""
         present = machine.runner
@@ -181,7 +183,7 @@ class Machines:
         machine.environment = environment
         return runner
 
-    def released(self, machine: Machine) -> None:
+    def released(self, machine: AgentMachine) -> None:
         """A run has left the machine."""
         machine.idle_since = self._clock()
 
@@ -201,6 +203,6 @@ class Machines:
         await asyncio.gather(*(runner.kill() for runner in runners))
 
 
-def _fits(runner: Runner, has: Mapping[str, str], program: Program, wants: Mapping[str, str]) -> bool:
+def _fits(runner: Runner, has: Mapping[str, str], program: LaunchSpec, wants: Mapping[str, str]) -> bool:
     """Whether a process that has no program yet was started as this one wants it."""
     return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

@@ -14,10 +14,10 @@ from hopyard.errors import NotFound, Unavailable
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.executor import Executor
-from hopyard_nodeagent.runs.run import Run, snapshot_of
+from hopyard_nodeagent.runs.run import NodeRun, snapshot_of
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.disk import Snapshots
-from hopyard_nodeagent.snapshots.uploads import Shipment, Shipper
+from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Runs:
         snapshots: Snapshots,
         background: Background,
         *,
-        changed: Callable[[Run], None],
+        changed: Callable[[NodeRun], None],
         record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -50,14 +50,14 @@ class Runs:
         self._changed = changed
         self._record = record
         self._clock = clock
-        self._runs: dict[RunKey, Run] = {}
+        self._runs: dict[RunKey, NodeRun] = {}
         self._forgotten: OrderedDict[RunKey, None] = OrderedDict()
-        self.shipper: Shipper | None = None
+        self.shipper: Uploader | None = None
         self._quiet = asyncio.Event()
         self.accepting = True
         """Whether new runs are begun; False once the agent stops."""
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[NodeRun]:
         """Every run with a process or with something unacknowledged."""
         return list(self._runs.values())
 
@@ -99,7 +99,7 @@ class Runs:
             if not (command.sequence == 1 and command.HasField("start") and self.accepting):
                 _log.warning("%s: command %d for a run that is not here", key, command.sequence)
                 return None
-            run = self._runs[key] = Run(key, command.start, self._node, clock=self._clock)
+            run = self._runs[key] = NodeRun(key, command.start, self._node, clock=self._clock)
         if run.incoming.take(command.sequence):
             self._carry_out(run, command)
         return run.incoming.taken
@@ -154,7 +154,7 @@ class Runs:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _carry_out(self, run: Run, command: resource_manager_pb2.RunCommand) -> None:
+    def _carry_out(self, run: NodeRun, command: resource_manager_pb2.RunCommand) -> None:
         self._record(command)
         match command.WhichOneof("body"):
             case "start":
@@ -170,13 +170,13 @@ class Runs:
             case other:
                 _log.error("%s: command %d has the unknown body %s", run.key, command.sequence, other)
 
-    def _displace(self, new: Run) -> None:
+    def _displace(self, new: NodeRun) -> None:
         """The scheduler gives a machine to a new run only when it counts the old one as gone."""
         for run in self._runs.values():
             if run is not new and run.start.machine == new.start.machine:
                 run.kill(run.lost(f"its machine was given to {new.key}"))
 
-    async def _make(self, run: Run) -> None:
+    async def _make(self, run: NodeRun) -> None:
         def heard(request: wire.AttachRequest) -> None:
             snapshot = run.relay(request)
             if snapshot is not None:
@@ -195,16 +195,16 @@ class Runs:
             self._snapshots.taken(ended.snapshot.sha256, run.key.experiment)
         self._tell_session(run)
 
-    def _tell_session(self, run: Run) -> None:
+    def _tell_session(self, run: NodeRun) -> None:
         if run.key in self._runs:  # a forgotten run has nobody to talk to
             self._changed(run)
 
-    def _forget_if_done(self, run: Run) -> None:
+    def _forget_if_done(self, run: NodeRun) -> None:
         pending = self.shipper is not None and self.shipper.pending(run.key)
         if run.over and not len(run.outgoing) and not pending:
             self._forget(run)
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: NodeRun) -> None:
         if self.shipper is not None:
             self.shipper.forget(run.key)
         self._runs.pop(run.key, None)

@@ -71,7 +71,7 @@ def _first_refused(reports: Sequence[common_pb2.Report], last: int) -> str:
     return next(filter(None, map(_refused, reports, positions)), "")
 
 
-class Run:
+class NodeRun:
     """What is known of a run: its channel, and its process while there is one."""
 
     def __init__(

@@ -22,7 +22,7 @@ from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs import log_reader
-from hopyard_nodeagent.runs.launch_spec import Program
+from hopyard_nodeagent.runs.launch_spec import LaunchSpec
 from hopyard_nodeagent.runs.memory import of_session
 from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
 
@@ -59,7 +59,7 @@ class Runner:
     """One training process and its attachment."""
 
     def __init__(
-        self, process: Process, token: str, program: Program, log: Path, over: Callable[[int], None] | None = None
+        self, process: Process, token: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
     ) -> None:
         """Take over a process that was just started and writes to `log` between runs; `over` hears that it has ended."""
         self.program = program
@@ -309,7 +309,7 @@ class Runner:
 
 
 async def spawn(
-    program: Program,
+    program: LaunchSpec,
     *,
     token: str,
     environment: Mapping[str, str],

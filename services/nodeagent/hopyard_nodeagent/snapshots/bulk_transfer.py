@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._runtime.hashing import in_turns
-from hopyard._runtime.snapshot_folder import Member
+from hopyard._runtime.snapshot_folder import FolderMember
 from hopyard.errors import Unavailable
-from hopyard_nodeagent.snapshots.transfers import Writer, ended
+from hopyard_nodeagent.snapshots.transfers import FileWriter, ended
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Outlet:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
-    async def offer(self, folder: Path, found: Sequence[Member]) -> AsyncIterator[Offer]:
+    async def offer(self, folder: Path, found: Sequence[FolderMember]) -> AsyncIterator[Offer]:
         """Offer the contents of a folder's files until the caller leaves."""
         files = [(folder / member.name, member.size) for member in found if member.size]
         offer = Offer(secrets.token_bytes(_TICKET_BYTES), files, asyncio.get_running_loop().create_future())
@@ -167,7 +167,7 @@ class Unreachable(Exception):
 
 
 async def take(
-    threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: Writer
+    threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: FileWriter
 ) -> None:
     """Write the `size` bytes that are offered at HOST, PORT for a ticket, on one of `threads`.
 
@@ -202,7 +202,7 @@ async def take(
         await ended(taken)
 
 
-def _take(connection: socket.socket, ticket: bytes, writer: Writer, size: int, idle_seconds: float) -> None:
+def _take(connection: socket.socket, ticket: bytes, writer: FileWriter, size: int, idle_seconds: float) -> None:
     try:
         connection.settimeout(idle_seconds)
         connection.sendall(ticket)

@@ -20,8 +20,8 @@ from hopyard._runtime.snapshot_folder import hash_folder, remove, size_of
 from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
 from hopyard_nodeagent.snapshots.memory_images import InMemory
 from hopyard_nodeagent.snapshots.peers import Peers
-from hopyard_nodeagent.snapshots.references import Needs
-from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.references import SnapshotReferences
+from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, Fetched, check_hash
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,12 @@ class Snapshots:
     """
 
     def __init__(
-        self, folder: Path, store: Store, needs: Needs | None = None, *, idle_seconds: float = IDLE_SECONDS
+        self,
+        folder: Path,
+        store: BlobClient,
+        needs: SnapshotReferences | None = None,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """Use `folder`, which exists; what is missing is got from peers or the store.
 
@@ -60,7 +65,7 @@ class Snapshots:
         self.shipping: Callable[[str], bool] = lambda sha256: False
         """Whether a snapshot is on its way to the store."""
         self._store = store
-        self._needs = needs or Needs()
+        self._needs = needs or SnapshotReferences()
         self._needs.keep(path.name for path in folder.iterdir())
         self._peers = Peers(idle_seconds=idle_seconds)
         self._disk = ThreadPoolExecutor(1, "disk")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from hopyard.errors import NotFound
 from hopyard.v1 import application_pb2 as wire
-from hopyard_nodeagent.runs.run import Run
+from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.snapshots.transfers import Fetched
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T
             task.exception()  # Whoever wants to know has asked.
 
 
-async def arrived(run: Run, fetching: asyncio.Task[Fetched]) -> None:
+async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
     """Wait until a run's snapshot is here, and note what had to be got.
 
     Raises:
@@ -45,7 +45,7 @@ async def arrived(run: Run, fetching: asyncio.Task[Fetched]) -> None:
         raise SnapshotMissing(str(error)) from error
 
 
-async def announced(run: Run, fetching: asyncio.Task[Fetched]) -> None:
+async def announced(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
     """Tell the process of a run, which has begun, what becomes of its snapshot.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Final
 
 from hopyard._net.rpc import Channel, channel
 from hopyard._runtime.snapshot_file import SnapshotFileError
-from hopyard._runtime.snapshot_folder import Member, members, open_contents, open_packed
+from hopyard._runtime.snapshot_folder import FolderMember, members, open_contents, open_packed
 from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
@@ -134,7 +134,7 @@ async def _asked(connection: Channel, request: wire.FetchSnapshotRequest) -> Asy
 
 async def _pieces(
     first: wire.FetchSnapshotResponse, others: AsyncIterator[wire.FetchSnapshotResponse]
-) -> AsyncIterator[bytes | list[Member]]:
+) -> AsyncIterator[bytes | list[FolderMember]]:
     if first.members:
         yield [_member(one) for one in first.members]
     yield first.data
@@ -177,7 +177,7 @@ async def responses(
         raise DataLoss(f"snapshot {path.name} is damaged on this node: {error}") from error
 
 
-def _contents(path: Path) -> list[Member]:
+def _contents(path: Path) -> list[FolderMember]:
     """What a folder holds; of a packed file nothing is known."""
     if path.is_dir():
         return members(path)
@@ -186,9 +186,9 @@ def _contents(path: Path) -> list[Member]:
     return []
 
 
-def _message(member: Member) -> wire.SnapshotMember:
+def _message(member: FolderMember) -> wire.SnapshotMember:
     return wire.SnapshotMember(name=os.fsencode(member.name), size=member.size or 0, folder=member.size is None)
 
 
-def _member(message: wire.SnapshotMember) -> Member:
-    return Member(os.fsdecode(message.name), None if message.folder else message.size)
+def _member(message: wire.SnapshotMember) -> FolderMember:
+    return FolderMember(os.fsdecode(message.name), None if message.folder else message.size)

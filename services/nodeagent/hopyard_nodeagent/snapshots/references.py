@@ -10,7 +10,7 @@ from pathlib import Path
 _log = logging.getLogger(__name__)
 
 
-class Needs:
+class SnapshotReferences:
     """Experiments by snapshot. Equal trainings have equal snapshots, so one copy may be for several.
 
     A small file tells of each, so that none is forgotten when the agent is killed.

@@ -21,7 +21,7 @@ _ENDED_MEANWHILE: Final = "Internal error from Core"
 """What gRPC says of a request that is being sent when the other side ends the call; its own status may be lost then."""
 
 
-class Store:
+class BlobClient:
     """Blobs in AppStat. All calls raise `hopyard.errors`."""
 
     def __init__(

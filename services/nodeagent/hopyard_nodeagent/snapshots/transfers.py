@@ -18,8 +18,8 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
 from hopyard._runtime.hashing import Hashed
-from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotInfo
-from hopyard._runtime.snapshot_folder import FolderWriter, Member, open_packed, place, remove
+from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotFileInfo
+from hopyard._runtime.snapshot_folder import FolderMember, FolderWriter, open_packed, place, remove
 from hopyard.errors import DataLoss, InvalidInput, TimedOut
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -56,8 +56,8 @@ async def receive_file(
 
 
 async def receive_folder(
-    found: Sequence[Member],
-    fill: Callable[[Writer], Awaitable[None]],
+    found: Sequence[FolderMember],
+    fill: Callable[[FileWriter], Awaitable[None]],
     target: Path,
     sha256: str,
     source: str,
@@ -76,7 +76,7 @@ async def receive_folder(
 
 
 async def receive_snapshot(
-    arriving: AsyncIterator[bytes | list[Member]], target: Path, sha256: str, source: str
+    arriving: AsyncIterator[bytes | list[FolderMember]], target: Path, sha256: str, source: str
 ) -> int:
     """Write a snapshot to `target`: as a folder, if its members come first, else as a file. Nothing waits for the disk.
 
@@ -125,13 +125,13 @@ class Fetched:
     from_store: bool = False
 
 
-class Writer(Protocol):
+class FileWriter(Protocol):
     """Writes what arrives, and finds its hash."""
 
     def write(self, data: bytes | memoryview, /) -> None:
         """Take what follows. It may be read until the next call: its memory is to hold nothing else before."""
 
-    def finish(self) -> SnapshotInfo:
+    def finish(self) -> SnapshotFileInfo:
         """What it is named by."""
 
     def close(self) -> None:
@@ -150,24 +150,24 @@ class _FileWriter:
         while view:
             view = view[self._file.write(view) :]
 
-    def finish(self) -> SnapshotInfo:
+    def finish(self) -> SnapshotFileInfo:
         if self._durable:
             os.fsync(self._file.fileno())
-        return SnapshotInfo(self._hashed.hexdigest(), self._hashed.size)
+        return SnapshotFileInfo(self._hashed.hexdigest(), self._hashed.size)
 
     def close(self) -> None:
         self._hashed.close()
         self._file.close()
 
 
-def _folder_writer(path: Path, *, found: Sequence[Member]) -> Writer:
+def _folder_writer(path: Path, *, found: Sequence[FolderMember]) -> FileWriter:
     path.mkdir(mode=0o700)
     return FolderWriter(path, found)
 
 
 async def _receive(
-    fill: Callable[[Writer], Awaitable[None]],
-    make: Callable[[Path], Writer],
+    fill: Callable[[FileWriter], Awaitable[None]],
+    make: Callable[[Path], FileWriter],
     target: Path,
     sha256: str,
     source: str,
@@ -181,7 +181,7 @@ async def _receive(
 
 @asynccontextmanager
 async def _arriving(
-    fill: Callable[[Writer], Awaitable[None]], make: Callable[[Path], Writer], folder: Path
+    fill: Callable[[FileWriter], Awaitable[None]], make: Callable[[Path], FileWriter], folder: Path
 ) -> AsyncIterator[Arrived]:
     """A hidden file or folder with everything that arrives; removed unless it is moved away.
 
@@ -201,7 +201,7 @@ async def _arriving(
             await asyncio.shield(asyncio.to_thread(remove, path))
 
 
-async def _write(chunks: AsyncIterator[bytes], writer: Writer) -> None:
+async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
     """Hash and write while what follows arrives."""
     behind = _Behind(writer)
     try:
@@ -215,7 +215,7 @@ async def _write(chunks: AsyncIterator[bytes], writer: Writer) -> None:
 class _Behind:
     """Writes on a thread of its own, in order, with some chunks between; that wakes the event loop only when these are too many."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs.run_key import RunKey
-from hopyard_nodeagent.snapshots.uploads import Shipment, Shipper
+from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
 
-class Orders:
+class UploadOrders:
     """Carries out each order once, and keeps its answer until the scheduler has taken it over."""
 
     def __init__(self, say: Callable[[wire.SnapshotShipped], None]) -> None:
         """Give answers to `say`, which need not reach the scheduler: what it has not acknowledged is to be said again."""
         self._say = say
         self._answers: dict[tuple[str, int], wire.SnapshotShipped] = {}
-        self.shipper: Shipper | None = None
+        self.shipper: Uploader | None = None
 
     def take(self, orders: Iterable[wire.ShipmentOrder]) -> None:
         """Ship what is ordered; what was answered is answered again."""

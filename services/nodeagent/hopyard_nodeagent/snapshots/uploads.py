@@ -15,7 +15,7 @@ from hopyard._runtime.snapshot_folder import size_of
 from hopyard.errors import Aborted, DataLoss, HopyardError, TimedOut, Unavailable
 from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.disk import Snapshots
-from hopyard_nodeagent.snapshots.store import Store
+from hopyard_nodeagent.snapshots.store import BlobClient
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Shipment:
         return f"snapshot {self.sha256} at {self.position} of job {run.job} of experiment {run.experiment}"
 
 
-class Shipper:
+class Uploader:
     """Ships in order of arrival, two at a time, each until it is stored, nobody wants it any more, or it is refused.
 
     A store that is away is waited for without end. One that refuses (a blob too big, a full disk) is asked `REFUSALS`
@@ -59,7 +59,7 @@ class Shipper:
     """
 
     def __init__(
-        self, snapshots: Snapshots, store: Store, *, backoff: Backoff, done: Callable[[Shipment, str], None]
+        self, snapshots: Snapshots, store: BlobClient, *, backoff: Backoff, done: Callable[[Shipment, str], None]
     ) -> None:
         """Call `done` with each shipment that is over, and why it was given up; empty: it was stored."""
         self._snapshots = snapshots

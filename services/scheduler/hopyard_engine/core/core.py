@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import replace
 
 from hopyard_engine.core import pending_answers
-from hopyard_engine.core.cluster.cluster import Cluster, Tenant
-from hopyard_engine.core.cluster.division import Kind
+from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
+from hopyard_engine.core.cluster.division import MachineKind
 from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -47,8 +47,8 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.handlers import dispatch, node_events
 from hopyard_engine.core.pending_answers import Thinking
-from hopyard_engine.core.state.experiment import Member
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
 
 CLUSTER_STREAM = "cluster"
@@ -73,8 +73,8 @@ class Core:
     """
 
     def __init__(self) -> None:
-        self.cluster = Cluster()
-        self.experiments: dict[str, Experiment] = {}
+        self.cluster = ClusterState()
+        self.experiments: dict[str, Stream] = {}
         self._streams: dict[str, str] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[ExperimentEvent] = deque()
@@ -134,17 +134,17 @@ class Core:
         effects, self._effects = self._effects, []
         return effects
 
-    def find(self, name: str) -> tuple[Experiment, Member] | None:
+    def find(self, name: str) -> tuple[Stream, Experiment] | None:
         """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
         x = self.experiments.get(self._streams.get(name, ""))
         return (x, x.members[name]) if x is not None else None
 
-    def install(self, x: Experiment) -> None:
+    def install(self, x: Stream) -> None:
         """Takes a stream with its experiments, new or restored elsewhere."""
         self.experiments[x.id] = x
         self._streams.update(dict.fromkeys(x.members, x.id))
 
-    def admit(self, x: Experiment) -> list[Effect]:
+    def admit(self, x: Stream) -> list[Effect]:
         """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants machines from now on.
 
         Returns:
@@ -224,7 +224,7 @@ class Core:
             again by `outstanding`.
         """
         if isinstance(event, ExperimentCreated):
-            self.install(Experiment(event))
+            self.install(Stream(event))
         self._restored_at = max(self._restored_at, event.at)
         effects = dispatch.handle(self.experiments[event.experiment], event)
         if isinstance(event, MemberJoined):
@@ -274,11 +274,11 @@ class Core:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _add(self, event: ExperimentCreated) -> None:
-        x = Experiment(event)
+        x = Stream(event)
         self.install(x)
         self.cluster.enter(x.id, Tenant(*x.terms_told, need=need(x)))
 
-    def _enter(self, x: Experiment) -> None:
+    def _enter(self, x: Stream) -> None:
         """A restored stream competes for machines again."""
         tenant = Tenant(
             *x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x), nodes=frozenset(x.claimed_nodes)
@@ -358,7 +358,7 @@ class Core:
             return False
         return not self._thinking.doomed(key, node) or node_events.has_ended(x, key)
 
-    def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Experiment]:
+    def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Stream]:
         listed, named = set(snapshots), {key.experiment for key in runs}
         return [
             x
@@ -443,12 +443,12 @@ class Core:
         return any(x.snapshots.holds(effect.sha256) for x in others)
 
 
-def need(x: Experiment) -> Kind:
+def need(x: Stream) -> MachineKind:
     """What each machine of an experiment must have."""
-    return Kind(x.settings.cpus, x.settings.gpus)
+    return MachineKind(x.settings.cpus, x.settings.gpus)
 
 
-def outstanding(x: Experiment) -> list[Effect]:
+def outstanding(x: Stream) -> list[Effect]:
     """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
     effects: list[Effect] = [*x.asks.values()]
     effects += [SetTimer(x.id, ticket, when) for ticket, when in x.timers.items()]

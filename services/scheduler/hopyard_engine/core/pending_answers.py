@@ -12,7 +12,7 @@ from dataclasses import replace
 from hopyard_engine.core.effects import Effect, Send, Start
 from hopyard_engine.core.events import ExperimentEvent, NodeBack, NodeDraining, NodeLost, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.handlers import node_events, run_messages
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
 
 
@@ -57,7 +57,7 @@ class Thinking:
         )
 
 
-def answers(x: Experiment, event: ExperimentEvent) -> bool:
+def answers(x: Stream, event: ExperimentEvent) -> bool:
     """Whether an event is the answer to the up-call that the experiment waits for."""
     number = (
         event.answer.number
@@ -69,7 +69,7 @@ def answers(x: Experiment, event: ExperimentEvent) -> bool:
     return x.in_flight is not None and number == x.in_flight[0]
 
 
-def late(x: Experiment, event: ExperimentEvent, at: float) -> ExperimentEvent:
+def late(x: Stream, event: ExperimentEvent, at: float) -> ExperimentEvent:
     """An event that waited, as it is now: no earlier than the answer.
 
     A node that came back has lost the runs that the answer put where none can be, and ships what is left by now.
@@ -82,13 +82,13 @@ def late(x: Experiment, event: ExperimentEvent, at: float) -> ExperimentEvent:
     return event
 
 
-def unsent(x: Experiment, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
+def unsent(x: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
     """Processes of an experiment on a node that these effects start: the node has not heard of them."""
     sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Start)]
     return tuple(send.run for send in sends if send.run.experiment == x.id and send.node == node)
 
 
-def in_vain(x: Experiment, send: Send) -> bool:
+def in_vain(x: Stream, send: Send) -> bool:
     """Whether a command goes to a process of the experiment that is gone by now."""
     job = x.jobs.get(send.run.job)
     run = run_messages.current_run(job, send.run.attempt) if job is not None else None

@@ -56,13 +56,13 @@ from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.entities import HOLD, POLICY, Run
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, Measured, Settings
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION
 
 
-class Part(NamedTuple):
+class EventPart(NamedTuple):
     """Something that an event says, and the job that it is about; empty: the experiment as a whole."""
 
     job: str
@@ -85,12 +85,12 @@ class Before:
     idle: dict[str, int]
 
 
-def name_of(x: Experiment, member: str) -> str:
+def name_of(x: Stream, member: str) -> str:
     """How a sentence calls an experiment: by its id where it is one of several."""
     return "the experiment" if len(x.members) == 1 else f"experiment {member}"
 
 
-def before_event(x: Experiment | None, event: Event) -> Before:
+def before_event(x: Stream | None, event: Event) -> Before:
     """The state before an event is taken; of no experiment yet, if it is its first."""
     if x is None:
         return Before({}, {}, {}, 0, "", "", 0, "", "", {})
@@ -115,7 +115,7 @@ def _known(earlier: Sequence[EarlierTrial]) -> str:
     return f"; {count(len(earlier), 'earlier trial')} of the same training" if earlier else ""
 
 
-def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Effect]) -> list[Part]:
+def sentences(x: Stream, before: Before, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
     """What an event of an experiment says itself.
 
     Args:
@@ -127,80 +127,85 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
     match event:
         case ExperimentCreated():
             known = _known(event.earlier) + "".join(f"; {text}" for text in _scaling(event.scaling))
-            return [Part("", f"the experiment was created: {_terms(event.settings)}{known}")]
+            return [EventPart("", f"the experiment was created: {_terms(event.settings)}{known}")]
         case MemberJoined():
             known = _known(event.earlier)
-            return [Part("", f"experiment {event.member} joined the group: {_terms(event.settings)}{known}")]
+            return [EventPart("", f"experiment {event.member} joined the group: {_terms(event.settings)}{known}")]
         case Imported():
             came = f"{count(len(event.snapshots), 'snapshot')} came along"
-            return [Part("", f"the experiment was brought here from another cluster; {came}")]
+            return [EventPart("", f"the experiment was brought here from another cluster; {came}")]
         case MachineGranted():
-            return [Part("", f"machine {event.machine} on node {event.node} was granted")]
+            return [EventPart("", f"machine {event.machine} on node {event.node} was granted")]
         case MachineRecalled():
             return [
-                Part("", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary")
+                EventPart(
+                    "", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary"
+                )
             ]
         case NodeLost():
             lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
             missing = x.data.missing() if x.data is not None else []
-            nowhere = [Part("", answer_text.partition(one)) for one in missing if event.node in one.homes]
-            return [*(lost or [Part("", f"node {event.node} is lost")]), *_went_back(x, before), *nowhere]
+            nowhere = [EventPart("", answer_text.partition(one)) for one in missing if event.node in one.homes]
+            return [*(lost or [EventPart("", f"node {event.node} is lost")]), *_went_back(x, before), *nowhere]
         case NodeBack():
             what = (
                 f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
             )
             what += f", without {', '.join(event.gone)}" if event.gone else ""
             lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
-            ship = [Part(job, answer_text.ship(event.node, job, position)) for job, position in event.ship]
+            ship = [EventPart(job, answer_text.ship(event.node, job, position)) for job, position in event.ship]
             unwanted = [key for key in event.runs if key.job in x.jobs and not node_events.wanted(x, key)]
-            ended = [Part(key.job, answer_text.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted]
-            return [Part("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
+            ended = [
+                EventPart(key.job, answer_text.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted
+            ]
+            return [EventPart("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
             never = [
-                Part(job, f"job {job} does not begin there") for job in dict.fromkeys(key.job for key in event.unsent)
+                EventPart(job, f"job {job} does not begin there")
+                for job in dict.fromkeys(key.job for key in event.unsent)
             ]
-            return [Part("", f"node {event.node} is drained: its runs leave at their next boundary"), *never]
+            return [EventPart("", f"node {event.node} is drained: its runs leave at their next boundary"), *never]
         case DataChanged():
-            return [Part("", "; ".join(map(answer_text.partition, event.partitions)))]
+            return [EventPart("", "; ".join(map(answer_text.partition, event.partitions)))]
         case ShareSet():
             if before.share == event.slots:
-                return [Part("", f"the share is {count(event.slots, 'machine')} as before")]
-            return [Part("", f"the share changed {before.share} -> {event.slots} machines")]
+                return [EventPart("", f"the share is {count(event.slots, 'machine')} as before")]
+            return [EventPart("", f"the share changed {before.share} -> {event.slots} machines")]
         case RunMessage():
             return _run_message(x, before, event, effects)
         case SnapshotShipped():
-            return [Part(event.job, answer_text.shipped(event))]
+            return [EventPart(event.job, answer_text.shipped(event))]
         case PolicyAnswered():
             return _answered(x, before, event, effects)
         case PolicyFailed():
-            return [Part(before.call_job, _failed(x, before, event))]
+            return [EventPart(before.call_job, _failed(x, before, event))]
         case PolicyProcess():
-            return [Part("", _process(event))]
+            return [EventPart("", _process(event))]
         case Answered():
             return [_outside(before, event)]
         case TimerElapsed():
             return [_timer(x, event)]
         case Requested():
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
-            return [Part("", f"a client asked for {wanted} ({event.ticket})")]
+            return [EventPart("", f"a client asked for {wanted} ({event.ticket})")]
         case Operated():
             member = x.members[event.member or x.id]
             if event.action == "keep":
-                return [Part("", f"a client keeps {name_of(x, member.id)} open")]
+                return [EventPart("", f"a client keeps {name_of(x, member.id)} open")]
             done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
             who = "a client" if event.action == "close" else "a person"
             idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
-            return [Part("", f"{who} {done} {name_of(x, member.id)}{idle}")]
+            return [EventPart("", f"{who} {done} {name_of(x, member.id)}{idle}")]
         case JobOperated():
             job = answer_text.job_of_command(event.command)
-            return [Part(job, f"a person {answer_text.command(event.command)}{_notes(effects, job)}")]
+            return [EventPart(job, f"a person {answer_text.command(event.command)}{_notes(effects, job)}")]
         case JobHeld():
             done = "paused" if event.held else "resumed"
-            return [Part(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
+            return [EventPart(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
         case Updated():
-            return [Part("", _updated(x, event))]
+            return [EventPart("", _updated(x, event))]
         case SnapshotsGivenUp():
-            return [Part("", f"the store needs the room of {count(len(event.snapshots), 'snapshot')}")]
+            return [EventPart("", f"the store needs the room of {count(len(event.snapshots), 'snapshot')}")]
         case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
             return [of_cluster(event)]
         case _:
@@ -209,22 +214,22 @@ def sentences(x: Experiment, before: Before, event: Event, effects: Sequence[Eff
 
 def of_cluster(
     event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted | StoreQuotaSet,
-) -> Part:
+) -> EventPart:
     """What an event of the cluster says."""
     match event:
         case NodeJoined():
             machines = ", ".join(machine.id for machine in event.machines) or "no machine"
-            return Part("", f"node {event.node} joined with {machines} and {count(len(event.runs), 'run')}")
+            return EventPart("", f"node {event.node} joined with {machines} and {count(len(event.runs), 'run')}")
         case NodeExpired():
-            return Part("", f"node {event.node} was silent beyond its lease and is lost")
+            return EventPart("", f"node {event.node} was silent beyond its lease and is lost")
         case NodeDrained():
-            return Part("", f"node {event.node} is drained: its runs are suspended at their next boundary")
+            return EventPart("", f"node {event.node} is drained: its runs are suspended at their next boundary")
         case NodeEvicted() | CopiesEvicted():
             copies = count(len(event.snapshots), "snapshot")
-            return Part("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
+            return EventPart("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
         case StoreQuotaSet():
             much = f"{event.size} bytes" if event.size is not None else "any number of bytes"
-            return Part("", f"the snapshots of all experiments may take {much} in the store")
+            return EventPart("", f"the snapshots of all experiments may take {much} in the store")
         case _:
             assert_never(event)
 
@@ -256,7 +261,7 @@ def _scaling(known: Sequence[Measured]) -> Iterator[str]:
         yield f"measured earlier on {hardware}: a unit takes {told}"
 
 
-def _updated(x: Experiment, event: Updated) -> str:
+def _updated(x: Stream, event: Updated) -> str:
     changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
     changes += [f"{event.max_position} positions"] if event.max_position is not None else []
     changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
@@ -267,42 +272,42 @@ def _updated(x: Experiment, event: Updated) -> str:
     return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
 
 
-def _timer(x: Experiment, event: TimerElapsed) -> Part:
+def _timer(x: Stream, event: TimerElapsed) -> EventPart:
     ticket = event.ticket
     if ticket.startswith(END_TIMER):
-        return Part("", f"the time of {name_of(x, ticket.removeprefix(END_TIMER))} is over")
+        return EventPart("", f"the time of {name_of(x, ticket.removeprefix(END_TIMER))} is over")
     if ticket.startswith(IDLE_TIMER):
-        return Part("", f"nothing was asked of {name_of(x, ticket.removeprefix(IDLE_TIMER))} for its idle time")
+        return EventPart("", f"nothing was asked of {name_of(x, ticket.removeprefix(IDLE_TIMER))} for its idle time")
     if ticket == DEADLINE:
-        return Part("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
+        return EventPart("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
     if ticket.startswith(HOLD):
         job = ticket.removeprefix(HOLD)
-        return Part(job, f"job {job} has waited after losses or failures, and may try again")
+        return EventPart(job, f"job {job} has waited after losses or failures, and may try again")
     if ticket.startswith(KILL):
         job, _, attempt = ticket.removeprefix(KILL).rpartition(".")
-        return Part(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
-    return Part("", f"the policy's timer {ticket.removeprefix(POLICY)} elapsed")
+        return EventPart(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
+    return EventPart("", f"the policy's timer {ticket.removeprefix(POLICY)} elapsed")
 
 
-def _outside(before: Before, event: Answered) -> Part:
+def _outside(before: Before, event: Answered) -> EventPart:
     if event.ticket.startswith(CREATE):
         job = event.ticket.removeprefix(CREATE)
         if event.error:
-            return Part(job, f"the generator failed on job {job}: {event.error}")
+            return EventPart(job, f"the generator failed on job {job}: {event.error}")
         if event.result is None:
-            return Part(job, f"the generator is exhausted: there will be no job {job}")
-        return Part(job, f"the generator proposed job {job}: {hyperparameters(event.result)}")
+            return EventPart(job, f"the generator is exhausted: there will be no job {job}")
+        return EventPart(job, f"the generator proposed job {job}: {hyperparameters(event.result)}")
     ticket = event.ticket.removeprefix(POLICY)
     if before.ticket_kind == PREDICT:
         what = f"the prediction of job {before.ticket_job} ({ticket})"
-        return Part(
+        return EventPart(
             before.ticket_job, f"{what} failed: {event.error}" if event.error else f"{what}: {_expected(event)}"
         )
     if event.error:
-        return Part("", f"the question to solver {before.ticket_kind} ({ticket}) failed: {event.error}")
+        return EventPart("", f"the question to solver {before.ticket_kind} ({ticket}) failed: {event.error}")
     said = event.result.get("said") if isinstance(event.result, dict) else None
     told = f": {first_line(said)}" if isinstance(said, str) and said else ""
-    return Part("", f"solver {before.ticket_kind} answered {ticket}{told}")
+    return EventPart("", f"solver {before.ticket_kind} answered {ticket}{told}")
 
 
 def _expected(event: Answered) -> str:
@@ -321,7 +326,7 @@ def _notes(effects: Sequence[Effect], job: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------ policy
 
 
-def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[Part]:
+def _answered(x: Stream, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[EventPart]:
     refused = {id(v.command): v.reason for v in x.verdicts}
     for effect in effects:
         if isinstance(effect, UpCall):
@@ -330,7 +335,7 @@ def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Seq
     heard = f"the policy was {before.call}"
     if event.answer.decision is not None:
         heard += f" and decided {answer_text.decision(event.answer.decision)}"
-    parts = [Part(before.call_job, heard + _notes(effects, ""))]
+    parts = [EventPart(before.call_job, heard + _notes(effects, ""))]
     for command in event.answer.commands:
         job = answer_text.job_of_command(command)
         text = f"the policy {answer_text.command(command)}"
@@ -339,11 +344,11 @@ def _answered(x: Experiment, before: Before, event: PolicyAnswered, effects: Seq
         elif (sent := starts.get(job)) is not None:
             assert isinstance(sent.body, Start)
             text += f" (attempt {sent.run.attempt}, {_origin(sent.node, sent.body)})"
-        parts.append(Part(job, text))
+        parts.append(EventPart(job, text))
     return parts
 
 
-def _failed(x: Experiment, before: Before, event: PolicyFailed) -> str:
+def _failed(x: Stream, before: Before, event: PolicyFailed) -> str:
     if event.error.startswith(OBJECTION):
         return "the scheduler restarted and found that the policy decides otherwise now"
     paused = any(m.phase is not before.phases.get(m.id) for m in x.members.values())
@@ -367,19 +372,19 @@ def _source(position: int) -> str:
 # -------------------------------------------------------------------------------------------------------------------- runs
 
 
-def _run_message(x: Experiment, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[Part]:
+def _run_message(x: Stream, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[EventPart]:
     name, body = event.job, event.body
     run = f"run {event.attempt} of job {name}" + (f" (rank {event.rank})" if event.rank else "")
     refused = any(isinstance(e, Noted) and e.text.startswith("refused") for e in effects)
     if refused:
         now = x.jobs[name].attempt
         which = f"the job is at attempt {now}" if now != event.attempt else "that run is over"
-        return [Part(name, f"a late message of {run} was refused ({_body(body, before.high_water, x)}); {which}")]
-    return [Part(name, f"{run} {_body(body, before.high_water, x)}{_notes(effects, name)}")]
+        return [EventPart(name, f"a late message of {run} was refused ({_body(body, before.high_water, x)}); {which}")]
+    return [EventPart(name, f"{run} {_body(body, before.high_water, x)}{_notes(effects, name)}")]
 
 
 def _body(
-    body: Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended, high_water: int, x: Experiment
+    body: Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended, high_water: int, x: Stream
 ) -> str:
     match body:
         case Started():
@@ -409,7 +414,7 @@ def _body(
             assert_never(body)
 
 
-def _report(report: Report, high_water: int, x: Experiment) -> str:
+def _report(report: Report, high_water: int, x: Stream) -> str:
     metric = x.settings.metric
     names = [metric] if metric in report.metrics else sorted(report.metrics)
     values = ", ".join(f"{name} {number(report.metrics[name])}" for name in names) or "nothing"
@@ -419,18 +424,19 @@ def _report(report: Report, high_water: int, x: Experiment) -> str:
     return f"{report.position}: {values}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _lost_runs(x: Experiment, before: Before, why: str) -> list[Part]:
+def _lost_runs(x: Stream, before: Before, why: str) -> list[EventPart]:
     """The runs that an event of a node ended."""
     over = [(name, run) for name, run in before.live.items() if x.live.get(name) is not run]
     return [
-        Part(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}") for name, run in over
+        EventPart(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}")
+        for name, run in over
     ]
 
 
-def _went_back(x: Experiment, before: Before) -> list[Part]:
+def _went_back(x: Stream, before: Before) -> list[EventPart]:
     """The jobs without a run whose newest snapshot went with a node."""
     return [
-        Part(
+        EventPart(
             name,
             f"job {name} goes back to {f'its snapshot at {to}' if to else 'the start'}: the one at {at} was nowhere else",
         )
@@ -439,7 +445,7 @@ def _went_back(x: Experiment, before: Before) -> list[Part]:
     ]
 
 
-def runs_over(x: Experiment, before: Before) -> list[Part]:
+def runs_over(x: Stream, before: Before) -> list[EventPart]:
     """Where the jobs stand whose runs are over."""
     parts = []
     for name, run in before.live.items():
@@ -450,5 +456,7 @@ def runs_over(x: Experiment, before: Before) -> list[Part]:
         if job.state.idle or job.state is JobState.HELD:
             text += f" and goes on {_source(job.position)}"
         reason = first_line(job.reason)
-        parts.append(Part(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}"))
+        parts.append(
+            EventPart(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}")
+        )
     return parts

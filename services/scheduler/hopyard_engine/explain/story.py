@@ -10,14 +10,14 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_engine.core.events import ClusterEvent, Event, RunMessage, SnapshotStored
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
-from hopyard_engine.explain.events import Before, Part, before_event, name_of, of_cluster, runs_over, sentences
+from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.explain.events import Before, EventPart, before_event, name_of, of_cluster, runs_over, sentences
 
 _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StoryLine:
     """An event in words.
 
     Attributes:
@@ -31,7 +31,7 @@ class Line:
     number: int
     at: float
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[EventPart, ...]
     routine: bool = False
 
     @property
@@ -44,7 +44,7 @@ class Line:
         """The jobs that it is about."""
         return tuple(dict.fromkeys(part.job for part in self.parts if part.job))
 
-    def about(self, job: str) -> Line | None:
+    def about(self, job: str) -> StoryLine | None:
         """What it says about a job; None: nothing."""
         parts = tuple(part for part in self.parts if part.job == job)
         return replace(self, parts=parts) if parts else None
@@ -57,33 +57,35 @@ class Story:
         self._core = Core()
         self._states: dict[str, JobState] = {}
         self._number = 0
-        self.experiment: Experiment | None = None
+        self.experiment: Stream | None = None
 
-    def tell(self, event: Event) -> Line:
+    def tell(self, event: Event) -> StoryLine:
         """Takes the stream's next event and tells it."""
         self._number += 1
         kind = type(event).__name__
         if isinstance(event, ClusterEvent):
-            return Line(self._number, event.at, kind, (of_cluster(event),))
+            return StoryLine(self._number, event.at, kind, (of_cluster(event),))
         before = before_event(self.experiment, event)
         effects = self._core.restore(event)
         x = self.experiment = self._core.experiments[event.experiment]
         if not effects or not isinstance(effects[0], Record):
-            return Line(self._number, event.at, kind, (Part("", f"{kind}: a repetition, ignored"),))
+            return StoryLine(self._number, event.at, kind, (EventPart("", f"{kind}: a repetition, ignored"),))
         parts = sentences(x, before, event, effects)
         parts += runs_over(x, before)
         parts += self._states_changed(x, before, effects)
-        parts += [Part("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
+        parts += [EventPart("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
         parts += [
-            Part("", f"{name_of(x, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}")
+            EventPart(
+                "", f"{name_of(x, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}"
+            )
             for member in x.members.values()
             if member.phase is not before.phases.get(member.id, Phase.RUNNING)
         ]
         stored = event.body if isinstance(event, RunMessage) and isinstance(event.body, SnapshotStored) else None
         routine = stored is not None and not stored.error and len(parts) == 1
-        return Line(self._number, event.at, kind, tuple(parts), routine)
+        return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
-    def _states_changed(self, x: Experiment, before: Before, effects: Sequence[Effect]) -> list[Part]:
+    def _states_changed(self, x: Stream, before: Before, effects: Sequence[Effect]) -> list[EventPart]:
         """Changes that the sentences do not say themselves."""
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
@@ -95,5 +97,5 @@ class Story:
             self._states[name] = job.state
             if job.state not in _QUIET and not over and not (new and job.state is JobState.PENDING):
                 what = "leaves its machine" if job.state is JobState.SUSPENDING else f"is {job.state.value}"
-                parts.append(Part(name, f"job {name} {what}: {job.reason}"))
+                parts.append(EventPart(name, f"job {name} {what}: {job.reason}"))
         return parts

@@ -13,12 +13,12 @@ from functools import cached_property
 from hopyard.policy.vocabulary import IterationFinish, JobState
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.actions.phases import IDLE_TIMER, runs_of
-from hopyard_engine.core.cluster.cluster import Cluster
+from hopyard_engine.core.cluster.cluster import ClusterState
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.entities import HOLD, Job, Run
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
@@ -33,7 +33,7 @@ _PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted", "
 """Beginnings of last transitions that are worth telling beside why the job waits now."""
 
 
-class Waiting:
+class WaitingReasons:
     """Says why the jobs and experiments of one stream wait, at one moment: made anew for each look.
 
     Args:
@@ -43,7 +43,7 @@ class Waiting:
         policy: Why the policy cannot answer now, where it has no process; empty: it can.
     """
 
-    def __init__(self, x: Experiment, cluster: Cluster, at: float, policy: str = "") -> None:
+    def __init__(self, x: Stream, cluster: ClusterState, at: float, policy: str = "") -> None:
         self._policy = policy if x.in_flight is not None else ""
         self._x = x
         self._cluster = cluster
@@ -167,7 +167,7 @@ class Waiting:
 
     # ------------------------------------------------------------------------------------------------------ experiments
 
-    def experiment(self, member: Member) -> str:
+    def experiment(self, member: Experiment) -> str:
         """Why an experiment stands where it does, and what it waits for; empty while its jobs train within its share."""
         if member.phase in (Phase.PAUSING, Phase.ENDING):
             return "; ".join(part for part in (member.reason, self._leaving(member)) if part)
@@ -183,7 +183,7 @@ class Waiting:
             return self._shrinking
         return self._nothing_runs(member)
 
-    def _leaving(self, member: Member) -> str:
+    def _leaving(self, member: Experiment) -> str:
         """What pausing and ending wait for."""
         runs = len(runs_of(self._x, member))
         if runs:
@@ -192,7 +192,7 @@ class Waiting:
         unsettled = sum(not e.settled and self._x.jobs[e.job].member is member for e in entries)
         return f"waits for {_count(unsettled, 'snapshot', 'snapshots')} to reach the store" if unsettled else ""
 
-    def _only_held(self, member: Member) -> str:
+    def _only_held(self, member: Experiment) -> str:
         """That it goes on when a person resumes a job, and not before; empty: it goes on."""
         x, held, still = self._x, member.states.get(JobState.HELD, 0), member.jobs_left
         # Others may stand where the policy never lets them go on, as at a rung.
@@ -207,7 +207,7 @@ class Waiting:
             f"nothing is left to train but {which} paused by a person: resume or stop {'it' if held == 1 else 'them'}"
         )
 
-    def _nothing_runs(self, member: Member) -> str:
+    def _nothing_runs(self, member: Experiment) -> str:
         x, machines = self._x, self._usable
         waiting = [job for job in x.open.values() if job.member is member]
         if waiting and self._missing:

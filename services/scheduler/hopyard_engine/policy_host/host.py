@@ -15,7 +15,7 @@ from hopyard.policy.stages import StageView
 from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView, JobViews
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Host(Protocol):
     """What answers an experiment's up-calls."""
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call; answers its result or its failure."""
 
 
@@ -35,7 +35,7 @@ class MissingPolicy:
     def __init__(self, error: str) -> None:
         self.error = error
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
         """Fails with the reason."""
         return PolicyFailed(call.at, call.experiment, call.number, self.error)
 
@@ -47,7 +47,7 @@ class LatePolicy:
         self._make = make
         self._host: Host | None = None
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call."""
         if self._host is None:
             self._host = self._make()
@@ -67,7 +67,7 @@ class PolicyHost:
         self._recorded = recorded
         self._views = JobViews()
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call.
 
         Returns:
@@ -89,7 +89,7 @@ class PolicyHost:
             what = f"up-call {call.number} {type(call.call).__name__}"
             return PolicyFailed(call.at, call.experiment, call.number, describe(self._policy, what, error))
 
-    def rungs(self, experiment: Experiment, at: float) -> tuple[Rung, ...] | None:
+    def rungs(self, experiment: Stream, at: float) -> tuple[Rung, ...] | None:
         """Who stands where after the up-calls so far; None: the policy has no rungs.
 
         Raises:
@@ -97,7 +97,7 @@ class PolicyHost:
         """
         return self._look(experiment, at, "rungs", self._policy.rungs)
 
-    def stages(self, experiment: Experiment, at: float) -> tuple[StageView, ...] | None:
+    def stages(self, experiment: Stream, at: float) -> tuple[StageView, ...] | None:
         """What trials have in common after the up-calls so far; None: the policy trains every trial for itself.
 
         Raises:
@@ -105,7 +105,7 @@ class PolicyHost:
         """
         return self._look(experiment, at, "stages", self._policy.stages)
 
-    def confidences(self, experiment: Experiment, at: float) -> dict[str, float]:
+    def confidences(self, experiment: Stream, at: float) -> dict[str, float]:
         """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
 
         Raises:
@@ -113,7 +113,7 @@ class PolicyHost:
         """
         return dict(self._look(experiment, at, "confidences", self._policy.confidences))
 
-    def _look(self, experiment: Experiment, at: float, what: str, ask: Callable[[Cluster], T]) -> T:
+    def _look(self, experiment: Stream, at: float, what: str, ask: Callable[[Cluster], T]) -> T:
         view = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
         try:
             found = ask(view)

@@ -20,8 +20,8 @@ from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.state.entities import HeldMachine, Job
-from hopyard_engine.core.state.experiment import Member
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
 
 
@@ -60,13 +60,13 @@ class JobViews:
     def __init__(self) -> None:
         self._known: dict[str, JobView] = {}
         self._saved: dict[str, list[int]] = {}
-        self._looked: tuple[Experiment | None, int, int] = (None, 0, 0)
+        self._looked: tuple[Stream | None, int, int] = (None, 0, 0)
         self._live: frozenset[str] = frozenset()
         self._settings: dict[str, Settings] = {}
         self._terms: dict[str, tuple[Settings, ExperimentView]] = {}
         self._spaces: dict[str, Space] = {}
 
-    def look(self, x: Experiment) -> None:
+    def look(self, x: Stream) -> None:
         """Forgets what has changed since the look before. To be called before others are, whenever something may have happened."""
         settings = {member.id: member.settings for member in x.members.values()}
         seen, touched, saved = self._looked
@@ -82,21 +82,21 @@ class JobViews:
         self._looked = x, x.touched.count, x.snapshots.touched.count
         self._live = frozenset(x.live)
 
-    def saved(self, x: Experiment, job: str) -> list[int]:
+    def saved(self, x: Stream, job: str) -> list[int]:
         """Positions of a job's own snapshots, ascending."""
         found = self._saved.get(job)
         if found is None:
             found = self._saved[job] = x.snapshots.positions(job)
         return found
 
-    def space(self, member: Member) -> Space | None:
+    def space(self, member: Experiment) -> Space | None:
         """The search space of an experiment, which never changes."""
         written, constraints = member.settings.space, member.settings.constraints
         if written is not None and member.id not in self._spaces:
             self._spaces[member.id] = Space.from_dict(written).constrained(constraints)
         return self._spaces.get(member.id)
 
-    def terms(self, member: Member, jobs_left: int, partitions: int) -> ExperimentView:
+    def terms(self, member: Experiment, jobs_left: int, partitions: int) -> ExperimentView:
         """The terms of an experiment as they are now, with so many jobs left, and partitions to train on."""
         settings, end_at, running = member.settings, member.end_at(), member.running
         known = self._terms.get(member.id)
@@ -176,7 +176,7 @@ class _Values(ValuesView[JobView]):
 class CoreView(CollectingView):
     """The view of one up-call on one experiment of the core."""
 
-    def __init__(self, experiment: Experiment, call: UpCall, views: JobViews | None = None) -> None:
+    def __init__(self, experiment: Stream, call: UpCall, views: JobViews | None = None) -> None:
         x = self._x = experiment
         super().__init__(call.number, call.at, call.seed, x.ordinals, x.machines, x.earlier)
         self._views = views or JobViews()

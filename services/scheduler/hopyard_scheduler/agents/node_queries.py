@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 
-from hopyard.datasets.node_query import INSPECT, Found, Wanted, answered, question
+from hopyard.datasets.node_query import INSPECT, FoundPath, PathQuery, answered, question
 from hopyard.errors import Unavailable, Unsupported
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.agents.sessions import Session, Sessions
@@ -22,7 +22,7 @@ class Inspections:
         self._open: dict[str, tuple[Session, _Answer]] = {}
         sessions.left.append(self._left)
 
-    async def ask(self, node: str, wanted: Sequence[Wanted]) -> list[Found]:
+    async def ask(self, node: str, wanted: Sequence[PathQuery]) -> list[FoundPath]:
         """What lies at places on a node, in their order.
 
         Raises:

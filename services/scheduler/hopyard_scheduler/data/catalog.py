@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 
 from hopyard._net.rpc import retry
 from hopyard._net.server import Background
-from hopyard.datasets.node_query import Wanted
+from hopyard.datasets.node_query import PathQuery
 from hopyard.errors import AlreadyExists, Conflict, HopyardError, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2, data_pb2
 from hopyard_engine.core.events import DataChanged
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Sessions
@@ -242,12 +242,12 @@ class Catalog:
         self.refresh()
 
     async def _ask(self, node: str) -> None:
-        expected: dict[_Key, Wanted] = {}
+        expected: dict[_Key, PathQuery] = {}
         for name, kept in self._kept.items():
             for one in kept.data.partitions:
                 path = next((replica.path for replica in one.replicas if replica.node == node), one.url)
                 if path:
-                    expected[name, one.name] = Wanted(path, one.sha256)
+                    expected[name, one.name] = PathQuery(path, one.sha256)
         answers = await self._inspections.ask(node, list(expected.values()))
         held: dict[_Key, str] = {}
         for (key, wanted), found in zip(expected.items(), answers, strict=True):
@@ -320,7 +320,7 @@ class Catalog:
     def _connected(self) -> list[str]:
         return [session.node for session in self._sessions.connected() if session.ready]
 
-    def _users(self, name: str) -> list[Experiment]:
+    def _users(self, name: str) -> list[Stream]:
         """Experiments that are not over and go on with what is registered: one that began with another content does not."""
         kept = self._kept.get(name)
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
@@ -337,7 +337,7 @@ class Catalog:
         there = ", ".join(sorted(self._kept)) or "none"
         return f"there is no data set {name!r}; there are: {there} (hopyard data register)"
 
-    async def _need_nodes(self, wanted: Sequence[dataset_validation.Part]) -> None:
+    async def _need_nodes(self, wanted: Sequence[dataset_validation.WantedPartition]) -> None:
         named = {node for part in wanted for node, _ in part.replicas}
         known = self._live.core.cluster.nodes
 

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hopyard.datasets.names import MAX_PARTITIONS, check_data_name, check_url, order, parse_partition, partition_name
-from hopyard.datasets.node_query import Found, Wanted
+from hopyard.datasets.node_query import FoundPath, PathQuery
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard.v1 import data_pb2
 
-Ask = Callable[[str, Sequence[Wanted]], Awaitable[list[Found]]]
+Ask = Callable[[str, Sequence[PathQuery]], Awaitable[list[FoundPath]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WantedPartition:
     """A partition as it is wanted: on nodes at paths, or at a URL whose content may be known."""
 
     data: str
     name: str
     replicas: tuple[tuple[str, str], ...]
     url: str = ""
-    known: Found | None = None
+    known: FoundPath | None = None
 
 
-def checked(data: data_pb2.DataSet, request: str) -> list[Part]:
+def checked(data: data_pb2.DataSet, request: str) -> list[WantedPartition]:
     """The partitions of a request, in order.
 
     Raises:
@@ -55,16 +55,16 @@ def checked(data: data_pb2.DataSet, request: str) -> list[Part]:
     return parts
 
 
-def _part(data: str, one: data_pb2.DataPartition) -> Part:
+def _part(data: str, one: data_pb2.DataPartition) -> WantedPartition:
     parse_partition(one.name)
     if one.url:
         if one.replicas:
             raise ValueError("found a URL and paths, allowed is one of them")
         examples = one.examples if one.HasField("examples") else None
-        known = Found(one.size_bytes, one.sha256, examples) if one.sha256 else None
+        known = FoundPath(one.size_bytes, one.sha256, examples) if one.sha256 else None
         if known is not None and (len(one.sha256) != 64 or not set(one.sha256) <= set("0123456789abcdef")):
             raise ValueError(f"sha256: found {one.sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
-        return Part(data, one.name, (), check_url(one.url), known)
+        return WantedPartition(data, one.name, (), check_url(one.url), known)
     replicas = tuple((replica.node, replica.path) for replica in one.replicas)
     if not replicas:
         raise ValueError("found no place, needed is NODE:/PATH or a URL")
@@ -73,7 +73,7 @@ def _part(data: str, one: data_pb2.DataPartition) -> Part:
             raise ValueError(f"found {node}:{path}, needed is a node and an absolute path on it")
     if len({node for node, _ in replicas}) < len(replicas):
         raise ValueError("found one node twice, allowed is one path on each")
-    return Part(data, one.name, replicas)
+    return WantedPartition(data, one.name, replicas)
 
 
 def _gaps(names: Sequence[str]) -> list[str]:
@@ -93,27 +93,27 @@ def _gaps(names: Sequence[str]) -> list[str]:
     ]
 
 
-async def inspected(parts: Sequence[Part], ask: Ask, connected: Sequence[str]) -> data_pb2.DataSet:
+async def inspected(parts: Sequence[WantedPartition], ask: Ask, connected: Sequence[str]) -> data_pb2.DataSet:
     """The data set as it is: each node named reads what it holds; URLs whose content is not known are got, by one node each.
 
     Raises:
         InvalidInput: What is missing, and which replicas differ, with both sides.
         Conflict: A node went meanwhile, or none is there to get a URL.
     """
-    places: dict[str, list[tuple[int, Wanted]]] = {}
+    places: dict[str, list[tuple[int, PathQuery]]] = {}
     unknown = [index for index, part in enumerate(parts) if part.url and part.known is None]
     if unknown and not connected:
         raise Conflict("no node is connected that could get the URLs; start an agent first")
     for turn, index in enumerate(unknown):
-        places.setdefault(connected[turn % len(connected)], []).append((index, Wanted(parts[index].url, fetch=True)))
+        places.setdefault(connected[turn % len(connected)], []).append((index, PathQuery(parts[index].url, fetch=True)))
     for index, part in enumerate(parts):
         for node, path in part.replicas:
-            places.setdefault(node, []).append((index, Wanted(path)))
+            places.setdefault(node, []).append((index, PathQuery(path)))
     try:
         answers = await asyncio.gather(*(ask(node, [wanted for _, wanted in asked]) for node, asked in places.items()))
     except Unavailable as error:
         raise Conflict(f"{error}; register again when it is back") from error
-    found: list[list[tuple[str, Found]]] = [[] for _ in parts]
+    found: list[list[tuple[str, FoundPath]]] = [[] for _ in parts]
     for (node, asked), answer in zip(places.items(), answers, strict=True):
         for (index, wanted), one in zip(asked, answer, strict=True):
             found[index].append((f"{node} {wanted.place}", one))
@@ -135,7 +135,7 @@ async def inspected(parts: Sequence[Part], ask: Ask, connected: Sequence[str]) -
     return data
 
 
-def _problems(part: Part, sides: Sequence[tuple[str, Found]]) -> list[str]:
+def _problems(part: WantedPartition, sides: Sequence[tuple[str, FoundPath]]) -> list[str]:
     broken = [f"{part.name}: on {where.split(' ', 1)[0]}: {one.error}" for where, one in sides if one.error]
     if broken:
         return broken

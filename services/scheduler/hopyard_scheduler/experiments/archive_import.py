@@ -15,7 +15,7 @@ from hopyard.client.blobs import BUNDLE_OWNER
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Imported
-from hopyard_scheduler.experiments.stream_import import ArrivingStream, Lines
+from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -98,7 +98,7 @@ class Importer:
 
     async def _lines(self, journal: str) -> AsyncIterator[list[bytes]]:
         """The journal's lines, some at a time. Whether the bytes are those of the hash is said at the end."""
-        text, waiting = Lines(), list[bytes]()
+        text, waiting = LineReader(), list[bytes]()
         async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):
             waiting += text.feed(response.data)
             while len(waiting) >= _AT_ONCE:

@@ -21,15 +21,15 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions.phases import IDLE_TIMER
 from hopyard_engine.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
-from hopyard_scheduler.experiments.job_requests import Wanted, check, known
-from hopyard_scheduler.experiments.program import Program, need_agreement, program_of, settings_of
+from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
+from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
 from hopyard_scheduler.experiments.scaling_profiles import measured
-from hopyard_scheduler.experiments.update_request import Terms, update_of
+from hopyard_scheduler.experiments.update_request import UpdateRequest, update_of
 from hopyard_scheduler.runtime.recovery import Recovered, replay
 from hopyard_scheduler.runtime.runtime import Live, experiment_of
 from hopyard_scheduler.search_plan.mismatch import unlike_others
@@ -38,7 +38,7 @@ from hopyard_scheduler.search_plan.reader import PlanReader, hash_of_code
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
     from hopyard_scheduler.data.catalog import Catalog
-    from hopyard_scheduler.experiments.queries import Looking
+    from hopyard_scheduler.experiments.queries import ExperimentQueries
     from hopyard_scheduler.generator_client import Generators
     from hopyard_scheduler.predictions.probe import Predictors
 
@@ -64,7 +64,7 @@ class FrontDoor:
     def __init__(
         self,
         live: Live,
-        look: Looking,
+        look: ExperimentQueries,
         generators: Generators,
         predictors: Predictors,
         catalog: Catalog,
@@ -287,7 +287,7 @@ class FrontDoor:
         now = self._live.clock()
         await self._change(Updated(now, x.id, request, jobs, max_iterations or None, seconds, member=name))
 
-    async def update(self, name: str, terms: Terms) -> None:
+    async def update(self, name: str, terms: UpdateRequest) -> None:
         """Changes target, weight, slots or concurrency.
 
         Raises:
@@ -296,7 +296,7 @@ class FrontDoor:
         x, member = await self.loaded(name)
         await self._change(update_of(self._live.clock(), x.id, member, terms))
 
-    async def request(self, name: str, wanted: Sequence[Wanted]) -> list[experiment_pb2.Job]:
+    async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
         """Has configurations trained to positions, each as a job of its own.
 
         Raises:
@@ -332,7 +332,7 @@ class FrontDoor:
         if refused:
             raise Conflict(refused)
 
-    async def loaded(self, name: str) -> tuple[Experiment, Member]:
+    async def loaded(self, name: str) -> tuple[Stream, Experiment]:
         """The experiment in the core, with its stream: one that is not there is replayed from its journal first.
 
         Raises:
@@ -363,7 +363,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "experiment"
 
 
-def _known_by(settings: Settings, wishes: Wishes, program: Program, code: str) -> Settings:
+def _known_by(settings: Settings, wishes: Wishes, program: ExperimentProgram, code: str) -> Settings:
     """With what an experiment's trainings have in common with those of others. Code that did not come along may be any."""
     if wishes.shares:
         settings = replace(settings, plan=program.root(code), lasting=True)

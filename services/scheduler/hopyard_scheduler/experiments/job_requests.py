@@ -7,14 +7,14 @@ from typing import Any, Final, NamedTuple
 
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.space import Space
-from hopyard_engine.core.state.experiment import Member
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 MOST: Final = 1000
 """Requests in one call."""
 
 
-class Wanted(NamedTuple):
+class JobRequest(NamedTuple):
     """A configuration trained to a position (>= 1); `request` names the request."""
 
     hyperparameters: Mapping[str, Any]
@@ -22,7 +22,7 @@ class Wanted(NamedTuple):
     request: str
 
 
-def check(wanted: Sequence[Wanted], space: Space, most: int) -> None:
+def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
     """Looks at requests before any is taken.
 
     Raises:
@@ -46,7 +46,7 @@ def check(wanted: Sequence[Wanted], space: Space, most: int) -> None:
         raise InvalidInput("\n".join(wrong))
 
 
-def known(x: Experiment, member: Member, wanted: Wanted) -> bool:
+def known(x: Stream, member: Experiment, wanted: JobRequest) -> bool:
     """Whether a request was taken before.
 
     Raises:

@@ -16,7 +16,7 @@ from hopyard_engine.core.types import Settings
 
 
 @dataclass(frozen=True)
-class Program:
+class ExperimentProgram:
     """The program of an experiment's runs."""
 
     spec: ExperimentSpec
@@ -105,9 +105,9 @@ def _hashed(said: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def program_of(payload: Mapping[str, Any]) -> Program:
+def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:
     """The program of an experiment from what its first event carries."""
-    return Program(spec_from_json(payload["spec"]), payload["bundle"], payload["interpreter"])
+    return ExperimentProgram(spec_from_json(payload["spec"]), payload["bundle"], payload["interpreter"])
 
 
 def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> None:

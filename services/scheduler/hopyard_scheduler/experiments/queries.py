@@ -14,11 +14,11 @@ from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import NotFound
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
-from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, Told
+from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState
 from hopyard_scheduler.runtime.runtime import Live
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _ROWS = 1000
 _OVER = frozenset(PHASES.to_proto(phase) for phase in Phase if phase.over)
 
 
-class Looking:
+class ExperimentQueries:
     """Experiments of this cluster: those in the core, and finished ones as AppStat remembers them.
 
     Args:
@@ -116,23 +116,23 @@ class Looking:
             raise NotFound(f"experiment {name} has no job {job!r}")
         return found
 
-    def shown_job(self, x: Experiment, job: Job) -> experiment_pb2.Job:
+    def shown_job(self, x: Stream, job: Job) -> experiment_pb2.Job:
         """A job of the core as it stands, and why it waits."""
         return job_to_proto(x, job, self._waiting(x).job(job))
 
-    def shown_jobs(self, x: Experiment, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
+    def shown_jobs(self, x: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
         """Jobs of the core as they stand, and why they wait."""
         waiting = self._waiting(x)
         return [job_to_proto(x, job, waiting.job(job)) for job in jobs]
 
-    def _shown(self, x: Experiment, member: Member) -> experiment_pb2.Experiment:
+    def _shown(self, x: Stream, member: Experiment) -> experiment_pb2.Experiment:
         shown = experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
         if not (shown.warning or member.phase.over):
             shown.warning = self.warning()
         return shown
 
-    def _waiting(self, x: Experiment) -> Waiting:
-        return Waiting(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))
+    def _waiting(self, x: Stream) -> WaitingReasons:
+        return WaitingReasons(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """The present state of the experiment and its jobs, then every change until it is over.
@@ -147,7 +147,7 @@ class Looking:
             return
         x, member = known
         watcher = self._live.watchers.add(name)
-        told = Told(self._live.core, x, member, self._live.clock, lambda: self._live.absent(x.id))
+        told = WatcherState(self._live.core, x, member, self._live.clock, lambda: self._live.absent(x.id))
         try:
             for present in [job for job in x.jobs.values() if job.member is member]:
                 yield told.job(present)

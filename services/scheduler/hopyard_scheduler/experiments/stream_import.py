@@ -15,7 +15,7 @@ from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
 from hopyard_engine.core.events import ClusterEvent, ExperimentCreated, ExperimentEvent, Imported, MemberJoined
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.experiments.program import program_of
@@ -42,7 +42,7 @@ def check_id(name: str, place: str) -> str:
     return name
 
 
-class Lines:
+class LineReader:
     """The lines of a compressed text that comes in chunks; no line is longer than `MAX_LINE_BYTES`."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class ArrivingStream:
         self.bundles: dict[str, None] = {}
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> Stream:
         """The stream's state after the events that were taken.
 
         Raises:

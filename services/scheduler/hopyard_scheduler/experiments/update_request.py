@@ -9,7 +9,7 @@ from typing import Final
 
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.types import Settings
 
 CLEARABLE: Final = ("target", "slots", "concurrency")
@@ -17,7 +17,7 @@ CLEARABLE: Final = ("target", "slots", "concurrency")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class UpdateRequest:
     """What is to change; None leaves a term as it is.
 
     Attributes:
@@ -37,7 +37,7 @@ class Terms:
     request: str = ""
 
 
-def update_of(at: float, stream: str, member: Member, terms: Terms) -> Updated:
+def update_of(at: float, stream: str, member: Experiment, terms: UpdateRequest) -> Updated:
     """The event that changes an experiment's terms.
 
     Raises:
@@ -57,7 +57,7 @@ def update_of(at: float, stream: str, member: Member, terms: Terms) -> Updated:
     )
 
 
-def _check(terms: Terms, present: Settings) -> None:
+def _check(terms: UpdateRequest, present: Settings) -> None:
     given = {name: getattr(terms, name) for name in ("target", "weight", "slots", "concurrency")}
     values = {name: value for name, value in given.items() if value is not None}
     if not (values or terms.clear):

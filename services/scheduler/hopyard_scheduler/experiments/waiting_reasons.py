@@ -8,9 +8,9 @@ from typing import Final
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Member
-from hopyard_engine.core.state.stream import Experiment
-from hopyard_engine.explain.waiting import Waiting
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.explain.waiting import WaitingReasons
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 
 AGAIN_SECONDS: Final = 1.0
@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.1
 """A look at the cluster serves a watcher for so long."""
 
 
-class Told:
+class WatcherState:
     """What one watcher of an experiment was told, and what it has to be told anew.
 
     Args:
@@ -37,8 +37,8 @@ class Told:
     def __init__(
         self,
         core: Core,
-        x: Experiment,
-        member: Member,
+        x: Stream,
+        member: Experiment,
         clock: Callable[[], float],
         absent: Callable[[], str] = lambda: "",
     ) -> None:
@@ -50,7 +50,7 @@ class Told:
         self._jobs: dict[str, str] = {}
         self._experiment = ""
         self._looked_at = clock()
-        self._waiting = Waiting(x, core.cluster, self._looked_at, absent())
+        self._waiting = WaitingReasons(x, core.cluster, self._looked_at, absent())
         self._news_at = self._looked_at
 
     def job(self, job: Job) -> experiment_pb2.WatchExperimentResponse:
@@ -70,7 +70,7 @@ class Told:
             return []
         self._news_at = now
         told: list[experiment_pb2.WatchExperimentResponse] = []
-        waiting = Waiting(self._x, self._core.cluster, now, self._absent())
+        waiting = WaitingReasons(self._x, self._core.cluster, now, self._absent())
         for job in self._x.open.values():
             if job.member is self._member and len(told) < MAX_NEWS:
                 reason = waiting.job(job)
@@ -80,11 +80,11 @@ class Told:
             told.append(self.experiment())
         return told
 
-    def _look(self) -> Waiting:
+    def _look(self) -> WaitingReasons:
         now = self._clock()
         if not 0 <= now - self._looked_at < _LOOK_SECONDS:
             self._looked_at = now
-            self._waiting = Waiting(self._x, self._core.cluster, now, self._absent())
+            self._waiting = WaitingReasons(self._x, self._core.cluster, now, self._absent())
         return self._waiting
 
     def _tell(self, job: Job, reason: str) -> experiment_pb2.WatchExperimentResponse:

@@ -19,11 +19,11 @@ from hopyard.policy.invoke import brief, too_large
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import as_recorded, took_too_long
 from hopyard_engine.replay import objection
 from hopyard_scheduler.policy_process.rebuild import retell
-from hopyard_scheduler.policy_process.state_delta import Changes
+from hopyard_scheduler.policy_process.state_delta import StateDelta
 from hopyard_scheduler.policy_process.streams import Seat, SeatLost
 from hopyard_scheduler.policy_process.timeouts import within
 
@@ -37,7 +37,7 @@ _TOLD_SECONDS: Final = 2.0
 """So long a process may be away before that is told."""
 
 
-class Source(Protocol):
+class ProcessSource(Protocol):
     """Where a policy's processes come from."""
 
     @property
@@ -86,7 +86,7 @@ class RemotePolicy:
         experiment: str,
         spec_json: str,
         parameters: Mapping[str, Any],
-        source: Source,
+        source: ProcessSource,
         journal: Callable[[], AsyncIterator[Event]],
         limits: Limits,
         then: str,
@@ -105,7 +105,7 @@ class RemotePolicy:
         self._memory = ""
         self._answered = 0
         self._asked: pb.UpCall | None = None
-        self._changes = Changes()
+        self._changes = StateDelta()
         self._alone_since: float | None = None
 
     @property
@@ -118,7 +118,7 @@ class RemotePolicy:
         )
 
     async def answer(
-        self, x: Experiment, call: UpCall, settled: AbstractAsyncContextManager[Any]
+        self, x: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call. The experiment stays as it is until the answer.
 
@@ -165,7 +165,7 @@ class RemotePolicy:
     # ------------------------------------------------------------------------------------------------------------ one try
 
     async def _answer(
-        self, x: Experiment, call: UpCall, settled: AbstractAsyncContextManager[Any]
+        self, x: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
         seat = self._seat
         if seat is None or seat.gone:
@@ -212,7 +212,7 @@ class RemotePolicy:
             return None
         memory = secrets.token_hex(8)
         self._memory, self._asked, self._answered = "", None, 0  # What has been told half must not count as memory.
-        self._changes = Changes(curves=greeting.curves)
+        self._changes = StateDelta(curves=greeting.curves)
         await seat.send(self._welcoming(0, memory))
         if call.number == 1:
             self._memory = memory

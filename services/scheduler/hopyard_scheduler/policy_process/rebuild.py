@@ -13,7 +13,7 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.replay import OBJECTION, Difference, objection, of_experiment, same
-from hopyard_scheduler.policy_process.state_delta import Changes
+from hopyard_scheduler.policy_process.state_delta import StateDelta
 
 AHEAD: Final = 64
 """Up-calls that are told before the first of them is answered."""
@@ -34,7 +34,7 @@ class _Told:
 async def retell(
     events: AsyncIterator[Event],
     until: int,
-    changes: Changes,
+    changes: StateDelta,
     send: Callable[[pb.UpCall], Awaitable[None]],
     hear: Callable[[UpCall], Awaitable[PolicyAnswered | PolicyFailed]],
 ) -> Difference | None:

@@ -18,10 +18,10 @@ from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.events import Event, PolicyProcess
 from hopyard_engine.core.types import PlacedData, Settings
 from hopyard_engine.policy_host.factory import Wishes, need_fit, terms_of
-from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.policy_process.inbound import Dialled
-from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy, Source
-from hopyard_scheduler.policy_process.spawned import Started
+from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
+from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
 from hopyard_scheduler.policy_process.state_delta import terms_to_proto
 from hopyard_scheduler.policy_process.streams import Desk, Seat, SeatLost
 from hopyard_scheduler.policy_process.timeouts import within
@@ -60,7 +60,7 @@ class Remotes:
         self._post, self._clock = post, clock
 
     def policy(
-        self, experiment: str, program: Program, journal: Callable[[], AsyncIterator[Event]], then: str = ""
+        self, experiment: str, program: ExperimentProgram, journal: Callable[[], AsyncIterator[Event]], then: str = ""
     ) -> RemotePolicy:
         """The policy of an experiment, fresh.
 
@@ -153,7 +153,7 @@ class Remotes:
         need_fit(spec, wishes)
         return wishes, f"policy {label}: {brief(found.note)}" if found.note else ""
 
-    async def _seat(self, source: Source, policy: PolicySpec) -> Seat:
+    async def _seat(self, source: ProcessSource, policy: PolicySpec) -> Seat:
         seconds = REVIEW_ABSENCE_SECONDS
         try:
             return await within(seconds, source.take(""))
@@ -183,11 +183,11 @@ class Remotes:
             raise InvalidInput(f"policy {label}: its process answered the review with {found}, needed is reviewed")
         return said.reviewed
 
-    def _source(self, policy: PolicySpec, bundle: str) -> Source:
+    def _source(self, policy: PolicySpec, bundle: str) -> ProcessSource:
         if policy.command is None:
             return Dialled(policy.dials_in, self._desk, self._address)
         code = (lambda: self._packed(bundle)) if bundle else None
-        return Started(policy.command, code, bundle, self._desk, self._address)
+        return SpawnedPolicy(policy.command, code, bundle, self._desk, self._address)
 
     async def _packed(self, bundle: str) -> bytes:
         request = appstat_pb2.GetBlobRequest(sha256=bundle)

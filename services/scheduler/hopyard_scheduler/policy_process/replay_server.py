@@ -12,8 +12,8 @@ from hopyard.errors import Unavailable
 from hopyard.v1 import appstat_pb2_grpc, policy_pb2_grpc
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.state.stream import Experiment
-from hopyard_scheduler.experiments.program import Program
+from hopyard_engine.core.state.stream import Stream
+from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.policy_process.registry import Remotes
 from hopyard_scheduler.policy_process.streams import Desk
@@ -34,7 +34,7 @@ class Blocking:
         self._policy = policy
         self._loop = loop
 
-    def answer(self, experiment: Experiment, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call.
 
         Raises:
@@ -50,7 +50,7 @@ class Blocking:
 @asynccontextmanager
 async def dialled(
     experiment: str,
-    program: Program,
+    program: ExperimentProgram,
     journal: Callable[[], AsyncIterator[Event]],
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     say: Callable[[str], None],

@@ -40,7 +40,7 @@ MOST_TRIES: Final = 3
 _LAST_BYTES: Final = 2_000
 
 
-class Started:
+class SpawnedPolicy:
     """One experiment's policy process, started when it is needed.
 
     Args:

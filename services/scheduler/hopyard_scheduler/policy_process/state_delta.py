@@ -16,10 +16,10 @@ from hopyard.policy.vocabulary import Data, Partition
 from hopyard.v1 import common_pb2
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
-from hopyard_engine.core.state.curve import Point
+from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Member
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import job_view
 
 
@@ -29,11 +29,11 @@ class _KnownJob(NamedTuple):
     view: JobView
     snapshots: tuple[int, ...]
     queued: int
-    prefix: tuple[Point, ...]
+    prefix: tuple[CurveEntry, ...]
     points: int
 
 
-class Changes:
+class StateDelta:
     """What one process knows of its experiment, from nothing on.
 
     Args:
@@ -42,7 +42,7 @@ class Changes:
 
     def __init__(self, *, curves: bool = True) -> None:
         self._curves = curves
-        self._seen: Experiment | None = None
+        self._seen: Stream | None = None
         self._touched = 0
         self._snapshots = 0
         self._live: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class Changes:
         self._earlier: dict[str, tuple[int, ...]] = {}
         self._scaled = False
 
-    def up_call(self, x: Experiment, call: UpCall, *, again: bool = False) -> pb.UpCall:
+    def up_call(self, x: Stream, call: UpCall, *, again: bool = False) -> pb.UpCall:
         """The message of an up-call on the experiment as it is now; from then on the process knows what is in it."""
         message = pb.UpCall(number=call.number, at=call.at, seed=call.seed, again=again)
         message.changes.extend(self._news(x))
@@ -65,7 +65,7 @@ class Changes:
         fill_call(message, call.call)
         return message
 
-    def _news(self, x: Experiment) -> Iterator[pb.StateChange]:
+    def _news(self, x: Stream) -> Iterator[pb.StateChange]:
         tops = self._tops
         yield from self._terms(x)
         yield from self._of_machines(x)
@@ -101,7 +101,7 @@ class Changes:
     def _tops(self) -> dict[str, int]:
         return {name: message.max_position for name, message in self._members.items()}
 
-    def _terms(self, x: Experiment) -> Iterator[pb.StateChange]:
+    def _terms(self, x: Stream) -> Iterator[pb.StateChange]:
         for member in x.members.values():
             partitions = x.data.units if x.data is not None else 0
             message = terms_to_proto(_terms_of(member, partitions), over=member.phase.over)
@@ -117,7 +117,7 @@ class Changes:
                 self._members[member.id] = message
                 yield pb.StateChange(experiment=message)
 
-    def _of_machines(self, x: Experiment) -> Iterator[pb.StateChange]:
+    def _of_machines(self, x: Stream) -> Iterator[pb.StateChange]:
         for name in [name for name in self._machines if name not in x.machines]:
             del self._machines[name]
             yield pb.StateChange(machine_gone=name)
@@ -135,7 +135,7 @@ class Changes:
                 self._machines[name] = message
                 yield pb.StateChange(machine=message)
 
-    def _of_earlier(self, x: Experiment) -> Iterator[pb.StateChange]:
+    def _of_earlier(self, x: Stream) -> Iterator[pb.StateChange]:
         for name, one in x.earlier.items():
             saved = tuple(sorted(one.snapshots))
             if self._earlier.get(name) != saved:
@@ -149,13 +149,13 @@ class Changes:
                 )
                 yield pb.StateChange(earlier=told)
 
-    def _candidates(self, x: Experiment) -> list[str]:
+    def _candidates(self, x: Stream) -> list[str]:
         """Jobs that may be other than they were, in order of creation, and at last those that are gone."""
         names = {*x.touched.since(self._touched), *x.snapshots.touched.since(self._snapshots), *x.live, *self._live}
         there = sorted((x.jobs[name] for name in names if name in x.jobs), key=lambda job: job.ordinal)
         return [*(job.id for job in there), *sorted(names - x.jobs.keys())]
 
-    def _of_jobs(self, x: Experiment, names: Iterable[str]) -> Iterator[pb.StateChange]:
+    def _of_jobs(self, x: Stream, names: Iterable[str]) -> Iterator[pb.StateChange]:
         for name in names:
             job = x.jobs.get(name)
             if job is None:
@@ -166,7 +166,7 @@ class Changes:
         self._touched, self._snapshots = x.touched.count, x.snapshots.touched.count
         self._live = frozenset(x.live)
 
-    def _of_job(self, x: Experiment, job: Job) -> Iterator[pb.StateChange]:
+    def _of_job(self, x: Stream, job: Job) -> Iterator[pb.StateChange]:
         known = self._jobs.get(job.id)
         snapshots, queued = tuple(x.snapshots.positions(job.id)), x.idle.place(job.id)
         points = len(job.curve.added)
@@ -210,7 +210,7 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
     )
 
 
-def _terms_of(member: Member, partitions: int) -> ExperimentView:
+def _terms_of(member: Experiment, partitions: int) -> ExperimentView:
     settings = member.settings
     return ExperimentView(
         metric=settings.metric,

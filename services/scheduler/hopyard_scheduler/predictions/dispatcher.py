@@ -21,11 +21,11 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
-from hopyard_scheduler.experiments.program import Program
-from hopyard_scheduler.predictions.prior_curves import Earlier
+from hopyard_scheduler.experiments.program import ExperimentProgram
+from hopyard_scheduler.predictions.prior_curves import PriorCurves
 from hopyard_scheduler.predictions.probe import Predictors
 
 WINDOW: Final = 16
@@ -59,7 +59,7 @@ class _Open:
     answer: asyncio.Future[resource_manager_pb2.NodeAnswer] | None = None
 
 
-class Predictions:
+class PredictionDispatcher:
     """Puts questions to nodes.
 
     Args:
@@ -76,7 +76,7 @@ class Predictions:
         sessions: Sessions,
         background: Background,
         clock: Callable[[], float],
-        earlier: Earlier,
+        earlier: PriorCurves,
         predictors: Predictors,
         node_seconds: float = NODE_SECONDS,
     ) -> None:
@@ -93,7 +93,7 @@ class Predictions:
         self._stopped = False
         sessions.left.append(self._left)
 
-    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], Program]) -> None:
+    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], ExperimentProgram]) -> None:
         """Says where answers go, and where the experiments are."""
         self._core = core
         self._post = post
@@ -190,14 +190,14 @@ class Predictions:
                 except _SessionOver:
                     question.session = None
 
-    def _found(self, asked: AskOutside) -> tuple[Experiment, Job]:
+    def _found(self, asked: AskOutside) -> tuple[Stream, Job]:
         x = self._core.experiments.get(asked.experiment)
         job = x.jobs.get(asked.payload["job"]) if x is not None else None
         if x is None or job is None:
             raise Unavailable(f"experiment {asked.experiment} is over")
         return x, job
 
-    async def _node(self, x: Experiment, job: Job) -> str:
+    async def _node(self, x: Stream, job: Job) -> str:
         try:
             async with asyncio.timeout(self._node_seconds):
                 while (node := self._chosen(x, job)) is None:
@@ -206,7 +206,7 @@ class Predictions:
         except TimeoutError as error:
             raise Unavailable(f"no node was there to predict on for {self._node_seconds:g} s") from error
 
-    def _chosen(self, x: Experiment, job: Job) -> str | None:
+    def _chosen(self, x: Stream, job: Job) -> str | None:
         """The node that trains a job or trained it last; else the least busy one of the experiment's; else of all."""
         there = [session.node for session in self._sessions.connected() if session.ready]
         latest = job.channels.get((job.attempt, 0))
@@ -217,7 +217,7 @@ class Predictions:
         return min(there, key=lambda node: (node not in own, busy.count(node), node), default=None)
 
     def _message(
-        self, ticket: str, asked: AskOutside, x: Experiment, job: Job, earlier: str | None
+        self, ticket: str, asked: AskOutside, x: Stream, job: Job, earlier: str | None
     ) -> resource_manager_pb2.NodeQuestion:
         program = self._program(job.member.id)
         predictor = program.spec.predictor

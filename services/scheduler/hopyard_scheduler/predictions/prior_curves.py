@@ -55,7 +55,7 @@ SECONDS: Final = 30.0
 _PAGE: Final = 2000
 
 
-class Earlier:
+class PriorCurves:
     """Reads them when they are first asked for, and keeps them while their experiment lives.
 
     Args:

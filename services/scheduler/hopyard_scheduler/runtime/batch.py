@@ -23,7 +23,7 @@ from hopyard_engine.core.events import Event, PolicyFailed
 from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host
 from hopyard_scheduler.policy_process.policy import RemotePolicy
-from hopyard_scheduler.runtime.journal import Entry
+from hopyard_scheduler.runtime.journal import JournalEntry
 from hopyard_scheduler.runtime.pending_policies import Answer, failure
 from hopyard_scheduler.runtime.projections import Changes
 
@@ -86,7 +86,7 @@ class Batch:
         self._following = following
         self._asked = asked
         self.items: list[Item] = []
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.changes = Changes()
         self.parked: list[Parked] = []
         self._size = 0
@@ -178,7 +178,7 @@ class Batch:
                 case Record():
                     payload = encode(effect.event)
                     self._size += len(payload)
-                    self.entries.append(Entry(effect.stream, kind_of(effect.event), payload))
+                    self.entries.append(JournalEntry(effect.stream, kind_of(effect.event), payload))
                 case UpCall():
                     self._calls.append(effect)
                 case JobChanged() | ExperimentChanged() | ReportAccepted() | Profiled():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import Answered, Event, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
 def patient(core: Core, event: Event) -> bool:
@@ -25,7 +25,7 @@ def patient(core: Core, event: Event) -> bool:
             return False
 
 
-def _only_recorded(x: Experiment, event: RunMessage, body: Reports) -> bool:
+def _only_recorded(x: Stream, event: RunMessage, body: Reports) -> bool:
     """Whether the policy is not asked, and the run trains on."""
     job = x.jobs.get(event.job)
     if job is None or job.run is None or x.settings.statistics or x.settings.every_iteration:

@@ -27,9 +27,9 @@ from hopyard_engine.core.events import Event, TimerElapsed
 from hopyard_engine.core.handlers.commands import CREATE_JOB
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
-from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.generator_client import Generators
-from hopyard_scheduler.predictions.dispatcher import Predictions
+from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
 from hopyard_scheduler.runtime.journal import Journal
 from hopyard_scheduler.solver_dispatcher import Solvers
 from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
@@ -57,7 +57,7 @@ class Carrier:
         sessions: Sessions,
         store: SnapshotStore,
         generators: Generators,
-        predictions: Predictions,
+        predictions: PredictionDispatcher,
         solvers: Solvers,
         heartbeat_seconds: float,
         clock: Callable[[], float],
@@ -76,7 +76,7 @@ class Carrier:
         self._clock = clock
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
-    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], Program]) -> None:
+    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], ExperimentProgram]) -> None:
         """Says where events go back to, and where the core's own records are."""
         self._core = core
         self._post = post

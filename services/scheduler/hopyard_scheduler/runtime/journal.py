@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """An encoded event on its way to a stream."""
 
     stream: str
@@ -51,7 +51,7 @@ class Journal:
         self.epoch = response.epoch
         return self.epoch
 
-    async def append(self, entries: Sequence[Entry], rows: Sequence[appstat_pb2.Projection], at: float) -> None:
+    async def append(self, entries: Sequence[JournalEntry], rows: Sequence[appstat_pb2.Projection], at: float) -> None:
         """Appends events and what follows from them, all or none, durably when it returns.
 
         Raises:

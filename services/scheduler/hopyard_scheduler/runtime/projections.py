@@ -10,8 +10,8 @@ from hopyard._net.rpc.values import fill_report
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.search_plan.projection import PlanRows
 
@@ -77,7 +77,7 @@ class Changes:
         return rows
 
 
-def _found(core: Core, name: str) -> tuple[Experiment, Member]:
+def _found(core: Core, name: str) -> tuple[Stream, Experiment]:
     found = core.find(name)
     assert found is not None, f"a change of {name}, which the core does not have"
     return found

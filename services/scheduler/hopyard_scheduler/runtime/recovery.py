@@ -26,7 +26,7 @@ from hopyard_engine.core.actions.phases import IDLE_TIMER
 from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Objecting, Replay, of_experiment
@@ -238,10 +238,10 @@ async def _minded(driven: Replay, function: Callable[[], T], patience: Patience)
     return await threads.finish(threads.start(function), patience.seconds, lambda: driven.doing, stop)
 
 
-def _host(x: Experiment) -> Host:
+def _host(x: Stream) -> Host:
     return host_of(program_of(x.founder.payload).spec)
 
 
-def _elsewhere(x: Experiment) -> bool:
+def _elsewhere(x: Stream) -> bool:
     """Whether the policy runs in a process of its own."""
     return program_of(x.founder.payload).spec.policy.remote

@@ -24,11 +24,11 @@ from hopyard_engine.core.events import (
     Requested,
     Updated,
 )
-from hopyard_engine.core.state.experiment import Member
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import Host, LatePolicy
 from hopyard_engine.policy_host.factory import host_of
-from hopyard_scheduler.experiments.program import Program, program_of
+from hopyard_scheduler.experiments.program import ExperimentProgram, program_of
 from hopyard_scheduler.experiments.watchers import Watchers
 from hopyard_scheduler.policy_process.policy import RemotePolicy
 from hopyard_scheduler.policy_process.registry import Remotes
@@ -93,7 +93,7 @@ class Live:
         self.watchers = Watchers()
         self.clock = clock
         self.hosts: dict[str, Host | RemotePolicy] = {}
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[str, ExperimentProgram] = {}
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._arrived: deque[Item] = deque()
@@ -108,7 +108,7 @@ class Live:
         self._plans = PlanRows()
         self.batched: Callable[[], None] = lambda: None
         """Called after each batch."""
-        self.leaves: Callable[[Experiment], None] = lambda x: None
+        self.leaves: Callable[[Stream], None] = lambda x: None
         """Told of each stream that is over and leaves the core."""
         carrier.attach(self.core, self.post, self.program)
         if remotes is not None:
@@ -312,7 +312,7 @@ class Live:
         host = self.hosts.get(name)
         return host.absent if isinstance(host, RemotePolicy) else ""
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> ExperimentProgram:
         """What an experiment's runs execute."""
         if name not in self._programs:
             self._programs[name] = program_of(experiment_of(self.core, name)[1].payload)
@@ -322,7 +322,7 @@ class Live:
         """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
         return name not in self._changing
 
-    def install(self, x: Experiment, found: Recovered) -> None:
+    def install(self, x: Stream, found: Recovered) -> None:
         """Takes a stream that was replayed apart, and holds no machines."""
         outstanding = self.core.admit(x)
         self.hosts.update(found.hosts)
@@ -364,7 +364,7 @@ class Live:
             self.journal.forget(name)
 
 
-def experiment_of(core: Core, name: str) -> tuple[Experiment, Member]:
+def experiment_of(core: Core, name: str) -> tuple[Stream, Experiment]:
     """An experiment that the core has, with the stream that it belongs to.
 
     Raises:

@@ -14,7 +14,7 @@ from hopyard._runtime.bundle import IGNORE_FILE
 from hopyard.errors import HopyardError
 from hopyard.spec import spec_from_json
 from hopyard.v1 import experiment_pb2
-from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.search_plan.reader import files_of_code
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def unlike_others(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     known: Sequence[experiment_pb2.Experiment],
     name: str,
-    program: Program,
+    program: ExperimentProgram,
 ) -> str:
     """What keeps an experiment from sharing with those of its group, or else with earlier ones of its name.
 
@@ -69,7 +69,7 @@ async def unlike_others(
 
 
 def _expected(
-    known: Sequence[experiment_pb2.Experiment], name: str, program: Program
+    known: Sequence[experiment_pb2.Experiment], name: str, program: ExperimentProgram
 ) -> list[experiment_pb2.Experiment]:
     """With whom one would expect it to share: with its group, or with earlier ones of its name if it begins one."""
     spec, group, before = program.spec, [], []
@@ -85,10 +85,10 @@ def _expected(
 
 
 async def _difference(
-    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, program: Program, other: experiment_pb2.Experiment
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, program: ExperimentProgram, other: experiment_pb2.Experiment
 ) -> str:
     """In what another experiment's training differs, in words; empty: in nothing that is known of it."""
-    theirs = Program(spec_from_json(other.spec_json), other.bundle, program.interpreter)
+    theirs = ExperimentProgram(spec_from_json(other.spec_json), other.bundle, program.interpreter)
     mine, its = program.sameness(""), theirs.sameness("")
     named = [_FIELDS.get(field, field) for field in mine if mine[field] != its[field]]
     said = [f"{', '.join(named)} {'is' if len(named) == 1 else 'are'} not the same"] if named else []

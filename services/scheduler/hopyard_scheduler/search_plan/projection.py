@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from hopyard.sequences import Stretch, plan_path
+from hopyard.sequences import NodeStretch, plan_path
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 _MOST = 10_000
 
@@ -18,7 +18,7 @@ class PlanRows:
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], tuple[int, frozenset[tuple[int, str]]]] = {}
 
-    def row(self, x: Experiment, job: Job) -> appstat_pb2.Projection | None:
+    def row(self, x: Stream, job: Job) -> appstat_pb2.Projection | None:
         """The row of a job; None: it is known, or its policy shares nothing, or its configuration does not tell all of its training."""
         root, limit = job.member.settings.plan, job.max_position
         if not root or job.hyperparameters is None or job.copied:
@@ -59,6 +59,6 @@ class PlanRows:
         self._told = {name: told for name, told in self._told.items() if name[0] != experiment}
 
 
-def _stretch(one: Stretch) -> appstat_pb2.PlanStretch:
+def _stretch(one: NodeStretch) -> appstat_pb2.PlanStretch:
     values = json.dumps(one.values, sort_keys=True, ensure_ascii=False)
     return appstat_pb2.PlanStretch(node=one.node, parent=one.parent, start=one.start, end=one.end, values_json=values)

@@ -13,10 +13,10 @@ from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import PHASES, use_to_proto
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import FrontDoor
-from hopyard_scheduler.experiments.job_requests import Wanted
-from hopyard_scheduler.experiments.update_request import Terms
+from hopyard_scheduler.experiments.job_requests import JobRequest
+from hopyard_scheduler.experiments.update_request import UpdateRequest
 from hopyard_scheduler.pagination import page
-from hopyard_scheduler.storage.garbage_collection import DEFAULT_SECONDS, Garbage
+from hopyard_scheduler.storage.garbage_collection import DEFAULT_SECONDS, GarbageCollector
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     """Serves experiments."""
 
-    def __init__(self, door: FrontDoor, garbage: Garbage, importer: Importer) -> None:
+    def __init__(self, door: FrontDoor, garbage: GarbageCollector, importer: Importer) -> None:
         self._door = door
         self._garbage = garbage
         self._importer = importer
@@ -128,7 +128,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> pb.RequestJobsResponse:
         """Configurations trained to positions."""
         wanted = [
-            Wanted(hyperparameters_from_proto(each.hyperparameters), each.position, each.request_id)
+            JobRequest(hyperparameters_from_proto(each.hyperparameters), each.position, each.request_id)
             for each in request.jobs
         ]
         return pb.RequestJobsResponse(jobs=await self._door.request(request.experiment, wanted))
@@ -139,7 +139,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
     ) -> pb.UpdateExperimentResponse:
         """Target, weight, slots, concurrency."""
-        terms = Terms(
+        terms = UpdateRequest(
             target=request.target if request.HasField("target") else None,
             weight=request.weight if request.HasField("weight") else None,
             slots=request.slots if request.HasField("slots") else None,

@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, T
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
 from hopyard_engine.core.events import JobHeld, JobOperated
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.experiments.commands import FrontDoor
 from hopyard_scheduler.pagination import page
 from hopyard_scheduler.runtime.runtime import Live, experiment_of
@@ -130,7 +130,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         x = await self._stream(name, job)
         return await self._operate(x, job, JobHeld(self._live.clock(), x.id, job, held, asks_anew=True))
 
-    async def _stream(self, name: str, job: str) -> Experiment:
+    async def _stream(self, name: str, job: str) -> Stream:
         x, member = await self._door.loaded(name)
         if job not in x.jobs or x.jobs[job].member is not member:
             raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
@@ -140,7 +140,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
             )
         return x
 
-    async def _operate(self, x: Experiment, job: str, event: JobHeld | JobOperated) -> experiment_pb2.Job:
+    async def _operate(self, x: Stream, job: str, event: JobHeld | JobOperated) -> experiment_pb2.Job:
         refused = await self._live.operate(event)
         if refused:
             raise Conflict(refused)

@@ -22,9 +22,9 @@ from hopyard_scheduler.converters import (
 )
 from hopyard_scheduler.data.catalog import Catalog
 from hopyard_scheduler.pagination import page
-from hopyard_scheduler.predictions.dispatcher import Predictions
+from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
 from hopyard_scheduler.runtime.runtime import Live, experiment_of
-from hopyard_scheduler.storage.garbage_collection import Garbage
+from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -37,8 +37,8 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         self,
         live: Live,
         sessions: Sessions,
-        garbage: Garbage,
-        predictions: Predictions,
+        garbage: GarbageCollector,
+        predictions: PredictionDispatcher,
         catalog: Catalog,
         inspections: Inspections,
     ) -> None:

@@ -23,9 +23,9 @@ from hopyard.v1 import appstat_pb2, resource_manager_pb2
 if TYPE_CHECKING:
     from hopyard._net.server import Background
     from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
-    from hopyard_engine.core.actions.store_quota import Use
+    from hopyard_engine.core.actions.store_quota import StoreUsage
     from hopyard_scheduler.agents.sessions import Session, Sessions
-    from hopyard_scheduler.experiments.queries import Looking
+    from hopyard_scheduler.experiments.queries import ExperimentQueries
     from hopyard_scheduler.runtime.runtime import Live
     from hopyard_scheduler.storage.store_quota import StoreQuota
 
@@ -59,14 +59,14 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Report:
+class GarbageReport:
     """What was found, by (kind, place): how many and how many bytes; what people should know beside; how full the store is then."""
 
     found: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unneeded: list[str] = field(default_factory=list)
     kept: dict[str, Kept] = field(default_factory=dict)
-    store: Use | None = None
+    store: StoreUsage | None = None
 
     def add(self, kind: str, place: str, count: int, size: int) -> None:
         """Counts things of a kind."""
@@ -75,7 +75,7 @@ class Report:
             self.found[kind, place] = (before[0] + count, before[1] + size)
 
 
-class Needs:
+class SnapshotNeeds:
     """Who needs what: the core's books as they are at each moment, and what is read once of finished experiments.
 
     Args:
@@ -84,7 +84,7 @@ class Needs:
         for_others: Whether these need what they keep for later ones.
     """
 
-    def __init__(self, live: Live, look: Looking, *, for_others: bool = True) -> None:
+    def __init__(self, live: Live, look: ExperimentQueries, *, for_others: bool = True) -> None:
         self._live = live
         self._look = look
         self._for_others = for_others
@@ -142,7 +142,7 @@ class Needs:
         return any(member.payload["bundle"] == sha256 for x in streams for member in x.members.values())
 
 
-class Garbage:
+class GarbageCollector:
     """Collects garbage.
 
     Args:
@@ -158,7 +158,7 @@ class Garbage:
         self,
         live: Live,
         sessions: Sessions,
-        look: Looking,
+        look: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         background: Background,
         quota: StoreQuota,
@@ -181,7 +181,7 @@ class Garbage:
         foreign: bool = False,
         idle: Sequence[str] = (),
         for_others: bool = False,
-    ) -> Report:
+    ) -> GarbageReport:
         """Deletes what nobody needs.
 
         Args:
@@ -195,7 +195,7 @@ class Garbage:
             Unavailable: AppStat is away; what was deleted so far is deleted.
         """
         async with self._one:
-            report, needs = Report(), Needs(self._live, self._look, for_others=not for_others)
+            report, needs = GarbageReport(), SnapshotNeeds(self._live, self._look, for_others=not for_others)
             await needs.look()
             await self._owned(report, needs, dry_run, older_than)
             await self._swept(report, dry_run, older_than, foreign)
@@ -223,7 +223,7 @@ class Garbage:
 
     async def _clear_strangers(self) -> None:
         try:
-            needs = Needs(self._live, self._look)
+            needs = SnapshotNeeds(self._live, self._look)
             await needs.look()
             await needs.read(needs.experiments)
         except HopyardError as error:
@@ -239,7 +239,7 @@ class Garbage:
 
     # ------------------------------------------------------------------------------------------------------------- store
 
-    async def _owned(self, report: Report, needs: Needs, dry_run: bool, older_than: float) -> None:
+    async def _owned(self, report: GarbageReport, needs: SnapshotNeeds, dry_run: bool, older_than: float) -> None:
         """Blobs whose owners do not need them."""
         token = ""
         while True:
@@ -260,7 +260,7 @@ class Garbage:
                 return
 
     async def _priced(
-        self, report: Report, needs: Needs, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
+        self, report: GarbageReport, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
     ) -> None:
         """Counts what experiments keep for others, as long as the store has it."""
         for blob in blobs:
@@ -272,7 +272,9 @@ class Garbage:
                     kept.seconds += prices[blob.sha256]
                     kept.given_up |= needs.gives_up(owner) and blob.unwanted_seconds >= older_than
 
-    async def _delete(self, needs: Needs, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float) -> list[str]:
+    async def _delete(
+        self, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
+    ) -> list[str]:
         """Ends the needs that are none. Answers what was deleted, which is what nobody else needs."""
         by_owner: dict[str, list[str]] = defaultdict(list)
         for blob in blobs:
@@ -289,7 +291,7 @@ class Garbage:
                     deleted += (await self._stub.DeleteBlobs(request)).sha256
         return deleted
 
-    async def _swept(self, report: Report, dry_run: bool, older_than: float, foreign: bool) -> None:
+    async def _swept(self, report: GarbageReport, dry_run: bool, older_than: float, foreign: bool) -> None:
         """What AppStat's own index does not know."""
         request = appstat_pb2.SweepBlobsRequest(dry_run=dry_run, older_than_seconds=older_than, foreign=foreign)
         swept = await self._stub.SweepBlobs(request, timeout=_SWEEP_SECONDS)
@@ -304,7 +306,7 @@ class Garbage:
 
     # ------------------------------------------------------------------------------------------------------------- nodes
 
-    async def _nodes(self, report: Report, needs: Needs, dry_run: bool, older_than: float) -> None:
+    async def _nodes(self, report: GarbageReport, needs: SnapshotNeeds, dry_run: bool, older_than: float) -> None:
         asked = [self._ask(session, dry_run, older_than) for session in self._sessions.connected()]
         for session, inventory in await asyncio.gather(*asked):
             if inventory is None:
@@ -338,7 +340,7 @@ class Garbage:
         finally:
             del self._asked[ticket]
 
-    async def _idle(self, report: Report, needs: Needs, idle: Sequence[str]) -> None:
+    async def _idle(self, report: GarbageReport, needs: SnapshotNeeds, idle: Sequence[str]) -> None:
         if any(not needs.held(sha256) for sha256 in idle):
             await needs.read(needs.experiments)
             report.unneeded = [sha256 for sha256 in idle if not needs.held(sha256)]
@@ -356,7 +358,7 @@ def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
     return {sha256: seconds for sha256, seconds in found.items() if sha256 not in own}
 
 
-async def _kind(needs: Needs, blob: appstat_pb2.BlobInfo) -> str:
+async def _kind(needs: SnapshotNeeds, blob: appstat_pb2.BlobInfo) -> str:
     if BUNDLE_OWNER in blob.owners:
         return BUNDLES
     if any([blob.sha256 in await needs.price(owner) for owner in blob.owners]):

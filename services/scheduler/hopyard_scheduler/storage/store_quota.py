@@ -16,14 +16,14 @@ from hopyard.errors import HopyardError, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import UnknownExperimentError
 from hopyard_engine.core.actions import store_quota
-from hopyard_engine.core.actions.store_quota import Held, Rank, Room, Use
+from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, StoreUsage
 from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.storage.store_usage import of_rows
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
-    from hopyard_scheduler.experiments.queries import Looking
+    from hopyard_scheduler.experiments.queries import ExperimentQueries
     from hopyard_scheduler.runtime.runtime import Live
 
 _LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class StoreQuota:
     def __init__(
         self,
         live: Live,
-        look: Looking,
+        look: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         load: Callable[[str], Awaitable[object]],
     ) -> None:
@@ -62,7 +62,7 @@ class StoreQuota:
         self._look = look
         self._stub = stub
         self._load = load
-        self._finished: dict[str, list[Held]] = {}  # By stream, of those that are not in the core.
+        self._finished: dict[str, list[StoredContents]] = {}  # By stream, of those that are not in the core.
         self._elsewhere = 0  # Bytes of these, equal ones of several counted for each.
         self._read = False
         self._reading = asyncio.Lock()
@@ -89,7 +89,7 @@ class StoreQuota:
             "dropped"
         )
 
-    def leaves(self, x: Experiment) -> None:
+    def leaves(self, x: Stream) -> None:
         """A stream that is over leaves the core. Without a quota its rows are read again should anybody ask."""
         if self._live.core.cluster.store_quota is None:
             self._read = False
@@ -132,7 +132,7 @@ class StoreQuota:
                 self._wake.set()
             await asyncio.sleep(min(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)), MOST_SECONDS))
 
-    async def use(self) -> Use:
+    async def use(self) -> StoreUsage:
         """How full it is."""
         return (await self._room()).use(self._live.core.cluster.store_quota)
 
@@ -163,12 +163,12 @@ class StoreQuota:
         holdings = {**self._finished, **holdings}
         for name in holdings:
             if name in self._stuck or core.thinks(name):  # Nothing of it can go now.
-                holdings[name] = [Held(one.sha256, one.size, Rank.NEEDED) for one in holdings[name]]
+                holdings[name] = [StoredContents(one.sha256, one.size, EvictionRank.NEEDED) for one in holdings[name]]
         return await asyncio.to_thread(Room, holdings)
 
-    async def _held(self, name: str) -> list[Held] | None:
+    async def _held(self, name: str) -> list[StoredContents] | None:
         """What an experiment of the core has in the store; None: it has left the core."""
-        found: list[Held] = []
+        found: list[StoredContents] = []
         jobs: list[str] | None = None
         while jobs is None or jobs:
             async with self._live.turn:
@@ -227,7 +227,7 @@ class StoreQuota:
                 jobs = [job for member in members for job in await self._look.jobs(member.id)]
                 self._finished[name] = await self._there(of_rows(members, jobs))
 
-    async def _there(self, held: list[Held]) -> list[Held]:
+    async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
         """Those that the store has: others may have been deleted without a word in the journal."""
         there = set[str]()
         for start in range(0, len(held), _AT_ONCE):

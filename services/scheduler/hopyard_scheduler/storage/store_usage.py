@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from hopyard.v1 import common_pb2, experiment_pb2
-from hopyard_engine.core.actions.store_quota import Held, Rank
+from hopyard_engine.core.actions.store_quota import EvictionRank, StoredContents
 
 _COMPLETED = common_pb2.JOB_STATE_COMPLETED
 _ENDED = (_COMPLETED, common_pb2.JOB_STATE_TERMINATED, common_pb2.JOB_STATE_FAILED)
 
 
-def of_rows(experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[experiment_pb2.Job]) -> list[Held]:
+def of_rows(
+    experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[experiment_pb2.Job]
+) -> list[StoredContents]:
     """What the experiments of a stream, all of them over, have there.
 
     Jobs that have not ended are those of experiments whose time was over: they may go on, and need what they have.
     """
     best = {one.best_job: one.best_position for one in experiments if one.best_job}
     by_id = {job.id: job for job in jobs}
-    found: list[Held] = []
+    found: list[StoredContents] = []
     for job in jobs:
         result = _result(job, best)
         end = max((one.position for one in job.snapshots), default=0)
@@ -26,10 +28,12 @@ def of_rows(experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[e
             if not one.stored:
                 continue
             if job.state not in _ENDED or one.position == result:
-                found.append(Held(one.sha256, one.size_bytes, Rank.NEEDED))
+                found.append(StoredContents(one.sha256, one.size_bytes, EvictionRank.NEEDED))
             else:
-                rank = Rank.END if job.state == _COMPLETED and one.position == end else Rank.SPARE
-                found.append(Held(one.sha256, one.size_bytes, rank, one.seconds_again, _before(by_id, job, one)))
+                rank = EvictionRank.END if job.state == _COMPLETED and one.position == end else EvictionRank.SPARE
+                found.append(
+                    StoredContents(one.sha256, one.size_bytes, rank, one.seconds_again, _before(by_id, job, one))
+                )
     return found
 
 

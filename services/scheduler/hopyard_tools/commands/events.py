@@ -16,7 +16,7 @@ from hopyard.cli.options import Data, Experiment, Json, Server
 from hopyard.cli.options import Job as NamedJob
 
 if TYPE_CHECKING:
-    from hopyard_engine.explain.story import Line
+    from hopyard_engine.explain.story import StoryLine
 
 
 def command(
@@ -64,7 +64,7 @@ async def tell(
         width = len(str(await source.length()))
         async with aclosing(source.follow(over) if follow else source.read()) as events:
             async for _, event in events:
-                line: Line | None = story.tell(event)
+                line: StoryLine | None = story.tell(event)
                 if line is not None and job is not None:
                     line = line.about(job)
                 if line is None:
@@ -84,10 +84,10 @@ async def tell(
         emit_json({"experiment": source.experiment.id, "job": job, "events": lines})
 
 
-def _shown(line: Line, width: int) -> str:
+def _shown(line: StoryLine, width: int) -> str:
     moment = datetime.fromtimestamp(line.at).astimezone()
     return f"{line.number:>{width}}  {moment:%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}  {line.text}"
 
 
-def _plain(line: Line) -> dict[str, Any]:
+def _plain(line: StoryLine) -> dict[str, Any]:
     return {"event": line.number, "at": line.at, "kind": line.kind, "jobs": line.jobs, "text": line.text}

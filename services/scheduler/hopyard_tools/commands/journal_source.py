@@ -28,7 +28,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Source:
+class JournalSource:
     """An experiment and where its journal is read."""
 
     client: AsyncClient
@@ -79,7 +79,9 @@ class Source:
 
 
 @asynccontextmanager
-async def opened(server: str | None, data: Path | None, experiment: str | None, purpose: str) -> AsyncIterator[Source]:
+async def opened(
+    server: str | None, data: Path | None, experiment: str | None, purpose: str
+) -> AsyncIterator[JournalSource]:
     """The journal of an experiment, named by id or name; without either, of the newest.
 
     Raises:
@@ -93,8 +95,8 @@ async def opened(server: str | None, data: Path | None, experiment: str | None, 
 
 
 @asynccontextmanager
-async def reading(client: AsyncClient, experiment: Experiment) -> AsyncIterator[Source]:
+async def reading(client: AsyncClient, experiment: Experiment) -> AsyncIterator[JournalSource]:
     """The journal of an experiment of a client's cluster."""
     cluster = await client.cluster()
     async with channel(cluster.appstat_address) as link:
-        yield Source(client, experiment, appstat_pb2_grpc.AppStatServiceStub(link))
+        yield JournalSource(client, experiment, appstat_pb2_grpc.AppStatServiceStub(link))

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hopyard.plots.model import Held, Visit
+from hopyard.plots.model import PartitionReplicas, PlottedVisit
 from hopyard.policy.vocabulary import RunMode
 from hopyard_engine.core.events import Event, RunMessage
 from hopyard_engine.core.handlers.run_messages import end_reason
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-class Visits:
+class PartitionVisits:
     """Gathers them event by event. Times are those of the events.
 
     Attributes:
         told: By experiment of the stream.
-        moved: As `hopyard.plots.model.Told.moved`, of the whole stream.
+        moved: As `hopyard.plots.model.JournalStory.moved`, of the whole stream.
         held: The stream's data by partition.
     """
 
     def __init__(self) -> None:
-        self.told: dict[str, list[Visit]] = {}
+        self.told: dict[str, list[PlottedVisit]] = {}
         self.moved: list[tuple[float, int, int, int]] = []
-        self.held: dict[str, Held] = {}
-        self._live: dict[str, tuple[Run, list[Visit], range]] = {}
+        self.held: dict[str, PartitionReplicas] = {}
+        self._live: dict[str, tuple[Run, list[PlottedVisit], range]] = {}
         self._amounts = (0, 0, 0)
 
-    def take(self, x: Experiment, event: Event) -> None:
+    def take(self, x: Stream, event: Event) -> None:
         """Takes the stream as it is after an event."""
         if x.data is None:
             return
@@ -49,7 +49,7 @@ class Visits:
                 visits = self.told.setdefault(x.jobs[job].member.id, [])
                 evaluates, first = run.mode is RunMode.EVALUATE, len(visits)
                 visits += [
-                    Visit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)
+                    PlottedVisit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)
                     for rank in run.ranks
                 ]
                 self._live[job] = run, visits, range(first, len(visits))
@@ -64,10 +64,10 @@ class Visits:
             got, from_store = max(direct, fetched), fetched > 0
             visits[index] = replace(visits[index], began=event.at, got=got, from_store=from_store)
 
-    def _hold(self, x: Experiment) -> None:
+    def _hold(self, x: Stream) -> None:
         """Notes who holds what; of a partition that nobody holds now, who did last."""
         assert x.data is not None
         for one in x.data.partitions.values():
             nodes = tuple(sorted({*one.places, *one.homes}))
             if nodes or one.name not in self.held:
-                self.held[one.name] = Held(one.name, one.size, nodes)
+                self.held[one.name] = PartitionReplicas(one.name, one.size, nodes)

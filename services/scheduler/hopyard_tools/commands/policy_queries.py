@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hopyard_engine.core.state.stream import Experiment
+    from hopyard_engine.core.state.stream import Stream
     from hopyard_engine.policy_host import PolicyHost
     from hopyard_engine.replay import Replay, Until
 
@@ -26,7 +26,7 @@ At = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ExperimentMoment:
     """An experiment as it stood at an event.
 
     Attributes:
@@ -42,7 +42,7 @@ class Moment:
     at: float
 
     @property
-    def standing(self) -> tuple[Experiment, PolicyHost] | None:
+    def standing(self) -> tuple[Stream, PolicyHost] | None:
         """The experiment and its policy; None: it had not decided anything yet.
 
         Raises:
@@ -58,7 +58,7 @@ class Moment:
         return f"after event {self.driven.number}, {seconds:.1f} s after it was created: {self.policy}"
 
 
-def standing(driven: Replay) -> tuple[Experiment, PolicyHost] | None:
+def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
     """The experiment and its policy after a replay; None: it has not decided anything yet.
 
     Raises:
@@ -77,7 +77,7 @@ def standing(driven: Replay) -> tuple[Experiment, PolicyHost] | None:
 
 async def moment(
     given: str | None, limit: Until | None, purpose: str, server: str | None, data: Path | None, *, quiet: bool
-) -> Moment:
+) -> ExperimentMoment:
     """Drives an experiment up to a limit; says what a person should know of that.
 
     Raises:
@@ -96,4 +96,4 @@ async def moment(
         say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
     if limit is not None and limit.event is not None and limit.event > driven.number:
         say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is how it stands now")
-    return Moment(source.experiment.id, policy, driven, at)
+    return ExperimentMoment(source.experiment.id, policy, driven, at)

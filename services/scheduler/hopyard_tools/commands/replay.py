@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from hopyard_engine.core.events import Event
     from hopyard_engine.policy_host import Host
-    from hopyard_engine.replay import Replay, State, Until
-    from hopyard_tools.commands.journal_source import Source
+    from hopyard_engine.replay import Replay, ReplayState, Until
+    from hopyard_tools.commands.journal_source import JournalSource
 
 _LONG = 2_000  # events; fewer are read before a bar could be seen
 
@@ -120,7 +120,9 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
     return driven.first is None
 
 
-async def drive(source: Source, until: Until | None, *, quiet: bool, dialled: bool = False) -> tuple[Replay, float]:
+async def drive(
+    source: JournalSource, until: Until | None, *, quiet: bool, dialled: bool = False
+) -> tuple[Replay, float]:
     """Replays the source's experiment on a core of its own.
 
     Args:
@@ -163,7 +165,7 @@ async def drive(source: Source, until: Until | None, *, quiet: bool, dialled: bo
     return driven, at
 
 
-async def _from_afar(source: Source, driven: Replay, stack: AsyncExitStack, dialled: bool) -> Host | None:
+async def _from_afar(source: JournalSource, driven: Replay, stack: AsyncExitStack, dialled: bool) -> Host | None:
     """The experiment's policy, if that runs in a process of its own."""
     from hopyard.cli.output import say
     from hopyard.errors import InvalidInput
@@ -197,7 +199,7 @@ def verdict(name: str, driven: Replay) -> str:
     return f"{what}{failures}: event {driven.first.event} is the first that differs"
 
 
-def document(name: str, driven: Replay, state: State | None) -> dict[str, Any]:
+def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, Any]:
     """The JSON document."""
     first = driven.first
     return {
@@ -220,7 +222,7 @@ def document(name: str, driven: Replay, state: State | None) -> dict[str, Any]:
     }
 
 
-def state_table(state: State, created_at: float) -> RenderableType:
+def state_table(state: ReplayState, created_at: float) -> RenderableType:
     """An experiment as it stood at an event."""
     from rich.console import Group
     from rich.table import Table

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hopyard.errors import DataLoss, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.experiments.program import program_of
-from hopyard_tools.commands.journal_source import Source, opened
-from hopyard_tools.reexecution.chains import Chain, chains_of
+from hopyard_tools.commands.journal_source import JournalSource, opened
+from hopyard_tools.reexecution.chains import TrainingChain, chains_of
 from hopyard_tools.reexecution.diff import Compared, compared, first
 from hopyard_tools.reexecution.extract import Recorded
 from hopyard_tools.reexecution.scratch_cluster import partitions_here, train_again
@@ -21,7 +21,7 @@ from hopyard_tools.reexecution.scratch_cluster import partitions_here, train_aga
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard_scheduler.experiments.program import Program
+    from hopyard_scheduler.experiments.program import ExperimentProgram
 
 
 async def execute(
@@ -75,7 +75,7 @@ async def execute(
     return first(found) is None
 
 
-async def _read(source: Source) -> Recorded:
+async def _read(source: JournalSource) -> Recorded:
     recorded = Recorded()
     async with aclosing(source.read()) as events:
         async for _, event in events:
@@ -83,7 +83,7 @@ async def _read(source: Source) -> Recorded:
     return recorded
 
 
-async def _fetch(source: Source, sha256: str, file: Path) -> Path | None:
+async def _fetch(source: JournalSource, sha256: str, file: Path) -> Path | None:
     """The experiment's code in a file; None: it has none."""
     if not sha256:
         return None
@@ -97,7 +97,7 @@ async def _fetch(source: Source, sha256: str, file: Path) -> Path | None:
     return file
 
 
-def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> list[Chain]:
+def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> list[TrainingChain]:
     """What to train.
 
     Raises:
@@ -127,7 +127,7 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
     return chains
 
 
-def slots_for(program: Program, chains: Sequence[Chain], asked: int | None) -> int:
+def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked: int | None) -> int:
     """How many runs train at a time.
 
     Raises:
@@ -146,7 +146,7 @@ def slots_for(program: Program, chains: Sequence[Chain], asked: int | None) -> i
     return asked or max(gang, default_slots(None, resources.cpus))
 
 
-def _cpus(program: Program, slots: int) -> int:
+def _cpus(program: ExperimentProgram, slots: int) -> int:
     from hopyard.cli.run_session import slot_cpus
 
     return slot_cpus(slots, program.spec.resources.per_job.cpus)
@@ -212,7 +212,7 @@ def table(found: Sequence[Compared]) -> RenderableType:
 
 
 @contextmanager
-def _shown(name: str, chains: Sequence[Chain], slots: int) -> Iterator[Callable[[int, str], None]]:
+def _shown(name: str, chains: Sequence[TrainingChain], slots: int) -> Iterator[Callable[[int, str], None]]:
     """How it goes, on stderr: a bar where that is a terminal, else a line at the beginning and whenever it waits."""
     from rich.console import Console
     from rich.progress import Progress

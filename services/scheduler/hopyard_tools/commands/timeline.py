@@ -8,20 +8,20 @@ from dataclasses import replace
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment
 from hopyard.errors import InvalidInput
-from hopyard.plots.model import Run, Told
+from hopyard.plots.model import JournalStory, PlottedRun
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import JobChanged
 from hopyard_engine.core.events import ClusterEvent, Event
 from hopyard_engine.core.handlers.run_messages import end_reason
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.entities import Run as Placement
-from hopyard_engine.core.state.stream import Experiment as Stream
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_tools.commands.journal_source import reading
-from hopyard_tools.commands.partition_visits import Visits
+from hopyard_tools.commands.partition_visits import PartitionVisits
 
 _LOOKS = 200
 """How often a policy is asked, at most, what it thinks of its jobs."""
@@ -38,8 +38,8 @@ class Timeline:
     def __init__(self) -> None:
         self._core = Core()
         self._live: dict[str, tuple[Placement, str, slice]] = {}
-        self.told: dict[str, Told] = {}
-        self.visits = Visits()
+        self.told: dict[str, JournalStory] = {}
+        self.visits = PartitionVisits()
 
     def take(self, event: Event) -> None:
         """Takes the stream's next event."""
@@ -58,7 +58,7 @@ class Timeline:
                 owner = x.jobs[job].member.id
                 runs = self._of(owner).runs
                 self._live[job] = run, owner, slice(len(runs), len(runs) + len(run.ranks))
-                runs += [Run(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
+                runs += [PlottedRun(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
         changed = {effect.job: effect.experiment for effect in effects if isinstance(effect, JobChanged)}
         for name in changed:
             if name in x.jobs:
@@ -67,8 +67,8 @@ class Timeline:
             self._count(x, owner, event.at)
         self.visits.take(x, event)
 
-    def _of(self, experiment: str) -> Told:
-        return self.told.setdefault(experiment, Told())
+    def _of(self, experiment: str) -> JournalStory:
+        return self.told.setdefault(experiment, JournalStory())
 
     def _label(self, job: Job, at: float) -> None:
         known = self._of(job.member.id).labels
@@ -84,7 +84,7 @@ class Timeline:
             told.pools.append((at, *counted))
 
 
-async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> Told:
+async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> JournalStory:
     """What went on in an experiment: see `hopyard.plots.experiments.Timeline`."""
     timeline = Timeline()
     driven = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec)) if confidences else None
@@ -98,7 +98,7 @@ async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -
                 if number % step == 0:
                     chances += _look(driven, experiment, event.at)
     return replace(
-        timeline.told.get(experiment.id, Told()),
+        timeline.told.get(experiment.id, JournalStory()),
         confidences=chances,
         visits=timeline.visits.told.get(experiment.id, []),
         held=list(timeline.visits.held.values()),

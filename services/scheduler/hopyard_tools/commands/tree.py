@@ -14,7 +14,7 @@ from hopyard_tools.commands.policy_queries import At
 
 if TYPE_CHECKING:
     from hopyard.plots.data.stages import Tree
-    from hopyard_tools.commands.policy_queries import Moment
+    from hopyard_tools.commands.policy_queries import ExperimentMoment
 
 _LINES: Final = 40
 
@@ -113,7 +113,7 @@ async def show(
     return tree is not None
 
 
-def _title(found: Moment) -> str:
+def _title(found: ExperimentMoment) -> str:
     """Which moment it is, and in a group what the experiment pays."""
     from hopyard.formatting import short_time
 
@@ -123,7 +123,7 @@ def _title(found: Moment) -> str:
     return f"{found.title}; {short_time(x.members[found.name].machine_seconds)} of machines billed to {found.name}"
 
 
-def tree_at(found: Moment) -> Tree | None:
+def tree_at(found: ExperimentMoment) -> Tree | None:
     """An experiment's stage tree; None: its policy has none.
 
     Raises:
@@ -147,7 +147,7 @@ def tree_at(found: Moment) -> Tree | None:
     return tree_of(stages, configurations, program_of(x.founder.payload).spec.unit)
 
 
-def document(found: Moment, tree: Tree | None) -> dict[str, Any]:
+def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
     """The JSON document."""
     from hopyard.cli.output import plain
     from hopyard.plots.data.stages import totals

@@ -53,7 +53,7 @@ class _Branch:
 
 
 @dataclass(frozen=True)
-class Line:
+class TreeLine:
     """A line: a stage, or several put together, behind the lines that lead to it."""
 
     lead: str
@@ -61,7 +61,7 @@ class Line:
     together: bool = False
 
 
-def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list[Line]:
+def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list[TreeLine]:
     """The tree's lines.
 
     Args:
@@ -72,7 +72,7 @@ def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list
     roots = _branches(tree)
     wide = None if most is None else WIDE
     _open(roots, most, wide, trial)
-    found: list[Line] = []
+    found: list[TreeLine] = []
     _draw(roots, "", wide, trial, found)
     return found
 
@@ -123,7 +123,7 @@ def _shown(children: list[_Branch], wide: int | None, trial: str | None) -> list
     return [branch for branch in children if id(branch) in chosen]
 
 
-def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, found: list[Line]) -> None:
+def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, found: list[TreeLine]) -> None:
     """Adds the lines, without recursion: a tree may be as deep as trials are long."""
     stack: list[tuple[str, str, list[_Branch], bool]] = []
 
@@ -143,15 +143,15 @@ def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, 
     while stack:
         mark, below, some, together = stack.pop()
         if together:
-            found.append(Line(mark, tuple(stage for branch in some for stage in branch.all()), together=True))
+            found.append(TreeLine(mark, tuple(stage for branch in some for stage in branch.all()), together=True))
             continue
         (branch,) = some
-        found.append(Line(mark, (branch.stage,)))
+        found.append(TreeLine(mark, (branch.stage,)))
         if branch.open:
             push(branch.children, below, len(branch.children) > 1)
         elif branch.children:
             inside = tuple(stage for child in branch.children for stage in child.all())
-            found.append(Line(below + "└─ ", inside, together=True))
+            found.append(TreeLine(below + "└─ ", inside, together=True))
 
 
 def shown(
@@ -201,7 +201,7 @@ def _summary(found: Totals, unit: str) -> Text:
     return line.append(f"; {found.reused} reused")
 
 
-def _row(line: Line, tree: Tree) -> Row:
+def _row(line: TreeLine, tree: Tree) -> Row:
     (stage,) = line.stages
     look = _STYLES[stage.state]
     return [
@@ -218,7 +218,7 @@ def _row(line: Line, tree: Tree) -> Row:
     ]
 
 
-def _together(line: Line) -> Row:
+def _together(line: TreeLine) -> Row:
     stages = line.stages
     state = Text()
     for one, look in _STYLES.items():

@@ -16,7 +16,7 @@ from hopyard_tools.reexecution.extract import RecordedRun
 
 
 @dataclass(eq=False, slots=True)
-class Stretch:
+class TrainedStretch:
     """The part of a training run that counts.
 
     Attributes:
@@ -31,7 +31,7 @@ class Stretch:
 
 
 @dataclass(eq=False, slots=True)
-class Chain:
+class TrainingChain:
     """Stretches of one configuration, each of which goes on where the one before ended, and evaluations between them.
 
     Attributes:
@@ -47,7 +47,7 @@ class Chain:
     job: str
     hyperparameters: Hyperparameters
     origin: tuple[int, int] | None
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[TrainedStretch] = field(default_factory=list)
     evaluations: list[RecordedRun] = field(default_factory=list)
 
     @property
@@ -67,7 +67,7 @@ class Chain:
         }
 
 
-def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | None = None) -> list[Chain]:
+def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | None = None) -> list[TrainingChain]:
     """What is to be trained again.
 
     Args:
@@ -79,19 +79,19 @@ def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | N
         The chains, in the order in which they began; a chain comes after the one that it goes on from.
     """
     ends = _ends(runs, jobs)
-    chains: list[Chain] = []
-    places: dict[RecordedRun, tuple[Chain, Stretch]] = {}
+    chains: list[TrainingChain] = []
+    places: dict[RecordedRun, tuple[TrainingChain, TrainedStretch]] = {}
     for run in runs:
         if run not in ends:
             continue
         chain = _goes_on(run, places)
         if chain is None:
-            chain = Chain(len(chains), run.job, run.hyperparameters, _origin(run, places))
+            chain = TrainingChain(len(chains), run.job, run.hyperparameters, _origin(run, places))
             chains.append(chain)
         if run.mode is RunMode.EVALUATE:
             chain.evaluations.append(run)
         else:
-            stretch = Stretch(run, ends[run], _explicit(run, ends[run], every))
+            stretch = TrainedStretch(run, ends[run], _explicit(run, ends[run], every))
             chain.stretches.append(stretch)
             places[run] = chain, stretch
     return chains
@@ -120,7 +120,9 @@ def _ends(runs: Sequence[RecordedRun], jobs: Collection[str] | None) -> dict[Rec
     return ends
 
 
-def _goes_on(run: RecordedRun, places: Mapping[RecordedRun, tuple[Chain, Stretch]]) -> Chain | None:
+def _goes_on(
+    run: RecordedRun, places: Mapping[RecordedRun, tuple[TrainingChain, TrainedStretch]]
+) -> TrainingChain | None:
     """The chain that a run goes on with: the one whose last stretch ends just there, of the same configuration."""
     if run.source is None:
         return None
@@ -129,7 +131,9 @@ def _goes_on(run: RecordedRun, places: Mapping[RecordedRun, tuple[Chain, Stretch
     return chain if last and chain.job == run.job and chain.hyperparameters == run.hyperparameters else None
 
 
-def _origin(run: RecordedRun, places: Mapping[RecordedRun, tuple[Chain, Stretch]]) -> tuple[int, int] | None:
+def _origin(
+    run: RecordedRun, places: Mapping[RecordedRun, tuple[TrainingChain, TrainedStretch]]
+) -> tuple[int, int] | None:
     if run.source is None:
         return None
     chain, stretch = places[run.source]

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hopyard.policy.vocabulary import Metrics, RunMode
-from hopyard_tools.reexecution.chains import Chain
-from hopyard_tools.reexecution.extract import Noted, Recorded, RecordedRun
+from hopyard_tools.reexecution.chains import TrainingChain
+from hopyard_tools.reexecution.extract import NumberedMessage, Recorded, RecordedRun
 
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OutcomeDifference:
     """Something that is not what the journal has.
 
     Attributes:
@@ -69,7 +69,7 @@ class Compared:
     reports: int = 0
     snapshots: int = 0
     evaluations: int = 0
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[OutcomeDifference] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -78,7 +78,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class JobOutcome:
     """What a job of the cluster that trained again has come to: its last word at each position, and why it has no more."""
 
     reports: Mapping[tuple[RunMode, int, str], Metrics]
@@ -86,7 +86,7 @@ class Made:
     state: str
 
 
-def compared(chains: Sequence[Chain], again: Recorded) -> list[Compared]:
+def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]:
     """Lays what was trained again beside what was recorded.
 
     Args:
@@ -100,7 +100,7 @@ def compared(chains: Sequence[Chain], again: Recorded) -> list[Compared]:
     found: dict[str, Compared] = {}
     for chain in chains:
         job = found.setdefault(chain.job, Compared(chain.job, chain.hyperparameters))
-        now = made.get(chain.number, Made({}, {}, "it was not begun"))
+        now = made.get(chain.number, JobOutcome({}, {}, "it was not begun"))
         for stretch in chain.stretches:
             run = stretch.run
             job.positions += stretch.end - run.start
@@ -111,7 +111,7 @@ def compared(chains: Sequence[Chain], again: Recorded) -> list[Compared]:
                     job.snapshots += 1
                     if now.snapshots[position] != taken.value:
                         said = taken.value[:12], now.snapshots[position][:12]
-                        job.differences.append(Difference(taken.event, run.job, position, "", "snapshot", *said))
+                        job.differences.append(OutcomeDifference(taken.event, run.job, position, "", "snapshot", *said))
         for run in chain.evaluations:
             job.evaluations += 1
             _reports(job, run, run.start, now)
@@ -120,13 +120,13 @@ def compared(chains: Sequence[Chain], again: Recorded) -> list[Compared]:
     return list(found.values())
 
 
-def first(found: Sequence[Compared]) -> Difference | None:
+def first(found: Sequence[Compared]) -> OutcomeDifference | None:
     """The difference that the journal has first: others may follow from it."""
     differences = [one for job in found for one in job.differences]
     return min(differences, key=lambda one: (one.event, one.position), default=None)
 
 
-def _made(again: Recorded) -> dict[int, Made]:
+def _made(again: Recorded) -> dict[int, JobOutcome]:
     """By chain."""
     x = again.stream
     if x is None:
@@ -140,11 +140,11 @@ def _made(again: Recorded) -> dict[int, Made]:
         reports = {(r.mode, *where): noted.value for r in runs for where, noted in r.reports.items()}
         snapshots = {position: noted.value for r in runs for position, noted in r.snapshots.items()}
         if job.priority is not None:
-            found[round(-job.priority)] = Made(reports, snapshots, f"job is {job.state.value}: {job.reason}")
+            found[round(-job.priority)] = JobOutcome(reports, snapshots, f"job is {job.state.value}: {job.reason}")
     return found
 
 
-def _reports(job: Compared, run: RecordedRun, end: int, now: Made) -> None:
+def _reports(job: Compared, run: RecordedRun, end: int, now: JobOutcome) -> None:
     for (position, part), noted in sorted(run.reports.items()):
         if run.mode is RunMode.TRAIN and not run.start < position <= end:
             continue
@@ -154,12 +154,12 @@ def _reports(job: Compared, run: RecordedRun, end: int, now: Made) -> None:
 
 
 def _metrics(
-    job: str, position: int, part: str, noted: Noted[Metrics], now: Metrics | None, state: str
-) -> list[Difference]:
+    job: str, position: int, part: str, noted: NumberedMessage[Metrics], now: Metrics | None, state: str
+) -> list[OutcomeDifference]:
     if now is None:
-        return [Difference(noted.event, job, position, part, "its report", "there", f"not there ({state})")]
+        return [OutcomeDifference(noted.event, job, position, part, "its report", "there", f"not there ({state})")]
     return [
-        Difference(noted.event, job, position, part, name, _shown(noted.value, name), _shown(now, name))
+        OutcomeDifference(noted.event, job, position, part, name, _shown(noted.value, name), _shown(now, name))
         for name in sorted({*noted.value, *now})
         if not same_bits(noted.value.get(name), now.get(name))
     ]

@@ -23,7 +23,7 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
 )
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PlacedPartition, SnapshotInfo
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _FRAMEWORK: Final = "framework"
 
 
 @dataclass(frozen=True, slots=True)
-class Noted(Generic[T]):
+class NumberedMessage(Generic[T]):
     """Something that a run said, and the number of the event in which it stands."""
 
     event: int
@@ -71,8 +71,8 @@ class RecordedRun:
     inputs: tuple[str, ...]
     parts: int = 0
     foreign: bool = False
-    reports: dict[tuple[int, str], Noted[Metrics]] = field(default_factory=dict)
-    snapshots: dict[int, Noted[str]] = field(default_factory=dict)
+    reports: dict[tuple[int, str], NumberedMessage[Metrics]] = field(default_factory=dict)
+    snapshots: dict[int, NumberedMessage[str]] = field(default_factory=dict)
 
     @property
     def reached(self) -> int:
@@ -93,7 +93,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.number = 0
-        self.stream: Experiment | None = None
+        self.stream: Stream | None = None
         self.runs: list[RecordedRun] = []
         self.data: dict[str, PlacedPartition] = {}
         self.places: dict[str, dict[str, str]] = {}
@@ -132,7 +132,7 @@ class Recorded:
         live = self.stream.live.get(event.job)
         return self._attempts[event.job, event.attempt] if live and live.attempt == event.attempt else None
 
-    def _started(self, x: Experiment, start: Start, run: Run) -> None:
+    def _started(self, x: Stream, start: Start, run: Run) -> None:
         source = self._taken.get(run.source) if run.source is not None else None
         made = RecordedRun(
             number=self.number,
@@ -155,7 +155,7 @@ class Recorded:
             case Reports():
                 for report in body.reports:
                     if report.metrics:  # Else it only says again where it stands.
-                        run.reports[report.position, report.part] = Noted(self.number, report.metrics)
+                        run.reports[report.position, report.part] = NumberedMessage(self.number, report.metrics)
             case SnapshotTaken():
                 self._snapshot(run, body.snapshot)
             case Ended() if body.snapshot is not None and run.mode is RunMode.TRAIN:
@@ -164,7 +164,9 @@ class Recorded:
                 pass
 
     def _snapshot(self, run: RecordedRun, info: SnapshotInfo) -> None:
-        run.snapshots.setdefault(info.position, Noted(self.number, info.sha256 if info.provider == _FRAMEWORK else ""))
+        run.snapshots.setdefault(
+            info.position, NumberedMessage(self.number, info.sha256 if info.provider == _FRAMEWORK else "")
+        )
         self._taken[run.job, info.position] = run
 
     def _place(self, partitions: tuple[PlacedPartition, ...]) -> None:

@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import CreateJob, ForkJob
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedRun:
     """A run that is to be made.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step:
     parts: int = 0
 
 
-class Chain:
+class ChainProgress:
     """A chain as it is being trained again. Where its job stands tells what comes next, also after a loss."""
 
     def __init__(self, number: int, plain: Mapping[str, Any]) -> None:
@@ -41,22 +41,23 @@ class Chain:
         self.hyperparameters: Mapping[str, Any] = plain["hyperparameters"]
         self.origin: tuple[int, int] | None = tuple(plain["origin"]) if plain["origin"] is not None else None
         self.stretches = [
-            Step(order, start, end, tuple(saves), tuple(inputs))
+            PlannedRun(order, start, end, tuple(saves), tuple(inputs))
             for order, start, end, saves, inputs in plain["stretches"]
         ]
         self.evaluations = [
-            Step(order, start, start, (), tuple(inputs), parts) for order, start, parts, inputs in plain["evaluations"]
+            PlannedRun(order, start, start, (), tuple(inputs), parts)
+            for order, start, parts, inputs in plain["evaluations"]
         ]
         self.job = ""
-        self.evaluating: Step | None = None
+        self.evaluating: PlannedRun | None = None
         self.trained = False  # To its end, though its program may have kept nothing of it.
 
     @property
-    def first(self) -> Step:
+    def first(self) -> PlannedRun:
         """What it begins with."""
         return min([*self.stretches[:1], *self.evaluations[:1]], key=lambda step: step.order)
 
-    def next(self, position: int) -> Step | None:
+    def next(self, position: int) -> PlannedRun | None:
         """What comes when its job stands there: first the evaluations of that position. None: nothing more."""
         due = next((step for step in self.evaluations if step.start == position), None)
         if due is not None or self.trained:
@@ -64,7 +65,7 @@ class Chain:
         return next((step for step in self.stretches if step.start <= position < step.end), None)
 
 
-class Again(Policy):
+class RecordedPolicy(Policy):
     """Trains chains of runs again. A chain's job has the chain's number, negated, as its priority.
 
     Args:
@@ -76,10 +77,10 @@ class Again(Policy):
 
     def __init__(self, plan: str) -> None:
         read: Sequence[Mapping[str, Any]] = json.loads(Path(plan).read_text(encoding="utf-8"))
-        self._chains = [Chain(number, plain) for number, plain in enumerate(read)]
+        self._chains = [ChainProgress(number, plain) for number, plain in enumerate(read)]
         steps = [step for chain in self._chains for step in (*chain.stretches, *chain.evaluations)]
         self.needs_data = any(any(step.inputs) for step in steps)  # A rank without an input has an empty one.
-        self._by_job: dict[str, Chain] = {}
+        self._by_job: dict[str, ChainProgress] = {}
         self._unborn = [chain for chain in self._chains if chain.origin is not None]
         steps = [step for chain in self._chains for step in (*chain.stretches, *chain.evaluations)]
         self._gang = max((len(step.inputs) for step in steps), default=1)
@@ -89,7 +90,7 @@ class Again(Policy):
         if not self._fork(cluster) and not self._goes_on(cluster):
             cluster.end_experiment("everything was trained again that can be")
             return
-        ready: list[tuple[Step, Chain]] = [
+        ready: list[tuple[PlannedRun, ChainProgress]] = [
             (chain.first, chain) for chain in self._chains if not chain.job and chain.origin is None
         ]
         for job in cluster.idle_jobs():
@@ -156,11 +157,11 @@ class Again(Policy):
                 self._born(chain, cluster.fork_job(parent, position, chain.hyperparameters))
         return len(self._unborn) < before
 
-    def _born(self, chain: Chain, job: str) -> None:
+    def _born(self, chain: ChainProgress, job: str) -> None:
         chain.job = job
         self._by_job[job] = chain
 
-    def _start(self, cluster: Cluster, chain: Chain, step: Step, machines: Sequence[str]) -> None:
+    def _start(self, cluster: Cluster, chain: ChainProgress, step: PlannedRun, machines: Sequence[str]) -> None:
         inputs = {machine: name for machine, name in zip(machines, step.inputs, strict=True) if name}
         if step.end == step.start:
             chain.evaluating = step

@@ -17,20 +17,20 @@ from hopyard.client.submission import Submission
 from hopyard.client.types import Experiment, ExperimentState, JobReport
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.spec import canonical_json, parse_spec
-from hopyard_scheduler.experiments.program import Program
+from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_tools.commands.journal_source import reading
-from hopyard_tools.reexecution.chains import Chain
+from hopyard_tools.reexecution.chains import TrainingChain
 from hopyard_tools.reexecution.extract import Recorded
 
-_POLICY: Final = "hopyard_tools.reexecution.recorded_policy:Again"
+_POLICY: Final = "hopyard_tools.reexecution.recorded_policy:RecordedPolicy"
 
 Told = Callable[[int, str], None]
 """Hears how many reports have come so far, and why nothing goes on; empty: it does."""
 
 
 async def train_again(
-    chains: Sequence[Chain],
-    program: Program,
+    chains: Sequence[TrainingChain],
+    program: ExperimentProgram,
     data: Sequence[DataPartition],
     folder: Path,
     *,
@@ -87,7 +87,7 @@ async def train_again(
         await cluster.stop()
 
 
-def spec_again(program: Program, chains: Sequence[Chain], plan: Path) -> dict[str, Any]:
+def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan: Path) -> dict[str, Any]:
     """The experiment again, of which nothing decides but the plan: what trains, and how, is as it was."""
     given: dict[str, Any] = json.loads(canonical_json(program.spec))
     last = max(stretch.end for chain in chains for stretch in chain.stretches)

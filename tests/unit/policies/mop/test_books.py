@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy import JobState, JobView, RunEnd, RunEndReason
-from hopyard_policies.mop.visit_history import Running, Visits
+from hopyard_policies.mop.visit_history import RunningUnit, VisitHistory
 
 pytestmark = pytest.mark.quick
 
 
-def train(visits: Visits, position: int, partition: str, resume: int) -> Running | None:
-    visits.start("1", Running(position, (partition,), ("m",), 0.0))
+def train(visits: VisitHistory, position: int, partition: str, resume: int) -> RunningUnit | None:
+    visits.start("1", RunningUnit(position, (partition,), ("m",), 0.0))
     reason = RunEndReason.UNTIL if resume > position else RunEndReason.LOST
     return visits.end(RunEnd("1", 1, reason, position + 1, resume))
 
@@ -21,7 +21,7 @@ def at(position: int, high_water: int | None = None) -> JobView:
 
 
 def test_a_lost_unit_whose_snapshot_comes_back_with_its_node_has_been_visited() -> None:
-    visits = Visits()
+    visits = VisitHistory()
     assert train(visits, 0, "train/1", 1) is not None
     assert train(visits, 1, "train/0", 1) is None
     assert visits.visited(at(1), 0) == {"train/1"}
@@ -29,7 +29,7 @@ def test_a_lost_unit_whose_snapshot_comes_back_with_its_node_has_been_visited() 
 
 
 def test_a_lost_unit_that_had_reported_is_trained_again_alike_and_another_one_as_it_comes() -> None:
-    visits = Visits()
+    visits = VisitHistory()
     assert train(visits, 0, "train/1", 0) is None
     assert visits.again(at(0, high_water=1)) == ("train/1",)
     assert visits.again(at(0)) == ()
@@ -38,20 +38,20 @@ def test_a_lost_unit_that_had_reported_is_trained_again_alike_and_another_one_as
 
 
 def test_what_was_trained_first_stays_known_when_another_try_is_lost() -> None:
-    visits = Visits()
+    visits = VisitHistory()
     train(visits, 0, "train/1", 1)
     train(visits, 1, "train/0", 2)
     assert train(visits, 0, "train/2", 0) is None
     assert visits.order("1") == ["train/1", "train/0"]
 
 
-def together(visits: Visits, position: int, partitions: tuple[str, ...], resume: int) -> Running | None:
-    visits.start("1", Running(position, partitions, tuple(f"m{name}" for name in partitions), 0.0))
+def together(visits: VisitHistory, position: int, partitions: tuple[str, ...], resume: int) -> RunningUnit | None:
+    visits.start("1", RunningUnit(position, partitions, tuple(f"m{name}" for name in partitions), 0.0))
     return visits.end(RunEnd("1", 1, RunEndReason.UNTIL, position + len(partitions), resume))
 
 
 def test_a_gang_visits_each_of_its_partitions_once_and_trains_all_of_them_again() -> None:
-    visits = Visits()
+    visits = VisitHistory()
     assert train(visits, 0, "train/1", 1) is not None
     assert together(visits, 1, ("train/0", "train/2"), 3) is not None
     assert visits.visited(at(3), 0) == {"train/0", "train/1", "train/2"}
@@ -65,6 +65,6 @@ def test_a_gang_visits_each_of_its_partitions_once_and_trains_all_of_them_again(
 
 
 def test_of_a_gang_that_was_left_in_between_only_what_was_saved_counts() -> None:
-    visits = Visits()
+    visits = VisitHistory()
     assert together(visits, 0, ("train/0", "train/1", "train/2"), 2) is not None
     assert visits.visited(at(2), 0) == {"train/0", "train/1"}

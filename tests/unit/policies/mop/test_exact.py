@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 
 from hopyard.policy import JobState
-from hopyard.policy.testing import Delays, Step, VirtualCluster
+from hopyard.policy.testing import Delays, VirtualCluster, VirtualStep
 from hopyard.policy.testing.world import Unanswered
 from hopyard.policy.vocabulary import AnswerReady, Ask, Hyperparameters, Predict, RunEnd, StartJob
 from hopyard_policies.mop import MopPolicy
 from hopyard_policies.mop.bounds import lower_bound
 from hopyard_policies.mop.milp import MilpSolver, NoPlanError, solve
 from hopyard_policies.mop.milp_plans import from_plain, to_plain
-from hopyard_policies.mop.problem import Problem
+from hopyard_policies.mop.problem import VisitProblem
 from tests.unit.policies.mop.rig import check_epochs, planned, ring
 from tests.unit.policies.mop.test_planning import problems
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.quick
 Plan = list[tuple[str, str, str]]
 
 
-def uneven(hyperparameters: Hyperparameters, position: int) -> Step:
-    return Step({"accuracy": position / 100}, (1.0, 2.0, 3.5)[int(hyperparameters["x"]) % 3], examples=50)
+def uneven(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
+    return VirtualStep({"accuracy": position / 100}, (1.0, 2.0, 3.5)[int(hyperparameters["x"]) % 3], examples=50)
 
 
 def solved(question: Predict | Ask) -> object:
@@ -153,7 +153,7 @@ def test_with_known_times_thinking_takes_a_part_of_the_epoch_at_most() -> None:
 @pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems())
-def test_a_problem_is_the_same_for_the_solver(problem: Problem) -> None:
+def test_a_problem_is_the_same_for_the_solver(problem: VisitProblem) -> None:
     again = from_plain(json.loads(json.dumps(to_plain(problem))))
     assert again.units == problem.units
     assert all(again.time(*unit, machine) == problem.time(*unit, machine) for unit in problem.units for machine in [0])
@@ -179,7 +179,7 @@ def test_what_is_no_problem_is_refused(payload: object) -> None:
 
 
 def test_the_solver_says_how_good_its_plan_is() -> None:
-    problem = Problem([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[0], [1]])
+    problem = VisitProblem([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[0], [1]])
     found = MilpSolver().solve(to_plain(problem), 10.0)
     assert found["makespan"] == pytest.approx(2.0)
     assert found["said"] == "a plan of 4 units on 2 machines that takes 2 s, 1.000 x the bound"
@@ -188,6 +188,6 @@ def test_the_solver_says_how_good_its_plan_is() -> None:
 
 @pytest.mark.merge
 def test_more_than_can_be_decided_is_refused() -> None:
-    large = Problem([1.0] * 400, [1.0] * 8, [1.0] * 8, [[m] for m in range(8)])
+    large = VisitProblem([1.0] * 400, [1.0] * 8, [1.0] * 8, [[m] for m in range(8)])
     with pytest.raises(NoPlanError, match="3200 units are too many to plan exactly: 649600 orders, at most 200000"):
         solve(large, 1.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy import Data, JobState, RunEndReason, RunMode
-from hopyard.policy.testing import Delays, Step, TrainingFailed, VirtualCluster, difference, replay
+from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep, difference, replay
 from hopyard_policies.mop import MopPolicy
 from hopyard_policies.mop.gangs import Need, Visit, visits
 from tests.unit.policies.mop.rig import check_epochs, placed, ring, trained
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 def seconds(value: float) -> Any:
-    return lambda job, position: Step({"accuracy": position / 100}, value, examples=50)
+    return lambda job, position: VirtualStep({"accuracy": position / 100}, value, examples=50)
 
 
 def together(data: Data, policy: MopPolicy | None = None, **terms: Any) -> VirtualCluster:
@@ -86,7 +86,7 @@ def test_when_others_have_ended_the_last_one_trains_the_rest_on_a_gang_and_hops_
         machines=4,
         jobs=4,
         max_position=4,
-        curve=lambda job, position: Step({"accuracy": 0.5}, 4.0 if job["x"] == 1 else 1.0),
+        curve=lambda job, position: VirtualStep({"accuracy": 0.5}, 4.0 if job["x"] == 1 else 1.0),
     )
     cluster.at(9.0, cluster.extend, 4, 8)
     cluster.run()
@@ -117,11 +117,11 @@ def test_a_model_whose_code_fails_on_a_gang_goes_on_by_hops() -> None:
     """Its program was tried with another configuration: with larger batches, say, of which each rank had more."""
     seen: set[int] = set()
 
-    def alone(given: object, position: int) -> Step:
+    def alone(given: object, position: int) -> VirtualStep:
         if position == 4 and 3 not in seen:
             raise TrainingFailed("ValueError: Expected more than 1 value per channel when training")
         seen.add(position)
-        return Step({"accuracy": position / 100}, 1.0, examples=50)
+        return VirtualStep({"accuracy": position / 100}, 1.0, examples=50)
 
     data = ring(4)
     cluster = together(data, machines=4, jobs=1, curve=alone, max_failures=1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import JobState, RunMode
-from hopyard.policy.testing import Step, TrainingFailed, VirtualCluster
+from hopyard.policy.testing import TrainingFailed, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import ApplicationStat, Hyperparameters, StartJob
 from hopyard_policies.mop import MopPolicy
 from tests.unit.policies.mop.rig import check_epochs, ring
@@ -16,8 +16,8 @@ from tests.unit.policies.mop.rig import check_epochs, ring
 pytestmark = pytest.mark.quick
 
 
-def paced(hyperparameters: Hyperparameters, position: int) -> Step:
-    return Step({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]), examples=50)
+def paced(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
+    return VirtualStep({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]), examples=50)
 
 
 def made(**changes: Any) -> VirtualCluster:
@@ -77,7 +77,7 @@ def test_known_times_let_the_longest_begin_first() -> None:
 
 
 def test_a_program_that_cannot_be_profiled_trains_all_the_same() -> None:
-    def curve(hyperparameters: Hyperparameters, position: int) -> Step:
+    def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         if curve.profiled:  # type: ignore[attr-defined]
             return paced(hyperparameters, position)
         raise TrainingFailed("it does not define profile()")
@@ -92,7 +92,7 @@ def test_a_program_that_cannot_be_profiled_trains_all_the_same() -> None:
 
 
 def test_a_profile_that_says_nothing_is_not_made_again() -> None:
-    cluster = made(curve=lambda hyperparameters, position: Step({"accuracy": position / 100}, 0.0, examples=50))
+    cluster = made(curve=lambda hyperparameters, position: VirtualStep({"accuracy": position / 100}, 0.0, examples=50))
     cluster.run()
     assert sum(Counter(command.job for _, command in starts(cluster, RunMode.PROFILE)).values()) == 5 + 2
     check_epochs(cluster, ring(3))

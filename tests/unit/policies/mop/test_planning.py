@@ -15,7 +15,7 @@ from hopyard_policies.mop.dispatch import Following, Randomized
 from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.milp import solve
 from hopyard_policies.mop.planning import SCHEDULERS, dispatcher, longest
-from hopyard_policies.mop.problem import InvalidScheduleError, Placed, Problem, Schedule, Unit, check
+from hopyard_policies.mop.problem import InvalidScheduleError, Placed, TrainingUnit, VisitProblem, VisitSchedule, check
 from hopyard_policies.mop.replanning import Online
 from hopyard_policies.mop.replica_assignment import host
 from hopyard_policies.mop.schedule_simulation import carry_out, carry_out_online
@@ -26,12 +26,12 @@ TIMES = st.floats(0.1, 10.0)
 
 
 @st.composite
-def problems(draw: st.DrawFn, most: int = 6) -> Problem:
+def problems(draw: st.DrawFn, most: int = 6) -> VisitProblem:
     """Problems of any kind: with replicas and without, of the beginning of an epoch or of its middle."""
     configs, partitions, machines = (draw(st.integers(1, most)) for _ in range(3))
     number = st.integers(0, machines - 1)
     least = draw(st.integers(0, 1))
-    return Problem(
+    return VisitProblem(
         costs=draw(st.lists(TIMES, min_size=configs, max_size=configs)),
         sizes=draw(st.lists(TIMES, min_size=partitions, max_size=partitions)),
         speeds=draw(st.lists(TIMES, min_size=machines, max_size=machines)),
@@ -42,20 +42,20 @@ def problems(draw: st.DrawFn, most: int = 6) -> Problem:
     )
 
 
-def taking(noise: Mapping[Unit, float], unit: Unit, machine: int) -> float:
+def taking(noise: Mapping[TrainingUnit, float], unit: TrainingUnit, machine: int) -> float:
     """How long a unit takes, on whatever machine."""
     return noise[unit]
 
 
-def square(configs: int, machines: int) -> Problem:
+def square(configs: int, machines: int) -> VisitProblem:
     """Equal configurations, equal machines, a partition on each."""
-    return Problem([1.0] * configs, [1.0] * machines, [1.0] * machines, [[m] for m in range(machines)])
+    return VisitProblem([1.0] * configs, [1.0] * machines, [1.0] * machines, [[m] for m in range(machines)])
 
 
 @pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 9), name=st.sampled_from(["longest", "randomized"]))
-def test_plans_keep_every_invariant_and_no_plan_beats_the_bound(problem: Problem, seed: int, name: str) -> None:
+def test_plans_keep_every_invariant_and_no_plan_beats_the_bound(problem: VisitProblem, seed: int, name: str) -> None:
     schedule = SCHEDULERS[name](problem, random.Random(seed))
     check(problem, schedule)
     assert schedule.complete
@@ -66,7 +66,7 @@ def test_plans_keep_every_invariant_and_no_plan_beats_the_bound(problem: Problem
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 9), learns=st.booleans(), data=st.data())
 def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_machine_dies(
-    problem: Problem, seed: int, learns: bool, data: st.DataObject
+    problem: VisitProblem, seed: int, learns: bool, data: st.DataObject
 ) -> None:
     chance = random.Random(seed)
     noise = {unit: chance.uniform(1.0, 1.5) for unit in problem.units}
@@ -80,7 +80,7 @@ def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_machine_dies(
     assert all(set(problem.holders[unit.partition]) == {victim} for unit in left)
     assert schedule.complete is not bool(left)
     assert all(placed.end <= moment for placed in schedule.placed if placed.machine == victim)
-    kept = Problem(
+    kept = VisitProblem(
         problem.costs,
         problem.sizes,
         problem.speeds,
@@ -116,20 +116,20 @@ def test_with_noise_a_plan_without_slack_is_followed_and_better_than_chance() ->
 
 
 def test_the_bound_with_replicas_is_that_without_them_if_there_are_none() -> None:
-    problem = Problem([1.0, 2.0, 5.0], [1.0, 3.0], [2.0, 1.0], [[0], [1]], config_free=[0.0, 4.0, 0.0])
+    problem = VisitProblem([1.0, 2.0, 5.0], [1.0, 3.0], [2.0, 1.0], [[0], [1]], config_free=[0.0, 4.0, 0.0])
     assert replica_bound(problem) == pytest.approx(lower_bound(problem)) == pytest.approx(24.0)
 
 
 def test_who_knows_of_a_death_has_the_rest_of_the_machines_to_do_the_work() -> None:
-    problem = Problem([1.0] * 6, [1.0, 1.0], [1.0, 1.0], [[0, 1], [0, 1]])
+    problem = VisitProblem([1.0] * 6, [1.0, 1.0], [1.0, 1.0], [[0, 1], [0, 1]])
     assert replica_bound(problem) == pytest.approx(6.0)
     assert replica_bound(problem, {1: 2.0}) == pytest.approx(10.0)
     with pytest.raises(RuntimeError, match="the bound could not be computed"):
-        replica_bound(Problem([1.0] * 6, [1.0], [1.0, 1.0], [[1]]), {1: 2.0})
+        replica_bound(VisitProblem([1.0] * 6, [1.0], [1.0, 1.0], [[1]]), {1: 2.0})
 
 
 def test_units_with_replicas_are_spread_over_their_machines() -> None:
-    problem = Problem([1.0] * 30, [1.0, 1.0], [1.0, 2.0, 3.0], [[0, 1], [1, 2]])
+    problem = VisitProblem([1.0] * 30, [1.0, 1.0], [1.0, 2.0, 3.0], [[0, 1], [1, 2]])
     schedule = longest(problem, random.Random(0))
     check(problem, schedule)
     assert schedule.makespan <= 1.05 * replica_bound(problem)
@@ -138,22 +138,22 @@ def test_units_with_replicas_are_spread_over_their_machines() -> None:
 
 @pytest.mark.merge
 def test_the_exact_scheduler_finds_an_optimum() -> None:
-    problem = Problem([3.0, 2.0, 2.0, 1.0], [1.0] * 3, [1.0, 1.0, 2.0], [[0], [1], [2]])
+    problem = VisitProblem([3.0, 2.0, 2.0, 1.0], [1.0] * 3, [1.0, 1.0, 2.0], [[0], [1], [2]])
     schedule = solve(problem, 20.0)
     check(problem, schedule)
     assert schedule.makespan == pytest.approx(lower_bound(problem))
 
 
 def test_more_to_come_is_more_urgent() -> None:
-    problem = Problem([1.0, 1.0], [1.0], [1.0], [[0]], config_after=[0.0, 3.0])
+    problem = VisitProblem([1.0, 1.0], [1.0], [1.0], [[0]], config_after=[0.0, 3.0])
     assert [placed.unit.config for placed in carry_out(problem, dispatcher(problem)).placed] == [1, 0]
 
 
 def test_schedules_that_break_an_invariant_are_refused() -> None:
-    problem = Problem([1.0, 2.0], [1.0, 1.0], [1.0, 1.0], [[0], [1]])
-    a, b, c, d = (Unit(config, partition) for config in (0, 1) for partition in (0, 1))
+    problem = VisitProblem([1.0, 2.0], [1.0, 1.0], [1.0, 1.0], [[0], [1]])
+    a, b, c, d = (TrainingUnit(config, partition) for config in (0, 1) for partition in (0, 1))
     good = [Placed(a, 0, 0, 1), Placed(b, 1, 2, 3), Placed(c, 0, 2, 4), Placed(d, 1, 4, 6)]
-    check(problem, Schedule(tuple(good)))
+    check(problem, VisitSchedule(tuple(good)))
     wrong = {
         "trained 0 times": good[1:],
         "trained 2 times": [*good, Placed(a, 0, 7, 8)],
@@ -161,17 +161,17 @@ def test_schedules_that_break_an_invariant_are_refused() -> None:
         "too little": [*good[:3], Placed(d, 1, 4, 5)],
         "machine 0 starts": [*good[:2], Placed(c, 0, 0.5, 2.5), good[3]],
         "configuration 1 starts": [*good[:3], Placed(d, 1, 3, 5)],
-        "not to be trained": [*good, Placed(Unit(5, 0), 0, 9, 10)],
+        "not to be trained": [*good, Placed(TrainingUnit(5, 0), 0, 9, 10)],
     }
     for message, placed in wrong.items():
         with pytest.raises(InvalidScheduleError, match=message):
-            check(problem, Schedule(tuple(placed)))
+            check(problem, VisitSchedule(tuple(placed)))
 
 
 @pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems())
-def test_with_known_times_the_rule_has_the_weights_of_the_best_perturbed_pass(problem: Problem) -> None:
+def test_with_known_times_the_rule_has_the_weights_of_the_best_perturbed_pass(problem: VisitProblem) -> None:
     assert (
         carry_out(problem, dispatcher(problem, known=True)).makespan <= carry_out(problem, dispatcher(problem)).makespan
     )

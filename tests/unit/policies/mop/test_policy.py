@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy import Data, JobState, RunMode
-from hopyard.policy.testing import Delays, Step, VirtualCluster, difference, replay
+from hopyard.policy.testing import Delays, VirtualCluster, VirtualStep, difference, replay
 from hopyard.policy.vocabulary import Hyperparameters, StartJob
 from hopyard_policies.mop import MopPolicy
 from tests.unit.policies.mop.rig import check_epochs, placed, planned, ring, trained
@@ -17,9 +17,9 @@ from tests.unit.policies.mop.rig import check_epochs, placed, planned, ring, tra
 pytestmark = pytest.mark.quick
 
 
-def paced(hyperparameters: Hyperparameters, position: int) -> Step:
+def paced(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
     """A configuration x takes 1 + x % 3 seconds for a unit."""
-    return Step({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]) % 3, examples=50)
+    return VirtualStep({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]) % 3, examples=50)
 
 
 def made(data: Data, policy: MopPolicy | None = None, **terms: Any) -> VirtualCluster:
@@ -53,7 +53,7 @@ def test_each_model_visits_each_partition_once_an_epoch_and_no_unit_is_preemptib
 
 
 def test_machines_are_never_idle_while_models_wait() -> None:
-    cluster = made(ring(2), machines=2, jobs=6, curve=lambda job, _: Step({"accuracy": 0.5}, 1.0))
+    cluster = made(ring(2), machines=2, jobs=6, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, 1.0))
     cluster.run()
     assert cluster.now == pytest.approx(6 * 4 / 2)
 
@@ -157,7 +157,7 @@ def test_uneven_machines_are_learned() -> None:
     """After a few units slow models begin first: the last ones to end are not the slow ones alone."""
     speeds = {1: 1.0, 2: 1.0, 3: 6.0, 4: 1.0}
     cluster = made(
-        ring(2), machines=2, curve=lambda job, _: Step({"accuracy": 0.5}, speeds[int(job["x"])]), max_position=8
+        ring(2), machines=2, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, speeds[int(job["x"])]), max_position=8
     )
     cluster.run()
     slowest = 8 * 6.0

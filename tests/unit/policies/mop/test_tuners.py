@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard.policy import Cluster, Decision, IterationFinish, JobState, Policy, RunEnd, RunMode
-from hopyard.policy.testing import Delays, Step, VirtualCluster, difference, replay
+from hopyard.policy.testing import Delays, VirtualCluster, VirtualStep, difference, replay
 from hopyard.policy.testing.view import UpCallView
 from hopyard.policy.vocabulary import AllocateJobs, ForkJob, Hyperparameters, StartJob
 from hopyard.space import Space
@@ -44,8 +44,8 @@ def searching(
     """A search over a ring of machines; configurations take 1 to 3 seconds for a unit."""
     own = {name: terms.pop(name) for name in ("barrier", "configurations", "scheduler") if name in terms}
 
-    def curve(given: Hyperparameters, position: int) -> Step:
-        return Step({"accuracy": good(given, position / partitions)}, 1.0 + int(given["x"]) % 3, examples=50)
+    def curve(given: Hyperparameters, position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": good(given, position / partitions)}, 1.0 + int(given["x"]) % 3, examples=50)
 
     given: dict[str, Any] = {
         "machines": partitions,
@@ -62,8 +62,8 @@ def searching(
 def alone(policy: Policy, epochs: int = 9, machines: int = 3, **terms: Any) -> VirtualCluster:
     """The same search by task parallelism: a position is an epoch, and every configuration takes the same time."""
 
-    def curve(given: Hyperparameters, position: int) -> Step:
-        return Step({"accuracy": good(given, position)}, 1.0)
+    def curve(given: Hyperparameters, position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": good(given, position)}, 1.0)
 
     return VirtualCluster(policy, **{"machines": machines, "jobs": 9, "max_position": epochs, "curve": curve, **terms})
 

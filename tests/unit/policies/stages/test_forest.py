@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard_policies.stage_tree import incremental_tree
-from hopyard_policies.stage_tree.cost_model import Times
-from hopyard_policies.stage_tree.incremental_tree import Branch, Forest, Inputs, in_order
+from hopyard_policies.stage_tree.cost_model import CostModel
+from hopyard_policies.stage_tree.incremental_tree import Forest, Inputs, TreeBranch, in_order
 from hopyard_policies.stage_tree.plan import SearchPlan, Trial
 from hopyard_policies.stage_tree.prefix_equality import BySequences
-from hopyard_policies.stage_tree.tree import Running, StageTree
+from hopyard_policies.stage_tree.tree import RunningTrial, StageTree
 from hopyard_simulator import Costs, CurveWorkload, Joining, Result, simulate
 
 from .searches import Configuration, random_space, steps, value
@@ -35,8 +35,8 @@ def test_all_branches_together_are_the_whole_tree_in_its_order(seed: int) -> Non
         plan.saved(trial, position)
     wanted = [(name, rng.randint(1, LENGTH)) for name in names if rng.random() < 0.8]
     at = {name: rng.randint(0, LENGTH) for name in names if rng.random() < 0.3}
-    runs = {name: Running(name, position, rng.randint(position, LENGTH)) for name, position in at.items()}
-    times = Times()
+    runs = {name: RunningTrial(name, position, rng.randint(position, LENGTH)) for name, position in at.items()}
+    times = CostModel()
 
     inputs: dict[int, Inputs] = {}
     for name in names:
@@ -75,7 +75,7 @@ def search(seed: int) -> Result:
 @given(st.integers(0, 10**6))
 def test_a_search_goes_as_if_nothing_were_kept(seed: int) -> None:
     class Forgetful(Forest):
-        def grow(self, *given: object) -> dict[int, Branch]:
+        def grow(self, *given: object) -> dict[int, TreeBranch]:
             self._known, self._open = {}, {}
             return super().grow(*given)  # type: ignore[arg-type]
 
@@ -89,14 +89,14 @@ def test_a_decision_makes_anew_what_has_changed_and_not_all(monkeypatch: pytest.
     """Twenty beginnings, each of two trials, on four machines: a decision concerns one of them or two."""
     made, grown = 0, 0
 
-    class Counted(Branch):
+    class Counted(TreeBranch):
         def __init__(self, *given: object) -> None:
             nonlocal made
             made += 1
             super().__init__(*given)  # type: ignore[arg-type]
 
     class Counting(Forest):
-        def grow(self, *given: object) -> dict[int, Branch]:
+        def grow(self, *given: object) -> dict[int, TreeBranch]:
             nonlocal grown
             found = super().grow(*given)  # type: ignore[arg-type]
             grown += len(found)

@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, JobState
-from hopyard.policy.testing import Step, UpCallView, VirtualCluster
+from hopyard.policy.testing import UpCallView, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import Hyperparameters
 from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import simulate
@@ -27,9 +27,9 @@ def change(at: int, to: float = 0.2) -> Hyperparameters:
 SPACE = (change(4), change(6), change(8))
 
 
-def curve(given: Hyperparameters, position: int) -> Step:
+def curve(given: Hyperparameters, position: int) -> VirtualStep:
     """A metric that depends on the state alone."""
-    return Step({"accuracy": value(given, position)}, seconds=1.0)
+    return VirtualStep({"accuracy": value(given, position)}, seconds=1.0)
 
 
 def made(policy: StageTreePolicy, machines: int = 1, **terms: Any) -> VirtualCluster:

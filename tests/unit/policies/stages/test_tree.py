@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard_policies.stage_tree.plan import SearchPlan, Trial
 from hopyard_policies.stage_tree.prefix_equality import BySequences, NothingShared
-from hopyard_policies.stage_tree.tree import Request, Running, Stage, StageTree
+from hopyard_policies.stage_tree.tree import Request, RunningTrial, Stage, StageTree
 
 from .searches import prefix, random_space, steps
 
@@ -28,7 +28,10 @@ def plan_of(configurations: Mapping[str, Mapping[str, object]], limit: int, shar
 
 
 def tree_of(
-    plan: SearchPlan, requests: Iterable[Request], runs: Iterable[Running] = (), saved: Iterable[tuple[str, int]] = ()
+    plan: SearchPlan,
+    requests: Iterable[Request],
+    runs: Iterable[RunningTrial] = (),
+    saved: Iterable[tuple[str, int]] = (),
 ) -> StageTree:
     there = set(saved)
     for trial, position in there:
@@ -80,7 +83,7 @@ def test_requests_of_one_configuration_follow_one_another() -> None:
 def test_what_is_saved_waits_for_no_running_stage() -> None:
     """The second correction: the paper's algorithm skips a request while its configuration runs anywhere."""
     plan = plan_of({"a": {"lr": 0.1}, "b": {"lr": steps([15], [0.1, 0.2])}}, 40)
-    tree = tree_of(plan, [("b", 40)], [Running("a", 20, 35)], [("a", 15)])
+    tree = tree_of(plan, [("b", 40)], [RunningTrial("a", 20, 35)], [("a", 15)])
     (stage,) = tree.ready()
     assert (stage.start.position, stage.end.position, stage.start.save) == (15, 40, "a")
 
@@ -88,7 +91,7 @@ def test_what_is_saved_waits_for_no_running_stage() -> None:
 def test_a_request_within_a_running_stage_is_a_save_point_of_it() -> None:
     """The third correction."""
     plan = plan_of({"a": {"lr": 0.1}, "b": {"lr": steps([30], [0.1, 0.2])}}, 40)
-    tree = tree_of(plan, [("a", 40), ("b", 40)], [Running("a", 20, 40)])
+    tree = tree_of(plan, [("a", 40), ("b", 40)], [RunningTrial("a", 20, 40)])
     assert tree.ready() == []
     (root,) = tree.roots()
     assert (root.run, root.position, spans(tree.stages())) == ("a", 30, {("b", 30, 40)})
@@ -96,14 +99,14 @@ def test_a_request_within_a_running_stage_is_a_save_point_of_it() -> None:
 
 def test_a_branch_point_that_was_passed_is_trained_again_from_the_last_snapshot() -> None:
     plan = plan_of({"a": {"lr": 0.1}, "b": {"lr": steps([18], [0.1, 0.2])}}, 40)
-    tree = tree_of(plan, [("b", 40)], [Running("a", 20, 35)], [("a", 15)])
+    tree = tree_of(plan, [("b", 40)], [RunningTrial("a", 20, 35)], [("a", 15)])
     assert spans(tree.ready()) == {("b", 15, 40)}
 
 
 def test_a_run_that_is_saving_a_branch_point_is_waited_for() -> None:
     plan = plan_of({"a": {"lr": 0.1}, "b": {"lr": steps([20], [0.1, 0.2])}}, 40)
-    assert tree_of(plan, [("b", 40)], [Running("a", 20, 35, saving=True)]).ready() == []
-    assert spans(tree_of(plan, [("b", 40)], [Running("a", 20, 35)]).ready()) == {("b", 0, 40)}
+    assert tree_of(plan, [("b", 40)], [RunningTrial("a", 20, 35, saving=True)]).ready() == []
+    assert spans(tree_of(plan, [("b", 40)], [RunningTrial("a", 20, 35)]).ready()) == {("b", 0, 40)}
 
 
 def test_snapshots_that_are_gone_are_forgotten() -> None:
@@ -176,7 +179,7 @@ def test_stages_are_what_is_missing_each_position_once(seed: int, trials: int, l
     runs = []
     for trial in sorted({str(rng.randrange(trials)) for _ in range(rng.randint(0, 3))}):
         begin = rng.randint(0, length - 1)
-        runs.append(Running(trial, begin, rng.randint(begin + 1, length)))
+        runs.append(RunningTrial(trial, begin, rng.randint(begin + 1, length)))
     tree = tree_of(plan, requests, runs, saved)
 
     def state(trial: str, position: int) -> object:

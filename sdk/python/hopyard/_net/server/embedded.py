@@ -23,7 +23,7 @@ SYNCHRONOUS: Final = ("normal", "full")
 """When SQLite waits for the disk: what was committed survives the death of any process, or a power failure too."""
 
 
-class Service(Protocol):
+class EmbeddedService(Protocol):
     """What a service's class offers to whoever runs it."""
 
     async def start(self) -> str:
@@ -52,7 +52,7 @@ class Embedded:
         self._data = data
         self._synchronous = synchronous
         self._timing = {"lease_seconds": lease_seconds, "heartbeat_seconds": heartbeat_seconds}
-        self._running: list[Service] = []
+        self._running: list[EmbeddedService] = []
 
     async def start(self) -> str:
         """Starts all; answers the scheduler's address."""
@@ -64,7 +64,7 @@ class Embedded:
 
     async def _start(self, name: str, **settings: Any) -> str:
         factory: Any = load_plugin(SERVICES, name)
-        service: Service = factory(data=self._data, **settings)
+        service: EmbeddedService = factory(data=self._data, **settings)
         self._running.append(service)
         return await service.start()
 

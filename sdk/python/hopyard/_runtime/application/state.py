@@ -7,12 +7,18 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotFileError, SnapshotInfo, hash_file, pack_entry
+from hopyard._runtime.snapshot_file import (
+    SnapshotCorruptError,
+    SnapshotFileError,
+    SnapshotFileInfo,
+    hash_file,
+    pack_entry,
+)
 from hopyard._runtime.snapshot_folder import hash_folder, loadable, remove, settle
 from hopyard.errors import DataLoss, InvalidInput, NotFound
 
 
-def named(snapshot: Path) -> SnapshotInfo:
+def named(snapshot: Path) -> SnapshotFileInfo:
     """The hash and size of a snapshot, a folder or a packed file, as it is now.
 
     Raises:
@@ -21,7 +27,7 @@ def named(snapshot: Path) -> SnapshotInfo:
     return hash_folder(snapshot) if snapshot.is_dir() else hash_file(snapshot)
 
 
-def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotInfo:
+def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
     """Put bytes into the folder of snapshots, where their hash names them."""
     partial = snapshots / f".{uuid.uuid4().hex}.saving"
     try:
@@ -34,7 +40,7 @@ def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotInfo:
     return info
 
 
-def save_entry(entry: Path, snapshots: Path) -> SnapshotInfo:
+def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
     """Pack a file or folder into the folder of snapshots, where its hash names it.
 
     Nobody waits for the disk, as when a process packs by itself (`hopyard._runtime.runner.boundary`).

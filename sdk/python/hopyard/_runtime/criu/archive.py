@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 
 import zstandard
 
-from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotInfo, SnapshotRefusedError
+from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotFileInfo, SnapshotRefusedError
 
 _MANIFEST: Final = "manifest.json"
 _IMAGES: Final = "images"
@@ -88,12 +88,12 @@ class _Packing:
     def tell(self) -> int:
         return self._taken
 
-    def finish(self) -> SnapshotInfo:
+    def finish(self) -> SnapshotFileInfo:
         """Wait until all is written; returns the file's name and size."""
         self._flush()
         while self._waiting:
             self._waiting.popleft().result()
-        return SnapshotInfo(self._hash.hexdigest(), self._written)
+        return SnapshotFileInfo(self._hash.hexdigest(), self._written)
 
     def close(self) -> None:
         """Wait until nothing is written any more."""
@@ -130,7 +130,7 @@ def pack(
     *,
     instead: Mapping[str, bytes],
     threads: int = 1,
-) -> SnapshotInfo:
+) -> SnapshotFileInfo:
     """Write a snapshot to `file`.
 
     Args:

@@ -25,7 +25,7 @@ from hopyard._runtime.criu.commands import Calls
 from hopyard._runtime.criu.errors import DumpFailedError, ProcessSnapshotError, RestoreFailedError
 from hopyard._runtime.criu.image_storage import Rooms
 from hopyard._runtime.criu.preconditions import refuse
-from hopyard._runtime.snapshot_file import SnapshotInfo
+from hopyard._runtime.snapshot_file import SnapshotFileInfo
 
 MOUNT: Final = "/run/hopyard/job"
 """Where a job's processes see their folder."""
@@ -142,7 +142,9 @@ class DumpableJob:
             time.sleep(_CLOSE_SECONDS)
         self._rooms.close()
 
-    def dump(self, file: Path, kept: Mapping[str, Any], *, stopped: bool, pending: Mapping[str, int]) -> SnapshotInfo:
+    def dump(
+        self, file: Path, kept: Mapping[str, Any], *, stopped: bool, pending: Mapping[str, int]
+    ) -> SnapshotFileInfo:
         """Write a snapshot of the processes to a file; afterwards they stand still, without their GPUs, until `proceed`.
 
         When it fails they are as they were before, as far as they live. Of a program that has ended by itself the snapshot holds
@@ -192,7 +194,7 @@ class DumpableJob:
 
     def _pack(
         self, file: Path, manifest: Mapping[str, Any], images: Path | None, pending: Mapping[str, int]
-    ) -> SnapshotInfo:
+    ) -> SnapshotFileInfo:
         """Pack to memory, and to the disk if there is no room."""
         instead = {name: _from(self.folder / name, offset) for name, offset in pending.items()}
         threads = min(os.cpu_count() or 1, _MOST_THREADS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hopyard._runtime.policy_process.calls import call_from_proto
 from hopyard._runtime.policy_process.commands import answer_to_proto, verdict_from_proto
-from hopyard._runtime.policy_process.state import State
+from hopyard._runtime.policy_process.state import MirroredState
 from hopyard._runtime.policy_process.view import RemoteView
 from hopyard.policy.base import Policy, hears_statistics, serves_requests
 from hopyard.policy.invoke import ask, describe, too_large
@@ -37,7 +37,7 @@ class Instance:
         self._make = make
         self._policy: Policy | None = None
         self._wrong = ""
-        self.state = State()
+        self.state = MirroredState()
         self._memory = ""
         self._answer: pb.Answer | None = None
         self.experiment = ""
@@ -52,7 +52,7 @@ class Instance:
         self.experiment, self._memory = message.experiment, message.memory
         if message.answered:
             return
-        self.state, self._answer, self._wrong = State(), None, ""
+        self.state, self._answer, self._wrong = MirroredState(), None, ""
         try:
             self._policy = self._make(json.loads(message.parameters_json))
         except Exception as error:  # noqa: BLE001 - somebody else's code; what it says goes with the first answer
@@ -118,6 +118,6 @@ def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
 
 
 def _terms(message: pb.PolicyReview) -> ExperimentView:
-    state = State()
+    state = MirroredState()
     state.apply([pb.StateChange(experiment=message.experiment)])
     return state.experiments[message.experiment.id]

@@ -16,7 +16,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierTrialState:
     """What an earlier experiment has trained of a configuration."""
 
     job: JobView
@@ -24,7 +24,7 @@ class Earlier:
     snapshots: tuple[int, ...]
 
 
-class State:
+class MirroredState:
     """The state of one experiment, or group of them.
 
     Attributes:
@@ -65,7 +65,7 @@ class State:
         self.over: set[str] = set()
         self.incumbent: Incumbent | None = None
         self.data: Data | None = None
-        self.earlier: dict[str, Earlier] = {}
+        self.earlier: dict[str, EarlierTrialState] = {}
         self.scaling: dict[str, dict[int, float]] = {}
         self._spaces: dict[str, Space] = {}
 
@@ -199,7 +199,7 @@ class State:
             experiment=message.experiment or next(iter(self.experiments), ""),
             max_position=reached,
         )
-        self.earlier[message.id] = Earlier(job, points, tuple(message.snapshots))
+        self.earlier[message.id] = EarlierTrialState(job, points, tuple(message.snapshots))
 
 
 def _point(message: pb.PolicyPoint) -> CurvePoint:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from hopyard._runtime.policy_process.state import State
+from hopyard._runtime.policy_process.state import MirroredState
 from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary import CreateJob, Data, JobState
 class RemoteView(CollectingView):
     """The view of one up-call on the state as it was then."""
 
-    def __init__(self, state: State, number: int, at: float, seed: int) -> None:
+    def __init__(self, state: MirroredState, number: int, at: float, seed: int) -> None:
         self._state = state
         super().__init__(number, at, seed, state.made, state.machines, state.earlier)
 

@@ -11,12 +11,12 @@ from typing import Final
 
 from hopyard._net.rpc.enums import DECISIONS, RUN_END_REASONS
 from hopyard._runtime.runner import converters
-from hopyard._runtime.runner.control import End, Restate, RunControl, RunPlan, Save, Train, Wait
+from hopyard._runtime.runner.control import EndRun, Restate, RunControl, RunPlan, Save, Train, Wait
 from hopyard._runtime.runner.outbox import Outbox
-from hopyard._runtime.snapshot_file import SnapshotInfo
+from hopyard._runtime.snapshot_file import SnapshotFileInfo
 from hopyard._runtime.snapshot_folder import remove, settle
 from hopyard.policy.vocabulary import RunEndReason
-from hopyard.trainer import Report, SnapshotStateError
+from hopyard.trainer import IterationReport, SnapshotStateError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -108,7 +108,7 @@ class Boundary:
         *,
         waiting: Callable[[], None] | None = None,
         committed: Callable[[Train], int | None] | None = None,
-    ) -> Train | Restate | Save | End:
+    ) -> Train | Restate | Save | EndRun:
         """What to do now; blocks while the run is to wait. With `Train` the next iteration has begun.
 
         Args:
@@ -126,7 +126,7 @@ class Boundary:
                 self._control.began(committed=committed(action) if committed is not None else None)
             return action
 
-    def report(self, report: Report, *, savable: bool = True, only_leaving: bool = False) -> None:
+    def report(self, report: IterationReport, *, savable: bool = True, only_leaving: bool = False) -> None:
         """Tell of a position that was reached; `savable`: a snapshot of it can be taken, `only_leaving`: if the run ends there."""
         self._outbox.wait_for_room()
         with self._changed:
@@ -136,13 +136,13 @@ class Boundary:
             said = converters.report(report, self._start.start, at_until=at_until, at=time.time())
             self._outbox.send(said, patient=isinstance(self._control.next(), Train))
 
-    def follow(self, report: Report) -> None:
+    def follow(self, report: IterationReport) -> None:
         """Note a position that another rank reports."""
         with self._changed:
             self._control.began()
             self._control.reached(report.position, finished=report.finished)
 
-    def save(self, keep: Callable[[Path], SnapshotInfo], provider: str = PROVIDER) -> None:
+    def save(self, keep: Callable[[Path], SnapshotFileInfo], provider: str = PROVIDER) -> None:
         """Take a snapshot of the present position, which `provider` can load.
 
         `keep` puts it where it is told, a folder or a packed file, and names it.

@@ -75,18 +75,18 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndRun:
     """End the run; with `snapshot` the one that was taken at this position is its last state."""
 
     reason: RunEndReason
     snapshot: bool
 
 
-Action = Train | Restate | Save | Wait | End
+Action = Train | Restate | Save | Wait | EndRun
 
 
 @dataclass(frozen=True, slots=True)
-class Amended:
+class AmendAnswer:
     """Answer to an amendment: whether it was in time, and where the run stood (what lies at or before it is passed)."""
 
     accepted: bool
@@ -146,7 +146,7 @@ class RunControl:
         if self._save_point_due():
             return Save()
         if self._stop is DecisionKind.TERMINATE:
-            return End(RunEndReason.TERMINATED, snapshot=False)
+            return EndRun(RunEndReason.TERMINATED, snapshot=False)
         if self._stop is DecisionKind.SUSPEND:
             again = 0 < self._unsaved < _TRIES and not self._savable and not self._at_end()
             return Train(self._limit()) if again else self._end_saved(RunEndReason.SUSPENDED)
@@ -219,7 +219,7 @@ class RunControl:
         else:
             self._proceed(position)
 
-    def amend(self, until: int, snapshot_at: Iterable[int]) -> Amended:
+    def amend(self, until: int, snapshot_at: Iterable[int]) -> AmendAnswer:
         """Move `until` (0: leave it) and add save points; all of it in time, or nothing of it happens."""
         points = set(snapshot_at)
         passed = max(self._position, self._committed)
@@ -228,13 +228,13 @@ class RunControl:
         points_ok = all(point > passed or (point == self._position and self._reported) for point in points)
         ahead = until > self._position or any(point > self._position for point in points)
         if not (until_ok and points_ok) or self._completing or self._plan.evaluate or (self._finished and ahead):
-            return Amended(False, passed)
+            return AmendAnswer(False, passed)
         if until:
             self._until, self._completes = until, False  # It is not the end that it was.
         self._points |= points
         if self._parked and until > self._position and self._park_decided:
             self._release()
-        return Amended(True, self._position)
+        return AmendAnswer(True, self._position)
 
     def _proceed(self, position: int) -> None:
         self._released = max(self._released, position)
@@ -276,5 +276,5 @@ class RunControl:
     def _end_saved(self, reason: RunEndReason) -> Action:
         for_good = reason is RunEndReason.UNTIL and self._completes
         if not self._takes_snapshots() or (self._only_leaving and for_good):
-            return End(reason, snapshot=False)
-        return End(reason, snapshot=True) if self._saved_at == self._position else Save()
+            return EndRun(reason, snapshot=False)
+        return EndRun(reason, snapshot=True) if self._saved_at == self._position else Save()

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from hopyard._net.rpc.enums import RUN_MODES
 from hopyard._net.rpc.values import hyperparameters_to_proto
-from hopyard._runtime.runner.control import Amended, RunPlan
+from hopyard._runtime.runner.control import AmendAnswer, RunPlan
 from hopyard.policy.vocabulary import RunMode
-from hopyard.trainer import Report, TrainerContext
+from hopyard.trainer import IterationReport, TrainerContext
 from hopyard.trainer.cache import default_budget
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -70,7 +70,9 @@ def rendezvous(place: common_pb2.GangPlace) -> str:
     return f"{host}:{place.rendezvous_port}"
 
 
-def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float) -> common_pb2.Report:
+def report(
+    report: IterationReport, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float
+) -> common_pb2.Report:
     """A report, as made at time `at`."""
     message = common_pb2.Report(
         position=report.position,
@@ -87,12 +89,12 @@ def report(report: Report, start: resource_manager_pb2.StartRun, *, at_until: bo
     return message
 
 
-def restatement(position: int, *, finished: bool) -> Report:
+def restatement(position: int, *, finished: bool) -> IterationReport:
     """The report of a run that has nothing to train: where it stands."""
-    return Report(position=position, metrics={}, seconds=0.0, finished=finished)
+    return IterationReport(position=position, metrics={}, seconds=0.0, finished=finished)
 
 
-def amended(ticket: str, answer: Amended) -> wire.AttachRequest:
+def amended(ticket: str, answer: AmendAnswer) -> wire.AttachRequest:
     """The answer to an amendment."""
     return wire.AttachRequest(
         amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)

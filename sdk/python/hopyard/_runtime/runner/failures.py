@@ -10,10 +10,17 @@ from typing import Final
 
 from hopyard._runtime.criu.errors import ProcessSnapshotError
 from hopyard._runtime.runner.gang import GangBrokenError
-from hopyard._runtime.runner.metrics import CommandError
+from hopyard._runtime.runner.metrics import TrainingCommandError
 from hopyard._runtime.runner.program import ProgramError
 from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotRefusedError
-from hopyard.trainer import DriverUsageError, GangError, GangNotMetError, Phase, SnapshotStateError, UserCodeError
+from hopyard.trainer import (
+    DriverUsageError,
+    GangError,
+    GangNotMetError,
+    SnapshotStateError,
+    TrainerPhase,
+    UserCodeError,
+)
 from hopyard.v1 import common_pb2
 from hopyard.v1.resource_manager_pb2 import RunEnded
 
@@ -50,15 +57,15 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
                 message += f" ({trouble})"
             lines = error.traceback_text.rstrip().splitlines()[-_TRACEBACK_LINES:]
             return _ended(position, "\n".join([message, *lines]), user=not trouble), False
-        case CommandError():
+        case TrainingCommandError():
             return _ended(position, str(error), user=error.user), False
         case ProgramError():
             # A module that failed half-way leaves its imports behind.
             return _ended(position, str(error), user=True, unable=error.lasting), True
         case SnapshotRefusedError():
-            return _ended(position, f"{Phase.SAVE} at position {position}: {error}", user=True), False
+            return _ended(position, f"{TrainerPhase.SAVE} at position {position}: {error}", user=True), False
         case SnapshotStateError() | SnapshotFileError():
-            return _ended(position, f"{Phase.LOAD} at position {position}: {error}", user=False), False
+            return _ended(position, f"{TrainerPhase.LOAD} at position {position}: {error}", user=False), False
         case GangNotMetError():
             return _ended(position, f"at position {position}: {error}", user=False), True
         case GangError() | ProcessSnapshotError():
@@ -75,12 +82,12 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
 
 def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
     """What is the matter with the machine's disk, if that made the user's code fail; else empty."""
-    moving = error.phase in (Phase.SAVE, Phase.LOAD)
+    moving = error.phase in (TrainerPhase.SAVE, TrainerPhase.LOAD)
     for cause in _causes(error):
         if isinstance(cause, OSError) and (cause.errno in _DISK_ERRORS or (moving and cause.errno == errno.EROFS)):
             return cause.strerror or str(cause)
     # Libraries with writers of their own, such as torch.save, say something else.
-    if error.phase is Phase.SAVE and disk is not None and shutil.disk_usage(disk).free < _FULL_BYTES:
+    if error.phase is TrainerPhase.SAVE and disk is not None and shutil.disk_usage(disk).free < _FULL_BYTES:
         return f"no space left on the disk of {disk}"
     return ""
 

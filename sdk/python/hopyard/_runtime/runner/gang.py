@@ -106,7 +106,7 @@ class Link:
             self._file.close()  # Waits for who reads, who has read to the end now.
 
 
-class Gang(ABC):
+class ProcessGang(ABC):
     """This process's side of its gang."""
 
     place: common_pb2.GangPlace

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hopyard._runtime.runner.gang import Gang, GangBrokenError, Link, judged, word
+from hopyard._runtime.runner.gang import GangBrokenError, Link, ProcessGang, judged, word
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -19,7 +19,7 @@ VERDICT_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GangStep:
     """Train an iteration from `position` on, which should not pass `limit`, if there is one."""
 
     position: int
@@ -33,7 +33,7 @@ class Leave:
     reason: RunEndReason
 
 
-class Follower(Gang):
+class Follower(ProcessGang):
     """A rank that rank 0 leads."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Follower(Gang):
         self._rank = rank
         self._verdict_seconds = verdict_seconds
         self._link: Link | None = None
-        self._orders: deque[Step | Leave] = deque()
+        self._orders: deque[GangStep | Leave] = deque()
         self._all_here = self._ended = self._leaving = False
         self._over: tuple[bool, str] | None = None
 
@@ -74,7 +74,7 @@ class Follower(Gang):
         self._check()
         raise GangBrokenError(f"not all ranks have joined within {seconds:g} s", user=False)
 
-    def next(self) -> Step | Leave:
+    def next(self) -> GangStep | Leave:
         """Wait for what to do next.
 
         Raises:
@@ -131,7 +131,7 @@ class Follower(Gang):
         if "go" in message:
             self._all_here = True
         elif "train" in message:
-            self._orders.append(Step(message["train"], message["limit"]))
+            self._orders.append(GangStep(message["train"], message["limit"]))
         elif "leave" in message:
             self._leaving = True
             self._orders.append(Leave(RunEndReason(message["leave"])))

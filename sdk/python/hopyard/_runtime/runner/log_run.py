@@ -20,15 +20,15 @@ from hopyard._runtime.criu import AUTO, PROVIDER
 from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, ProcessSnapshotError
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
-from hopyard._runtime.runner.control import End, Restate, RunPlan, Save, Train
+from hopyard._runtime.runner.control import EndRun, Restate, RunPlan, Save, Train
 from hopyard._runtime.runner.failures import ended_by
 from hopyard._runtime.runner.mailbox import Mailbox
-from hopyard._runtime.runner.metrics import CommandError
+from hopyard._runtime.runner.metrics import TrainingCommandError
 from hopyard._runtime.runner.outbox import Outbox
 from hopyard._runtime.runner.process_backends import Body, DumpableBody, PlainBody
-from hopyard._runtime.runner.progress_sources import Printed, Reported, Source, Tail
+from hopyard._runtime.runner.progress_sources import Printed, ProgressSource, Reported, Tail
 from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE, Leaving, die_with
-from hopyard._runtime.snapshot_file import SnapshotInfo, SnapshotRefusedError, pack_entry
+from hopyard._runtime.snapshot_file import SnapshotFileInfo, SnapshotRefusedError, pack_entry
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -68,7 +68,7 @@ class LoggedRun:
         self._open = self._reported is not None and start.start.program.snapshot_provider == AUTO
         self._dumped = False
         """Whether the last snapshot is one of the processes."""
-        self._source: Source = self._reported or Printed(log.metrics, log.metric)
+        self._source: ProgressSource = self._reported or Printed(log.metrics, log.metric)
         self._body: Body | None = None
         self._mailbox: Mailbox | None = None
         self._output: Tail | None = None
@@ -90,7 +90,7 @@ class LoggedRun:
                 return self._execute()
         except Exception as error:  # noqa: BLE001 (the border between a run and its process)
             ended, self.broken = ended_by(error, self.boundary.position, Path(self._start.scratch_folder))
-            if not isinstance(error, CommandError | ProcessSnapshotError | SnapshotRefusedError):
+            if not isinstance(error, TrainingCommandError | ProcessSnapshotError | SnapshotRefusedError):
                 traceback.print_exception(error)
             return ended
 
@@ -202,7 +202,7 @@ class LoggedRun:
                     boundary.report(converters.restatement(boundary.position, finished=False), savable=self._dumpable)
                 case Save():
                     self._save()
-                case End(reason, with_snapshot):
+                case EndRun(reason, with_snapshot):
                     return self._leave(reason, with_snapshot)
 
     def _stop(self) -> None:
@@ -234,7 +234,7 @@ class LoggedRun:
             self._dumped = False
             return
 
-        def dump(file: Path) -> SnapshotInfo:
+        def dump(file: Path) -> SnapshotFileInfo:
             kept = {**self._source.keep(), "echoed": output.echoed}
             pending = {body.output.name: output.offset} | (self._mailbox.pending if self._mailbox is not None else {})
             return body.dump(file, kept, pending)
@@ -243,7 +243,7 @@ class LoggedRun:
             self.boundary.save(dump, PROVIDER)
         except (DumpRefusedError, DumpFailedError) as error:
             if body.poll() is not None:
-                raise CommandError(f"the processes did not outlive a snapshot: {error}", user=False) from error
+                raise TrainingCommandError(f"the processes did not outlive a snapshot: {error}", user=False) from error
             _tell(f"no snapshot at position {self.boundary.position}: {error}")
             self.boundary.unsaved(again=not (self._open and isinstance(error, DumpRefusedError)))
         else:
@@ -272,18 +272,18 @@ class LoggedRun:
         limit = self._start.start.iteration_timeout
         if 0 < limit < self._clock() - self._began:
             says = self._source.missing() or self._source.last_lines()
-            raise CommandError(f"an iteration took longer than {limit:g} s and was ended: {says}")
+            raise TrainingCommandError(f"an iteration took longer than {limit:g} s and was ended: {says}")
 
     def _over(self, code: int) -> resource_manager_pb2.RunEnded:
         """The program has ended by itself."""
         if code < 0:
             name = signal.strsignal(-code) or str(-code)
             says = f"the program was killed by signal {-code} ({name}); {self._source.last_lines()}"
-            raise CommandError(says, user=-code in CRASHES)
+            raise TrainingCommandError(says, user=-code in CRASHES)
         if code:
-            raise CommandError(f"the program ended with exit code {code}; {self._source.last_lines()}")
+            raise TrainingCommandError(f"the program ended with exit code {code}; {self._source.last_lines()}")
         if missing := self._source.missing():
-            raise CommandError(missing if self._mailbox is not None else f"the program ended, and {missing}")
+            raise TrainingCommandError(missing if self._mailbox is not None else f"the program ended, and {missing}")
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_UNTIL, position=self.boundary.position, finished=True
         )

@@ -14,7 +14,7 @@ _KEPT_LINES: Final = 12
 _KEPT_CHARACTERS: Final = 300
 
 
-class CommandError(Exception):
+class TrainingCommandError(Exception):
     """A command's program did not do what its experiment says of it.
 
     Attributes:
@@ -27,7 +27,7 @@ class CommandError(Exception):
         self.user = user
 
 
-class Lines:
+class LineSplitter:
     """Cuts output into lines.
 
     A line is what a terminal shows of it in the end: a progress bar that draws itself anew behind a carriage return counts
@@ -111,7 +111,7 @@ class MetricReader:
             try:
                 self.values[name] = float(found[1])
             except ValueError:
-                raise CommandError(
+                raise TrainingCommandError(
                     f"metric {name}: the group of {pattern.pattern!r} holds {found[1][:80]!r}; allowed: a number such as "
                     f"0.93, 1e-3, nan or inf; the line is: {line[:_KEPT_CHARACTERS]}"
                 ) from None

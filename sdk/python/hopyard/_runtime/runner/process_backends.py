@@ -17,8 +17,8 @@ from hopyard._runtime.criu.binary import look
 from hopyard._runtime.criu.image_storage import Rooms
 from hopyard._runtime.criu.process_group import MOUNT, OUTPUT, DumpableJob
 from hopyard._runtime.runner.agent_connection import SPEAKER
-from hopyard._runtime.runner.metrics import CommandError
-from hopyard._runtime.snapshot_file import SnapshotInfo
+from hopyard._runtime.runner.metrics import TrainingCommandError
+from hopyard._runtime.snapshot_file import SnapshotFileInfo
 from hopyard.v1 import application_pb2 as wire
 
 _OURS: Final = ("HOPYARD_AGENT", "HOPYARD_AGENT_PID", SPEAKER)
@@ -74,7 +74,7 @@ class PlainBody:
                 process_group=0,
             )
         except OSError as error:
-            raise CommandError(f"{command[0]} cannot be started in {folder}: {error.strerror}") from error
+            raise TrainingCommandError(f"{command[0]} cannot be started in {folder}: {error.strerror}") from error
 
     def poll(self) -> int | None:
         """How it has ended."""
@@ -141,11 +141,11 @@ class DumpableBody:
         place = str(self.folder) + folder.removeprefix(MOUNT) if folder.startswith(MOUNT) else folder
         program = os.path.join(place, command[0]) if "/" in command[0] else command[0]
         if not program.startswith(MOUNT) and shutil.which(program, path=environment.get("PATH")) is None:
-            raise CommandError(f"{command[0]} cannot be started in {folder}: there is no such program")
+            raise TrainingCommandError(f"{command[0]} cannot be started in {folder}: there is no such program")
         self.job.start(command, folder, environment)
         return None
 
-    def dump(self, file: Path, kept: Mapping[str, Any], pending: Mapping[str, int]) -> SnapshotInfo:
+    def dump(self, file: Path, kept: Mapping[str, Any], pending: Mapping[str, int]) -> SnapshotFileInfo:
         """Write a snapshot to a file; afterwards it stands still.
 
         Args:
@@ -196,7 +196,7 @@ class DumpableBody:
         other = sorted(name for name in {*began, *wanted} if began.get(name) != wanted.get(name))
         if other:
             changes = ", ".join(f"{name} ({began.get(name)!r}, wanted {wanted.get(name)!r})" for name in other)
-            raise CommandError(
+            raise TrainingCommandError(
                 f"a process goes on with the hyperparameters that it began with: {changes}; forks with others need a trainer, or a "
                 "script that gives hopyard.report() a checkpoint (snapshot.provider: framework)"
             )

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from hopyard._runtime.runner.failures import NOTHING_REPORTED
-from hopyard._runtime.runner.metrics import CommandError, Lines, MetricReader
-from hopyard.trainer import Report
+from hopyard._runtime.runner.metrics import LineSplitter, MetricReader, TrainingCommandError
+from hopyard.trainer import IterationReport
 
 _READ_BYTES: Final = 1024 * 1024
 _KEPT_LINES: Final = 12
@@ -25,7 +25,7 @@ class Tail:
         self._file = file.open("rb")
         self._file.seek(start)
         self._start = start
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._echo = echo
         self._unechoed = echoed
 
@@ -62,10 +62,10 @@ class Tail:
         self._file.close()
 
 
-class Source(Protocol):
+class ProgressSource(Protocol):
     """Turns lines into reports."""
 
-    def take(self, line: str, position: int, seconds: float) -> Report | None:
+    def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
         """The report that a line makes behind `position`, so many seconds after the last one; None: none."""
 
     def missing(self) -> str:
@@ -88,9 +88,9 @@ class Printed:
         """As `MetricReader`."""
         self._reader = MetricReader(patterns, metric)
 
-    def take(self, line: str, position: int, seconds: float) -> Report | None:
+    def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
         """A line with the experiment's metric ends an iteration."""
-        return Report(position + 1, dict(self._reader.values), seconds) if self._reader.read(line) else None
+        return IterationReport(position + 1, dict(self._reader.values), seconds) if self._reader.read(line) else None
 
     def missing(self) -> str:
         """Metrics that no line has shown."""
@@ -119,18 +119,18 @@ class Reported:
         self._any = False
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
-    def take(self, line: str, position: int, seconds: float) -> Report | None:
+    def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
         """Each line is a report."""
         try:
             said = json.loads(line)
-            report = Report(said["position"], said["metrics"], said["seconds"])
+            report = IterationReport(said["position"], said["metrics"], said["seconds"])
             name, place = said.get("checkpoint") or ("", "")
         except (ValueError, TypeError, KeyError) as error:
-            raise CommandError(
+            raise TrainingCommandError(
                 f"what the script reports is damaged: {line[:_KEPT_CHARACTERS]!r} ({error!r})"
             ) from error
         if report.position <= position:
-            raise CommandError(f"the script reports position {report.position} behind {position}")
+            raise TrainingCommandError(f"the script reports position {report.position} behind {position}")
         self._any = True
         self.checkpoint = (name, place) if name else None
         return report

@@ -12,7 +12,7 @@ from typing import Final
 from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
-from hopyard._runtime.runner.control import End, Restate, Save, Train
+from hopyard._runtime.runner.control import EndRun, Restate, Save, Train
 from hopyard._runtime.runner.failures import ended_by
 from hopyard._runtime.runner.gang import GangBrokenError, environment
 from hopyard._runtime.runner.gang_follower import Follower, Leave
@@ -21,7 +21,7 @@ from hopyard._runtime.runner.outbox import Outbox
 from hopyard._runtime.runner.program import ProgramLoader
 from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving
 from hopyard._runtime.snapshot_folder import keep, loadable, remove
-from hopyard.trainer import Report, Trainer, TrainerDriver, UserCodeError, data_cache
+from hopyard.trainer import IterationReport, Trainer, TrainerDriver, UserCodeError, data_cache
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 
@@ -138,7 +138,7 @@ class TrainingRun:
                     boundary.report(converters.restatement(driver.position, finished=driver.finished))
                 case Save():
                     self._save(driver)
-                case End(reason, with_snapshot):
+                case EndRun(reason, with_snapshot):
                     if gang is not None:
                         gang.leave(reason)
                     return boundary.ended(reason, with_snapshot)
@@ -157,7 +157,7 @@ class TrainingRun:
             self.boundary.follow(report)
         return self.boundary.ended(order.reason, with_snapshot=False)
 
-    def _step(self, driver: TrainerDriver, limit: int | None) -> Report:
+    def _step(self, driver: TrainerDriver, limit: int | None) -> IterationReport:
         self.boundary.iteration_began = time.monotonic()
         report = driver.step(until=limit)
         self.boundary.iteration_began = None

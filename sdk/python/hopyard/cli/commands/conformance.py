@@ -9,7 +9,7 @@ import typer
 from hopyard.cli.options import LOOKS, Json
 
 if TYPE_CHECKING:
-    from hopyard._runtime.application.conformance import Result
+    from hopyard._runtime.application.conformance import CaseResult
 
 _HELP = """Try whether what you wrote keeps its side of a contract.
 
@@ -76,7 +76,7 @@ def application(
     import os
     from pathlib import Path
 
-    from hopyard._runtime.application.conformance import CASES, Client, check
+    from hopyard._runtime.application.conformance import CASES, ClientUnderTest, check
     from hopyard.cli.errors import EXIT_FAILED, WrongUse
     from hopyard.cli.output import emit, emit_json
 
@@ -88,9 +88,9 @@ def application(
     if not command:
         raise WrongUse("which program? such as: hopyard conformance app -- ruby client.rb")
     at_once = jobs or min(4, len(os.sched_getaffinity(0)))
-    client = Client(tuple(command), Path.cwd(), trainer)
+    client = ClientUnderTest(tuple(command), Path.cwd(), trainer)
 
-    def told(result: Result) -> None:
+    def told(result: CaseResult) -> None:
         if not json:
             emit(_line(result))
 
@@ -111,7 +111,7 @@ def _told(name: str) -> dict[str, str]:
     return {"name": name, "title": CASES[name].title, "place": f"{PAGE}#{CASES[name].section}"}
 
 
-def _line(result: Result) -> str:
+def _line(result: CaseResult) -> str:
     if result.outcome == "ok":
         return f"ok       {result.name:20} {result.title}"
     if result.outcome == "not run":
@@ -132,7 +132,7 @@ def _line(result: Result) -> str:
     )
 
 
-def _summary(results: list[Result]) -> str:
+def _summary(results: list[CaseResult]) -> str:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("ok", "failed", "not run")}
     left_out = f", {count['not run']} not run" if count["not run"] else ""
     first = next((result.name for result in results if result.outcome == "failed"), None)

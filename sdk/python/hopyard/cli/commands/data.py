@@ -208,7 +208,7 @@ def split(
     from hopyard.cli.output import emit, emit_json, say
     from hopyard.cli.partitions import register_command
     from hopyard.datasets.names import check_data_name
-    from hopyard.datasets.split import Plan
+    from hopyard.datasets.split import SplitPlan
     from hopyard.datasets.split import split as cut
 
     try:
@@ -221,7 +221,7 @@ def split(
         called = check_data_name(name if name is not None else file.stem)
     except ValueError as error:
         raise WrongUse(f"--name: {error}") from error
-    made = cut(file, out, Plan(into, shuffle_seed, given, eval_fraction, eval_into))
+    made = cut(file, out, SplitPlan(into, shuffle_seed, given, eval_fraction, eval_into))
     on = [node for node in (nodes or "").split(",") if node] or [f"node{number + 1}" for number in range(into)]
     command = register_command(called, out, made, on)
     if json:

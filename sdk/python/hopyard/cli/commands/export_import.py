@@ -11,7 +11,7 @@ from hopyard.cli.options import Data, Experiment, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
-    from hopyard.client.types import Exported, Imported
+    from hopyard.client.types import Exported, ImportedExperiment
 
 _PANEL = "Act"
 
@@ -90,7 +90,7 @@ def import_(
     from hopyard.cli.connect import where, with_client
     from hopyard.cli.output import emit_json, say
 
-    async def work(client: AsyncClient) -> Imported:
+    async def work(client: AsyncClient) -> ImportedExperiment:
         return await client.import_experiment(file, name)
 
     if not file.is_file():  # Before a directory is made for it.

@@ -12,7 +12,7 @@ from hopyard.cli.options import Json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard.cli.plan_preview import Plan
+    from hopyard.cli.plan_preview import PlanPreview
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +52,7 @@ def plan(
         emit(_table([(str(file), one) for file, one in alone], together))
 
 
-def _table(alone: list[tuple[str, Plan]], together: Plan) -> RenderableType:
+def _table(alone: list[tuple[str, PlanPreview]], together: PlanPreview) -> RenderableType:
     from rich.table import Table
 
     rows = alone if len(alone) == 1 else [*alone, ("all together", together)]

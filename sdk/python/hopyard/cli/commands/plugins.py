@@ -13,7 +13,7 @@ from hopyard.cli.options import Json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard.cli.catalog import Parameter, Plugin
+    from hopyard.cli.catalog import Plugin, PluginParameter
 
 
 _MOST_WIDTH: Final = 110
@@ -110,9 +110,9 @@ def _in_full(found: list[Plugin]) -> RenderableType:
     return Group(*parts)
 
 
-def _short(parameter: Parameter) -> str:
+def _short(parameter: PluginParameter) -> str:
     return parameter.name if parameter.required else f"{parameter.name}={_default(parameter)}"
 
 
-def _default(parameter: Parameter) -> str:
+def _default(parameter: PluginParameter) -> str:
     return "" if parameter.required else json_text.dumps(parameter.default)

@@ -22,7 +22,7 @@ _EXAMPLE_SPACE: Final = {"lr": {"loguniform": [1e-4, 1e-1]}}
 
 
 @dataclass(slots=True)
-class Plan:
+class ExperimentDraft:
     """What an experiment file will say.
 
     Attributes:
@@ -46,7 +46,7 @@ class Plan:
         return experiment_text(self.data, head, self.notes)
 
 
-def plan_for(script: Path | None, folder: Path) -> Plan:
+def plan_for(script: Path | None, folder: Path) -> ExperimentDraft:
     """A plan for a script; for none: a pattern to fill in.
 
     Args:
@@ -83,8 +83,8 @@ def _name(script: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:100] or "experiment"
 
 
-def _without_script() -> Plan:
-    plan = Plan(
+def _without_script() -> ExperimentDraft:
+    plan = ExperimentDraft(
         "trainer",
         {
             "name": "experiment",
@@ -99,9 +99,9 @@ def _without_script() -> Plan:
     return plan
 
 
-def _trainer(found: Script, path: str) -> Plan:
+def _trainer(found: Script, path: str) -> ExperimentDraft:
     space = suggest.space([], found.values)
-    plan = Plan("trainer", {"trainer": f"{path}:{found.trainer}"})
+    plan = ExperimentDraft("trainer", {"trainer": f"{path}:{found.trainer}"})
     _add_metric(plan, found.metrics, f"{found.trainer} returns no metrics that can be seen here")
     _add_space(plan, space, 'its trainer reads no value such as hyperparameters["lr"] that can be seen here')
     plan.data["stop"] = {"jobs": JOBS, "max_iterations": found.epochs or ITERATIONS}
@@ -111,7 +111,7 @@ def _trainer(found: Script, path: str) -> Plan:
     return plan
 
 
-def _command(found: Script, path: str) -> Plan:
+def _command(found: Script, path: str) -> ExperimentDraft:
     space = suggest.space(found.options, found.values)
     arguments = [word for one in found.options if one.name in space for word in (one.flag, f"{{{one.name}}}")]
     command = ["python", path, *arguments]
@@ -120,7 +120,7 @@ def _command(found: Script, path: str) -> Plan:
     if isinstance(length, int) and length >= 1:
         stop["max_iterations"] = length
     if found.reports:
-        plan = Plan("command", {"command": command})
+        plan = ExperimentDraft("command", {"command": command})
         _add_metric(plan, found.metrics, "hopyard.report is called without a name that can be seen here")
         plan.notes["command"] = _other_ways("command")
         plan.notes["stop.max_iterations"] = [
@@ -133,7 +133,7 @@ def _command(found: Script, path: str) -> Plan:
                 "has nothing to bring"
             )
     else:
-        plan = Plan("log", {})
+        plan = ExperimentDraft("log", {})
         _add_log(plan, command, found.patterns)
     _add_space(plan, space, "it has no option with a number as its default")
     if not any(one.name in space for one in found.options) and not found.values:
@@ -153,13 +153,13 @@ def _command(found: Script, path: str) -> Plan:
     return plan
 
 
-def _program(script: Path, path: str) -> Plan:
+def _program(script: Path, path: str) -> ExperimentDraft:
     if not script.exists():
         raise WrongUse(f"{script}: there is no such file")
     if script.is_dir():
         raise WrongUse(f"{script}: this is a folder; name the script in it")
     start = path if os.sep in path else f"./{path}"
-    plan = Plan("log", {"name": _name(script)})
+    plan = ExperimentDraft("log", {"name": _name(script)})
     _add_log(plan, [start, "{lr}"], {})
     _add_space(plan, {}, "it is not Python, so its arguments cannot be seen here")
     plan.data["stop"] = {"jobs": JOBS}
@@ -168,7 +168,7 @@ def _program(script: Path, path: str) -> Plan:
     return plan
 
 
-def _add_log(plan: Plan, command: Sequence[str], patterns: dict[str, str]) -> None:
+def _add_log(plan: ExperimentDraft, command: Sequence[str], patterns: dict[str, str]) -> None:
     there = dict(patterns) or {"score": f"score={NUMBER}"}
     plan.data["log"] = {"command": list(command), "metrics": there}
     _add_metric(plan, list(there), "")
@@ -185,7 +185,7 @@ def _add_log(plan: Plan, command: Sequence[str], patterns: dict[str, str]) -> No
         )
 
 
-def _add_metric(plan: Plan, names: Sequence[str], missing: str) -> None:
+def _add_metric(plan: ExperimentDraft, names: Sequence[str], missing: str) -> None:
     name, mode = suggest.metric(names) or ("accuracy", "max")
     plan.data["metric"] = {"name": name, "mode": mode}
     if len(names) > 1:
@@ -194,7 +194,7 @@ def _add_metric(plan: Plan, names: Sequence[str], missing: str) -> None:
         plan.todo.append(f"metric.name: {missing}; accuracy is an example")
 
 
-def _add_space(plan: Plan, space: dict[str, Any], missing: str) -> None:
+def _add_space(plan: ExperimentDraft, space: dict[str, Any], missing: str) -> None:
     plan.data["space"] = space or dict(_EXAMPLE_SPACE)
     if not space:
         plan.todo.append(f"space: {missing}; lr is an example")

@@ -11,7 +11,7 @@ import numpy as np
 
 from hopyard.errors import NotFound
 from hopyard.plots.data.groups import need, one
-from hopyard.plots.model import Curve, Floats, Search, Source
+from hopyard.plots.model import Floats, JobCurve, Search, SearchSource
 
 
 class Over(enum.Enum):
@@ -22,7 +22,7 @@ class Over(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curves:
+class CurvePlot:
     """Learning curves.
 
     Attributes:
@@ -45,7 +45,7 @@ class Curves:
     unit: str
     over: Over
     own_time: bool
-    curves: tuple[Curve, ...]
+    curves: tuple[JobCurve, ...]
     best: str | None
     best_value: float | None
     target: float | None
@@ -55,7 +55,7 @@ class Curves:
     promising: tuple[Floats, ...] | None = None
 
 
-def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
+def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> CurvePlot:
     """The curves of one search.
 
     Raises:
@@ -63,7 +63,7 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
         NotFound: No job has reported a finite value yet.
     """
     search = one(searches, "curves")
-    curves: tuple[Curve, ...] = need(search, "curves", "curves", "curves")
+    curves: tuple[JobCurve, ...] = need(search, "curves", "curves", "curves")
     values = np.concatenate([np.empty(0), *(curve.values for curve in curves)])
     values = values[np.isfinite(values)]
     if not len(values):
@@ -77,11 +77,11 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
     kept = [value for value in (best_value, search.target) if value is not None]
     low, high = _axis(values, kept)
     beyond = sum(1 for curve in curves if ((curve.values < low) | (curve.values > high)).any())
-    return Curves(
+    return CurvePlot(
         metric=search.metric,
         unit=search.unit or "position",
         over=over,
-        own_time=search.source is Source.TRACES,
+        own_time=search.source is SearchSource.TRACES,
         curves=curves,
         best=best,
         best_value=best_value if best is not None else None,
@@ -93,7 +93,7 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> Curves:
     )
 
 
-def _promising(search: Search, curves: Sequence[Curve]) -> tuple[Floats, ...] | None:
+def _promising(search: Search, curves: Sequence[JobCurve]) -> tuple[Floats, ...] | None:
     """By its label a job is promising, from the moment on when it got one above 0."""
     if not any(label > 0 for given in (search.labels or {}).values() for _, label in given):
         return None

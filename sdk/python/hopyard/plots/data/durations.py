@@ -10,7 +10,7 @@ import numpy as np
 from hopyard.errors import NotFound
 from hopyard.plots.data.curves import Over
 from hopyard.plots.data.groups import grouped, labels, need
-from hopyard.plots.model import Curve, End, Floats, Run, Search, Source
+from hopyard.plots.model import Floats, JobCurve, JobEnd, PlottedRun, Search, SearchSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +48,8 @@ def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
     for label, group in grouped(labels(searches), searches).items():
         found = np.concatenate([_durations(search, over) for search in group])
         if len(found):
-            live = [search for search in group if search.source is not Source.TRACES]
-            going_on = sum(curve.end is End.OPEN for search in live for curve in search.curves or ())
+            live = [search for search in group if search.source is not SearchSource.TRACES]
+            going_on = sum(curve.end is JobEnd.OPEN for search in live for curve in search.curves or ())
             policies.append(Distribution(label, np.sort(found), going_on))
     if not policies:
         raise NotFound(f"{searches[0].where}: no job has trained yet, so there is no duration to show")
@@ -59,11 +59,11 @@ def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
 
 def _durations(search: Search, over: Over) -> Floats:
     if over is Over.POSITION:
-        curves: tuple[Curve, ...] = need(search, "curves", "durations", "curves")
+        curves: tuple[JobCurve, ...] = need(search, "curves", "durations", "curves")
         return np.array([curve.positions[-1] for curve in curves if len(curve.positions)], float)
     if search.durations is not None:
         return np.array([seconds for seconds in search.durations.values() if seconds > 0], float)
-    runs: tuple[Run, ...] = need(search, "runs", "durations", "runs")
+    runs: tuple[PlottedRun, ...] = need(search, "runs", "durations", "runs")
     # A run on several machines is one attempt, and counts once.
     attempts: dict[tuple[str, int], float] = {}
     for run in runs:

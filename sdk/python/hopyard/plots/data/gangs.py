@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from hopyard.plots.data.groups import natural
 from hopyard.plots.data.timeline import gantt
-from hopyard.plots.model import Run, Search
+from hopyard.plots.model import PlottedRun, Search
 from hopyard.policy.vocabulary import RunMode
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangRun:
     """A run of a job on so many machines at once.
 
     Attributes:
@@ -36,7 +36,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Gangs:
+class GangPlot:
     """On how many machines each job was.
 
     Attributes:
@@ -49,14 +49,14 @@ class Gangs:
     """
 
     jobs: tuple[str, ...]
-    runs: tuple[Gang, ...]
+    runs: tuple[GangRun, ...]
     used: tuple[tuple[float, int], ...]
     most: int
     seconds: dict[int, float]
     time: float
 
 
-def gather(searches: Sequence[Search]) -> Gangs:
+def gather(searches: Sequence[Search]) -> GangPlot:
     """How many machines each job had, of one search.
 
     Raises:
@@ -64,7 +64,7 @@ def gather(searches: Sequence[Search]) -> Gangs:
         NotFound: Nothing has run yet.
     """
     shown = gantt(searches)
-    by_run: dict[tuple[str, int], list[Run]] = {}
+    by_run: dict[tuple[str, int], list[PlottedRun]] = {}
     for run in shown.runs:
         by_run.setdefault((run.job, run.attempt), []).append(run)
     runs = tuple(_gang(ranks) for ranks in by_run.values())
@@ -73,7 +73,7 @@ def gather(searches: Sequence[Search]) -> Gangs:
         if gang.mode != RunMode.PROFILE.value:
             lasted = (shown.time if gang.end is None else gang.end) - gang.start
             seconds[gang.machines] = seconds.get(gang.machines, 0.0) + gang.machines * lasted
-    return Gangs(
+    return GangPlot(
         tuple(sorted({run.job for run in runs}, key=natural)),
         runs,
         _used(shown.runs),
@@ -83,14 +83,14 @@ def gather(searches: Sequence[Search]) -> Gangs:
     )
 
 
-def _gang(ranks: Sequence[Run]) -> Gang:
+def _gang(ranks: Sequence[PlottedRun]) -> GangRun:
     first = ranks[0]
     ends = [rank.end for rank in ranks if rank.end is not None]
     end = max(ends) if len(ends) == len(ranks) else None
-    return Gang(first.job, first.attempt, len(ranks), first.start, end, first.reason, first.mode)
+    return GangRun(first.job, first.attempt, len(ranks), first.start, end, first.reason, first.mode)
 
 
-def _used(runs: Sequence[Run]) -> tuple[tuple[float, int], ...]:
+def _used(runs: Sequence[PlottedRun]) -> tuple[tuple[float, int], ...]:
     changes: Counter[float] = Counter()
     for run in runs:
         changes[run.start] += 1

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from hopyard.datasets.usage import Storage, storage
 from hopyard.errors import NotFound
 from hopyard.plots.data.groups import natural, need, one
-from hopyard.plots.model import Held, Search, Visit
+from hopyard.plots.model import PartitionReplicas, PlottedVisit, Search
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class MachineUse:
     """What a machine did, in seconds: from the first visit of all to the last.
 
     Attributes:
@@ -36,7 +36,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Hops:
+class HopPlot:
     """A search over partitioned data.
 
     Attributes:
@@ -49,8 +49,8 @@ class Hops:
         storage: What nodes hold.
     """
 
-    machines: tuple[Use, ...]
-    visits: tuple[Visit, ...]
+    machines: tuple[MachineUse, ...]
+    visits: tuple[PlottedVisit, ...]
     time: float
     best: str
     hops: int
@@ -58,7 +58,7 @@ class Hops:
     storage: Storage
 
 
-def gather(searches: Sequence[Search]) -> Hops:
+def gather(searches: Sequence[Search]) -> HopPlot:
     """What was where, of one search.
 
     Raises:
@@ -66,8 +66,8 @@ def gather(searches: Sequence[Search]) -> Hops:
         NotFound: It names no partitioned data, or nothing has run on them yet.
     """
     search = one(searches, "hops")
-    visits: tuple[Visit, ...] = need(search, "visits", "hops", "visits of partitioned data")
-    held: tuple[Held, ...] = search.held or ()
+    visits: tuple[PlottedVisit, ...] = need(search, "visits", "hops", "visits of partitioned data")
+    held: tuple[PartitionReplicas, ...] = search.held or ()
     if not held:
         raise NotFound(f"{search.where}: it has no partitioned data; --kind gantt shows what ran where")
     if not visits:
@@ -78,7 +78,7 @@ def gather(searches: Sequence[Search]) -> Hops:
     ordered = tuple(sorted(visits, key=lambda visit: (visit.start, natural(visit.machine))))
     machines = sorted({visit.machine for visit in visits}, key=natural)
     moved = tuple(search.moved or ())
-    return Hops(
+    return HopPlot(
         machines=tuple(_use(machine, ordered, time) for machine in machines),
         visits=ordered,
         time=time,
@@ -89,7 +89,7 @@ def gather(searches: Sequence[Search]) -> Hops:
     )
 
 
-def _use(machine: str, visits: Sequence[Visit], time: float) -> Use:
+def _use(machine: str, visits: Sequence[PlottedVisit], time: float) -> MachineUse:
     own = [visit for visit in visits if visit.machine == machine]
     hopping: list[float] = []
     starting: list[float] = []
@@ -103,4 +103,4 @@ def _use(machine: str, visits: Sequence[Visit], time: float) -> Use:
     names = tuple(sorted({visit.partition for visit in own}, key=natural))
     sums = math.fsum(training), math.fsum(evaluating), math.fsum(hopping), math.fsum(starting)
     idle = max(time - visits[0].start - math.fsum(sums), 0.0)
-    return Use(machine, names, *sums, idle)
+    return MachineUse(machine, names, *sums, idle)

@@ -14,7 +14,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SlotMoment:
     """How slots would be divided at one time.
 
     Attributes:
@@ -38,7 +38,7 @@ class Moment:
 class Slots:
     """An early moment of a search, and a late one; one alone when there was no other."""
 
-    moments: tuple[Moment, ...]
+    moments: tuple[SlotMoment, ...]
 
 
 def gather(searches: Sequence[Search]) -> Slots:
@@ -60,7 +60,7 @@ def gather(searches: Sequence[Search]) -> Slots:
     return Slots(tuple(moments))
 
 
-def moment(time: float, machines: int, chances: Sequence[float], per_job: int = 1) -> Moment:
+def moment(time: float, machines: int, chances: Sequence[float], per_job: int = 1) -> SlotMoment:
     """What follows from the chances of all jobs, in falling order, for so many machines."""
     desired = [
         (p, float((index + 1) * per_job))
@@ -72,4 +72,4 @@ def moment(time: float, machines: int, chances: Sequence[float], per_job: int = 
         effective = min(wanted, machines * p)
         if effective > most * (1 + _ROUNDING):
             threshold, most = p, effective
-    return Moment(time, machines, tuple(desired), threshold, most, math.floor(most * (1 + _ROUNDING)))
+    return SlotMoment(time, machines, tuple(desired), threshold, most, math.floor(most * (1 + _ROUNDING)))

@@ -17,7 +17,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TargetTimes:
     """Times to the target of one policy's searches.
 
     Attributes:
@@ -49,7 +49,7 @@ class Panel:
     """Policies that may be compared: they had the same to do. `title` is empty where there is only one panel."""
 
     title: str
-    policies: tuple[Times, ...]
+    policies: tuple[TargetTimes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Boxes(Targets):
 
 
 @dataclass(frozen=True, slots=True)
-class Orders(Targets):
+class TargetOrders(Targets):
     """Over orders of configurations."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class TargetScaling:
     """One policy's times to the target over numbers of machines, `slots` rising, one entry of `times` for each."""
 
     label: str
     slots: tuple[int, ...]
-    times: tuple[Times, ...]
+    times: tuple[TargetTimes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CapacityPanel:
     """Policies that had the same to do."""
 
     title: str
-    policies: tuple[Scaling, ...]
+    policies: tuple[TargetScaling, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def boxes(searches: Sequence[Search]) -> Boxes:
     return Boxes(metric, target, longest, _over_policies(searches))
 
 
-def orders(searches: Sequence[Search]) -> Orders:
+def orders(searches: Sequence[Search]) -> TargetOrders:
     """Times to the target over orders of configurations, for each policy.
 
     Raises:
@@ -122,7 +122,7 @@ def orders(searches: Sequence[Search]) -> Orders:
             f"{searches[0].where}: --kind orders compares orders of configurations, and all searches here have order {seeds.pop()}; "
             "simulate with several --order-seed, or use --kind boxes"
         )
-    return Orders(metric, target, longest, _over_policies(searches))
+    return TargetOrders(metric, target, longest, _over_policies(searches))
 
 
 def capacity(searches: Sequence[Search]) -> Capacity:
@@ -144,18 +144,18 @@ def capacity(searches: Sequence[Search]) -> Capacity:
         for label, same in grouped(labels(group), group).items():
             by_slots = dict(sorted(grouped([search.slots or 0 for search in same], same).items()))
             times = tuple(times_of(label, some) for some in by_slots.values())
-            policies.append(Scaling(label, tuple(by_slots), times))
+            policies.append(TargetScaling(label, tuple(by_slots), times))
         found.append(CapacityPanel(title, tuple(policies)))
     return Capacity(metric, target, longest, tuple(found))
 
 
-def times_of(label: str, searches: Sequence[Search]) -> Times:
+def times_of(label: str, searches: Sequence[Search]) -> TargetTimes:
     """What reaching the target took a policy's searches."""
     reached = sorted(search.time_to_target for search in searches if search.time_to_target is not None)
     never = len(searches) - len(reached)
     lower, median, upper = (quantile(reached, never, q) for q in QUARTILES)
     spread = math.inf if never else reached[-1] - reached[0]
-    return Times(label, tuple(reached), never, lower, median, upper, spread)
+    return TargetTimes(label, tuple(reached), never, lower, median, upper, spread)
 
 
 def quantile(reached: Sequence[float], never: int, q: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hopyard.errors import NotFound
 from hopyard.plots.data.groups import labels, natural, need, one
-from hopyard.plots.model import End, Run, Search
+from hopyard.plots.model import JobEnd, PlottedRun, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Gantt:
     """
 
     machines: tuple[str, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[PlottedRun, ...]
     time: float
     part: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ def gantt(searches: Sequence[Search]) -> Gantt:
         NotFound: Nothing has run yet.
     """
     search = one(searches, "gantt")
-    runs: tuple[Run, ...] = need(search, "runs", "gantt", "runs")
+    runs: tuple[PlottedRun, ...] = need(search, "runs", "gantt", "runs")
     if not runs:
         raise NotFound(f"{search.where}: nothing has run yet")
     last = max(run.end if run.end is not None else run.start for run in runs)
@@ -69,7 +69,7 @@ def gantt(searches: Sequence[Search]) -> Gantt:
     time = max(last, search.time or 0.0) if going_on else last
     machines = sorted({run.machine for run in runs}, key=natural)
     ordered = tuple(sorted(runs, key=lambda run: (run.start, natural(run.machine), run.attempt)))
-    part = tuple(curve.job for curve in search.curves or () if curve.end is not End.COMPLETED)
+    part = tuple(curve.job for curve in search.curves or () if curve.end is not JobEnd.COMPLETED)
     return Gantt(tuple(machines), ordered, time, part)
 
 

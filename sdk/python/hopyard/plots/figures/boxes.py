@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from hopyard.plots.data.targets import Boxes, Times
+from hopyard.plots.data.targets import Boxes, TargetTimes
 from hopyard.plots.figures import theme
 
 _HALF = 0.26
@@ -37,7 +37,9 @@ def draw(data: Boxes) -> Figure:
     return figure
 
 
-def _box(axes: Axes, place: int, times: Times, style: theme.Style, never: theme.Never, unit: theme.Unit) -> None:
+def _box(
+    axes: Axes, place: int, times: TargetTimes, style: theme.Style, never: theme.Never, unit: theme.TimeUnit
+) -> None:
     lower, median, upper = (never.place(one / unit.seconds) for one in (times.lower, times.median, times.upper))
     reached = np.array(times.times) / unit.seconds
     if len(reached):

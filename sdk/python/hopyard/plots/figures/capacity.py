@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from hopyard.plots.data.targets import Capacity, Scaling
+from hopyard.plots.data.targets import Capacity, TargetScaling
 from hopyard.plots.figures import theme
 
 
@@ -37,7 +37,9 @@ def draw(data: Capacity) -> Figure:
     return figure
 
 
-def _line(axes: Axes, policy: Scaling, style: theme.Style, never: theme.Never, unit: theme.Unit) -> theme.EndLabel:
+def _line(
+    axes: Axes, policy: TargetScaling, style: theme.Style, never: theme.Never, unit: theme.TimeUnit
+) -> theme.EndLabel:
     median, lower, upper = (
         [never.place(getattr(times, name) / unit.seconds) for times in policy.times]
         for name in ("median", "lower", "upper")

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
 
-from hopyard.plots.data.curves import Curves, Over
+from hopyard.plots.data.curves import CurvePlot, Over
 from hopyard.plots.figures import job_classes, theme
-from hopyard.plots.model import Curve, End, Floats
+from hopyard.plots.model import Floats, JobCurve, JobEnd
 
 _MARKED: Final = 200
 """So many ends of curves are marked at most; more would be a cloud."""
@@ -27,14 +27,14 @@ class _Look(NamedTuple):
 
 
 _LOOKS: Final = {
-    End.OPEN: _Look(theme.GREEN, (0, (6.0, 1.2, 1.0, 1.2)), 0.9, ""),
-    End.COMPLETED: _Look(theme.BLUE, (0, ()), 0.9, ""),
-    End.TERMINATED: _Look(theme.GREY, (0, (4.0, 1.5)), 0.8, "o"),
-    End.FAILED: _Look(theme.VERMILLION, (0, (1.2, 1.0)), 1.1, "x"),
+    JobEnd.OPEN: _Look(theme.GREEN, (0, (6.0, 1.2, 1.0, 1.2)), 0.9, ""),
+    JobEnd.COMPLETED: _Look(theme.BLUE, (0, ()), 0.9, ""),
+    JobEnd.TERMINATED: _Look(theme.GREY, (0, (4.0, 1.5)), 0.8, "o"),
+    JobEnd.FAILED: _Look(theme.VERMILLION, (0, (1.2, 1.0)), 1.1, "x"),
 }
 
 
-def draw(data: Curves) -> Figure:
+def draw(data: CurvePlot) -> Figure:
     """All curves, the best one on top."""
     figure, axes = theme.new()
     longest = max((float(curve.times[-1]) for curve in data.curves if len(curve.times)), default=0.0)
@@ -43,14 +43,14 @@ def draw(data: Curves) -> Figure:
     drawn = [curve for curve in data.curves if len(curve.values)]
     alpha = 0.85 * min(1.0, 60.0 / len(drawn)) ** 0.6
     pixels = sum(len(curve.values) for curve in drawn) > theme.RASTER
-    plain = all(curve.end is End.OPEN for curve in drawn)
+    plain = all(curve.end is JobEnd.OPEN for curve in drawn)
     promising = None
     if data.promising is not None:
         promising = [how for how in data.promising if len(how)]
         pieces = [_pieces(curve, data.over, scale) for curve in drawn]
         job_classes.lines(axes, drawn, pieces, promising, alpha, pixels=pixels)
-    for end in () if promising is not None else (End.TERMINATED, End.OPEN, End.COMPLETED, End.FAILED):
-        shown = _LOOKS[End.COMPLETED if plain else end]
+    for end in () if promising is not None else (JobEnd.TERMINATED, JobEnd.OPEN, JobEnd.COMPLETED, JobEnd.FAILED):
+        shown = _LOOKS[JobEnd.COMPLETED if plain else end]
         _lines(axes, [curve for curve in drawn if curve.end is end], end, shown, data.over, scale, alpha, pixels)
     last = max(float(_x(curve, data.over)[-1]) for curve in drawn) / scale
     axes.set_xlim(0.0, last * 1.01 or 1.0)
@@ -74,12 +74,12 @@ def draw(data: Curves) -> Figure:
     return figure
 
 
-def _x(curve: Curve, over: Over) -> Floats:
+def _x(curve: JobCurve, over: Over) -> Floats:
     return curve.times if over is Over.TIME else curve.positions
 
 
 def _lines(
-    axes: Axes, curves: list[Curve], end: End, shown: _Look, over: Over, scale: float, alpha: float, pixels: bool
+    axes: Axes, curves: list[JobCurve], end: JobEnd, shown: _Look, over: Over, scale: float, alpha: float, pixels: bool
 ) -> None:
     if not curves:
         return
@@ -107,11 +107,11 @@ def _lines(
         )  # fmt: skip
 
 
-def _points(curve: Curve, over: Over, scale: float) -> Floats:
+def _points(curve: JobCurve, over: Over, scale: float) -> Floats:
     return np.column_stack([_x(curve, over) / scale, curve.values])
 
 
-def _pieces(curve: Curve, over: Over, scale: float) -> tuple[list[Floats], list[Floats]]:
+def _pieces(curve: JobCurve, over: Over, scale: float) -> tuple[list[Floats], list[Floats]]:
     """A curve's lines while the job trained, and those between: over time it may have waited there."""
     points = _points(curve, over, scale)
     if over is Over.POSITION or not curve.resumed:
@@ -125,7 +125,7 @@ def _last_finite(points: Floats) -> Floats:
     return last
 
 
-def _best(axes: Axes, best: Curve, data: Curves, scale: float) -> theme.EndLabel:
+def _best(axes: Axes, best: JobCurve, data: CurvePlot, scale: float) -> theme.EndLabel:
     x = _x(best, data.over) / scale
     halo = [Stroke(linewidth=3.4, foreground="white"), Normal()]
     trained, waited = _pieces(best, data.over, scale)
@@ -143,13 +143,13 @@ def _best(axes: Axes, best: Curve, data: Curves, scale: float) -> theme.EndLabel
     return theme.EndLabel(float(x[finite]), float(best.values[finite]), text)
 
 
-def _handles(curves: list[Curve], plain: bool) -> list[Line2D]:
+def _handles(curves: list[JobCurve], plain: bool) -> list[Line2D]:
     """What lines mean, unless all mean the same."""
-    ends = [end for end in End if any(curve.end is end for curve in curves)]
+    ends = [end for end in JobEnd if any(curve.end is end for curve in curves)]
     handles = []
     for end in ends:
         count = sum(curve.end is end for curve in curves)
-        shown = _LOOKS[End.COMPLETED if plain else end]
+        shown = _LOOKS[JobEnd.COMPLETED if plain else end]
         name = "job" if plain else end.value
         handles.append(
             Line2D(

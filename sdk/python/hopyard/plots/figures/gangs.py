@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from hopyard.plots.data.gangs import Gang, Gangs
+from hopyard.plots.data.gangs import GangPlot, GangRun
 from hopyard.plots.figures import theme
 from hopyard.policy.vocabulary import RunEndReason, RunMode
 
@@ -25,7 +25,7 @@ _SHADES: Final = LinearSegmentedColormap.from_list("machines", ["#cfe5f5", "#4c9
 _CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
 
 
-def draw(data: Gangs) -> Figure:
+def draw(data: GangPlot) -> Figure:
     """Bars by how many machines runs had, with the number in each that has room for it; machines in use."""
     few = len(data.jobs) <= _NAMED
     height = 0.24 * max(len(data.jobs), 3) if few else 5.0
@@ -39,7 +39,7 @@ def draw(data: Gangs) -> Figure:
     return figure
 
 
-def _runs(axes: Axes, data: Gangs, unit: theme.Unit, few: bool) -> None:
+def _runs(axes: Axes, data: GangPlot, unit: theme.TimeUnit, few: bool) -> None:
     rows = {job: row for row, job in enumerate(data.jobs)}
     widest = max(run.machines for run in data.runs)
     dense = len(data.runs) > _DENSE
@@ -88,7 +88,7 @@ def _runs(axes: Axes, data: Gangs, unit: theme.Unit, few: bool) -> None:
     )  # fmt: skip
 
 
-def _used(axes: Axes, data: Gangs, unit: theme.Unit) -> None:
+def _used(axes: Axes, data: GangPlot, unit: theme.TimeUnit) -> None:
     at = [*(at / unit.seconds for at, _ in data.used), data.time / unit.seconds]
     count = [*(count for _, count in data.used), data.used[-1][1]]
     axes.fill_between(at, count, step="post", color=theme.SKY, alpha=0.6, linewidth=0.0, gid="used")
@@ -108,13 +108,13 @@ def _half(machines: int, widest: int) -> float:
     return 0.18 + 0.26 * (machines / widest)
 
 
-def _corners(run: Gang, row: int, widest: int, data: Gangs, unit: theme.Unit) -> np.ndarray:
+def _corners(run: GangRun, row: int, widest: int, data: GangPlot, unit: theme.TimeUnit) -> np.ndarray:
     left, right = run.start / unit.seconds, (data.time if run.end is None else run.end) / unit.seconds
     half = _half(run.machines, widest)
     return np.array([(left, row - half), (right, row - half), (right, row + half), (left, row + half)])
 
 
-def _numbers(axes: Axes, data: Gangs, rows: dict[str, int], widest: int, unit: theme.Unit) -> None:
+def _numbers(axes: Axes, data: GangPlot, rows: dict[str, int], widest: int, unit: theme.TimeUnit) -> None:
     """How many machines a run had, where there is room."""
     for run in data.runs:
         end = data.time if run.end is None else run.end

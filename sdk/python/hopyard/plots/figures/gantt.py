@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from hopyard.plots.data.timeline import Gantt
 from hopyard.plots.figures import theme
-from hopyard.plots.model import Run
+from hopyard.plots.model import PlottedRun
 from hopyard.policy.vocabulary import RunEndReason, RunMode
 
 _NAMED: Final = 40
@@ -102,7 +102,7 @@ def _ends(data: Gantt) -> list[str | None]:
     for run in data.runs:
         last[run.job] = max(run.attempt, last.get(run.job, 0))
 
-    def ended(run: Run) -> str | None:
+    def ended(run: PlottedRun) -> str | None:
         planned = run.reason == RunEndReason.UNTIL.value
         if planned and run.mode == RunMode.PROFILE.value:
             return _MEASURED
@@ -111,7 +111,9 @@ def _ends(data: Gantt) -> list[str | None]:
     return [ended(run) for run in data.runs]
 
 
-def _bars(axes: Axes, runs: Sequence[Run], shown: _Look, rows: dict[str, int], unit: theme.Unit, data: Gantt) -> None:
+def _bars(
+    axes: Axes, runs: Sequence[PlottedRun], shown: _Look, rows: dict[str, int], unit: theme.TimeUnit, data: Gantt
+) -> None:
     half = 0.4 if len(data.machines) <= _NAMED else 0.5
     left = np.array([run.start for run in runs]) / unit.seconds
     right = np.array([data.time if run.end is None else run.end for run in runs]) / unit.seconds
@@ -128,7 +130,7 @@ def _bars(axes: Axes, runs: Sequence[Run], shown: _Look, rows: dict[str, int], u
 
 
 def _names(
-    axes: Axes, data: Gantt, ends: Sequence[str | None], rows: dict[str, int], unit: theme.Unit, end: float
+    axes: Axes, data: Gantt, ends: Sequence[str | None], rows: dict[str, int], unit: theme.TimeUnit, end: float
 ) -> None:
     inches = axes.figure.get_figwidth() * 0.86  # type: ignore[union-attr]  # no subfigures here
     for run, how in zip(data.runs, ends, strict=True):

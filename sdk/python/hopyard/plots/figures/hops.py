@@ -16,9 +16,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hopyard.datasets.usage import Storage
-from hopyard.plots.data.hops import Hops, Use
+from hopyard.plots.data.hops import HopPlot, MachineUse
 from hopyard.plots.figures import theme
-from hopyard.plots.model import Visit
+from hopyard.plots.model import PlottedVisit
 
 _COLOURS: Final = ("#9ccbea", "#f2c879", "#8fd3bf", "#e8b3cf", "#c9c9c9", "#f0a77f", "#b9d98a", "#b7b5e0")
 """Of configurations, in turn: pale, so that numbers can be read on them."""
@@ -44,7 +44,7 @@ _WIDE: Final = 0.28
 _MOVED: Final = (("from node to node", theme.BLUE), ("from the store", theme.VERMILLION), ("to the store", theme.GREEN))
 
 
-def draw(data: Hops) -> Figure:
+def draw(data: HopPlot) -> Figure:
     """Visits with the ways of their models, use by machine, bytes moved over time, bytes held."""
     rows = len(data.machines)
     above = 0.24 * min(max(rows, 4), _NAMED)
@@ -63,7 +63,7 @@ def draw(data: Hops) -> Figure:
 # ---------------------------------------------------------------------------------------------------------------- visits
 
 
-def _visits(axes: Axes, data: Hops, unit: theme.Unit) -> None:
+def _visits(axes: Axes, data: HopPlot, unit: theme.TimeUnit) -> None:
     rows = {use.machine: row for row, use in enumerate(data.machines)}
     jobs = {job: number for number, job in enumerate(dict.fromkeys(visit.job for visit in data.visits))}
     dense = len(data.visits) > _DENSE
@@ -115,12 +115,12 @@ def _visits(axes: Axes, data: Hops, unit: theme.Unit) -> None:
     )  # fmt: skip
 
 
-def _corners(visit: Visit, row: int, time: float, unit: theme.Unit) -> np.ndarray:
+def _corners(visit: PlottedVisit, row: int, time: float, unit: theme.TimeUnit) -> np.ndarray:
     left, right = visit.start / unit.seconds, (time if visit.end is None else visit.end) / unit.seconds
     return np.array([(left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4)])
 
 
-def _way(axes: Axes, data: Hops, rows: dict[str, int], unit: theme.Unit) -> None:
+def _way(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
     """The best model's way from machine to machine; where it is on several at once, on the first, tied to the others."""
     own = sorted((visit for visit in data.visits if visit.job == data.best), key=lambda visit: visit.start)
     way: list[tuple[float, int]] = []
@@ -136,7 +136,7 @@ def _way(axes: Axes, data: Hops, rows: dict[str, int], unit: theme.Unit) -> None
         axes.add_collection(LineCollection(lines, colors=theme.INK, linewidths=1.2, zorder=4, gid=gid), autolim=False)
 
 
-def _numbers(axes: Axes, data: Hops, rows: dict[str, int], unit: theme.Unit) -> None:
+def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
     """Whose a visit is, where there is room."""
     length = (data.time - data.visits[0].start) or 1.0
     for visit in data.visits:
@@ -149,21 +149,21 @@ def _numbers(axes: Axes, data: Hops, rows: dict[str, int], unit: theme.Unit) -> 
             )  # fmt: skip
 
 
-def _row(use: Use) -> str:
+def _row(use: MachineUse) -> str:
     """A machine with the numbers of the partitions that it trained on."""
     names = [name.removeprefix("train/") for name in use.partitions if name.startswith("train/")]
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
     return f"{use.machine} ({', '.join(shown)})" if names else use.machine
 
 
-def _count(data: Hops, evaluates: bool) -> int:
+def _count(data: HopPlot, evaluates: bool) -> int:
     return sum(visit.evaluates is evaluates for visit in data.visits)
 
 
 # ------------------------------------------------------------------------------------------------------------------- use
 
 
-def _use(axes: Axes, machines: Sequence[Use]) -> None:
+def _use(axes: Axes, machines: Sequence[MachineUse]) -> None:
     left = np.zeros(len(machines))
     whole = np.array([use.training + use.evaluating + use.hopping + use.starting + use.idle or 1.0 for use in machines])
     for field, name, color, hatch in _DID:
@@ -198,7 +198,7 @@ def _use(axes: Axes, machines: Sequence[Use]) -> None:
 # --------------------------------------------------------------------------------------------------------- bytes
 
 
-def _moved(axes: Axes, data: Hops, unit: theme.Unit) -> None:
+def _moved(axes: Axes, data: HopPlot, unit: theme.TimeUnit) -> None:
     start = data.visits[0].start
     points = [(start, 0, 0, 0), *data.moved]
     end = (max(data.time, points[-1][0]), *points[-1][1:])

@@ -10,18 +10,18 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
 from hopyard.plots.figures import theme
-from hopyard.plots.model import Curve, End, Floats
+from hopyard.plots.model import Floats, JobCurve, JobEnd
 
 PROMISING: Final = theme.BLUE
 OPPORTUNISTIC: Final = theme.ORANGE
 _LINES: Final = {True: (0, ()), False: (0, (4.0, 1.5))}
 _WIDTHS: Final = {True: 1.3, False: 0.8}
-_ENDS: Final = {End.TERMINATED: ("o", theme.GREY, "white"), End.FAILED: ("x", theme.VERMILLION, theme.VERMILLION)}
+_ENDS: Final = {JobEnd.TERMINATED: ("o", theme.GREY, "white"), JobEnd.FAILED: ("x", theme.VERMILLION, theme.VERMILLION)}
 
 
 def lines(
     axes: Axes,
-    curves: list[Curve],
+    curves: list[JobCurve],
     pieces: list[tuple[list[Floats], list[Floats]]],
     promising: list[Floats],
     alpha: float,
@@ -83,7 +83,7 @@ def _stretches(points: Floats, promising: Floats, good: bool) -> list[Floats]:
     return found
 
 
-def handles(curves: list[Curve], promising: list[Floats]) -> list[Line2D]:
+def handles(curves: list[JobCurve], promising: list[Floats]) -> list[Line2D]:
     """What the lines mean: how many jobs were promising once, how many never, and how many were ended."""
     once = sum(bool(how.any()) for how in promising)
     found = [

@@ -7,14 +7,14 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
-from hopyard.plots.data.targets import Orders, Times
+from hopyard.plots.data.targets import TargetOrders, TargetTimes
 from hopyard.plots.figures import theme
 
 _MARKED = 60
 """So many orders are marked one by one at most."""
 
 
-def draw(data: Orders) -> Figure:
+def draw(data: TargetOrders) -> Figure:
     """What part of the orders had reached the target by then; a policy that does not depend on the order rises steeply."""
     several = len(data.panels) > 1
     figure, all_axes = theme.grid(len(data.panels), 3.4 if several else theme.WIDTH, theme.HEIGHT, columns=3)
@@ -43,7 +43,7 @@ def draw(data: Orders) -> Figure:
     return figure
 
 
-def _label(times: Times, unit: theme.Unit) -> str:
+def _label(times: TargetTimes, unit: theme.TimeUnit) -> str:
     if math.isinf(times.spread):
         return f"{times.label} ({times.never} of {times.count} never)"
     return f"{times.label} (spread {times.spread / unit.seconds:.3g} {unit.name})"

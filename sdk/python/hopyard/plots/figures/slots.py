@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hopyard.plots.data.slots import Moment, Slots
+from hopyard.plots.data.slots import SlotMoment, Slots
 from hopyard.plots.figures import theme
 
 
@@ -24,7 +24,7 @@ def draw(data: Slots) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, moment: Moment) -> None:
+def _panel(axes: Axes, moment: SlotMoment) -> None:
     rising = sorted(moment.desired)
     p = np.array([0.0, *(one for one, _ in rising), 1.0])
     wanted = np.array([rising[0][1], *(slots for _, slots in rising), 0.0])

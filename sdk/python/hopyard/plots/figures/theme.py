@@ -118,19 +118,19 @@ def grid(count: int, width: float, height: float, *, columns: int = 4) -> tuple[
     return figure, flat[:count]
 
 
-class Unit(NamedTuple):
+class TimeUnit(NamedTuple):
     """A unit of time: its name, and its length in seconds."""
 
     name: str
     seconds: float
 
 
-def time_unit(longest: float) -> Unit:
+def time_unit(longest: float) -> TimeUnit:
     """The unit in which spans of up to `longest` seconds are read best."""
-    for unit, limit in ((Unit("s", 1.0), 180.0), (Unit("min", 60.0), 180.0), (Unit("h", 3600.0), 72.0)):
+    for unit, limit in ((TimeUnit("s", 1.0), 180.0), (TimeUnit("min", 60.0), 180.0), (TimeUnit("h", 3600.0), 72.0)):
         if longest < limit * unit.seconds:
             return unit
-    return Unit("days", 86400.0)
+    return TimeUnit("days", 86400.0)
 
 
 def span(seconds: float) -> str:

@@ -3,17 +3,17 @@
 The suite that every policy passes is `hopyard.policy.conformance`; it drives policies on this cluster.
 """
 
-from hopyard.policy.testing.history import Entry, difference, replay
-from hopyard.policy.testing.view import IllegalCommand, Moment, UpCallView
+from hopyard.policy.testing.history import HistoryEntry, difference, replay
+from hopyard.policy.testing.view import IllegalCommand, UpCallMoment, UpCallView
 from hopyard.policy.testing.virtual import SpinningError, StalledError, VirtualCluster
 from hopyard.policy.testing.world import (
     Curve,
     Delays,
     Generator,
     RunLog,
-    Step,
     TrainingFailed,
     Unanswered,
+    VirtualStep,
     counting,
     steady,
 )
@@ -21,18 +21,18 @@ from hopyard.policy.testing.world import (
 __all__ = [
     "Curve",
     "Delays",
-    "Entry",
     "Generator",
+    "HistoryEntry",
     "IllegalCommand",
-    "Moment",
     "RunLog",
     "SpinningError",
     "StalledError",
-    "Step",
     "TrainingFailed",
     "Unanswered",
+    "UpCallMoment",
     "UpCallView",
     "VirtualCluster",
+    "VirtualStep",
     "counting",
     "difference",
     "replay",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hopyard.policy.testing.run import Running
-from hopyard.policy.testing.world import Curve, Generator, Job, Run, Unanswered, World
+from hopyard.policy.testing.run import VirtualRuns
+from hopyard.policy.testing.world import Curve, Generator, Unanswered, VirtualJob, VirtualRun, VirtualWorld
 from hopyard.policy.views import ExperimentView
 from hopyard.policy.vocabulary import (
     AmendRun,
@@ -39,13 +39,13 @@ from hopyard.policy.vocabulary import (
 from hopyard.predictor import Prediction
 
 
-class Commands(Running):
+class Commands(VirtualRuns):
     """What a policy asks for, carried out: each command was checked against the exact state before."""
 
     def __init__(
         self,
         terms: ExperimentView,
-        world: World,
+        world: VirtualWorld,
         curve: Curve,
         generator: Generator,
         respond: Callable[[Predict | Ask], object] | None,
@@ -110,12 +110,12 @@ class Commands(Running):
             case EndExperiment():
                 self.over = command.reason
 
-    def _new_job(self, name: str) -> Job:
+    def _new_job(self, name: str) -> VirtualJob:
         self._ordinals += 1
-        job = self.jobs[name] = Job(name, self._ordinals)
+        job = self.jobs[name] = VirtualJob(name, self._ordinals)
         return job
 
-    def _configured(self, job: Job) -> None:
+    def _configured(self, job: VirtualJob) -> None:
         self._asked.discard(job.id)
         hyperparameters = None if self._exhausted else self._generator(self._made)
         if hyperparameters is None:
@@ -129,7 +129,7 @@ class Commands(Running):
         if job.state is JobState.CREATING:
             self._created(job, hyperparameters)
 
-    def _created(self, job: Job, hyperparameters: Hyperparameters) -> None:
+    def _created(self, job: VirtualJob, hyperparameters: Hyperparameters) -> None:
         job.hyperparameters = dict(hyperparameters)
         self._idle(job, job.position)
         self._calls.append((JobCreated(job.id), None))
@@ -163,7 +163,7 @@ class Commands(Running):
         self._timers.discard(ticket)
         self._calls.append((TimerFired(ticket), None))
 
-    def _amend(self, job: Job, command: AmendRun) -> None:
+    def _amend(self, job: VirtualJob, command: AmendRun) -> None:
         run, moved = job.run, command.until is not None
         assert run is not None
         wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
@@ -180,7 +180,7 @@ class Commands(Running):
             if run.held and run.until > run.position:
                 self._train(job, run)
 
-    def _amended(self, job: Job, run: Run, ticket: str, fits: bool, moved: bool, position: int) -> None:
+    def _amended(self, job: VirtualJob, run: VirtualRun, ticket: str, fits: bool, moved: bool, position: int) -> None:
         if ticket in run.amends:
             run.amends.discard(ticket)
             run.parked = run.parked and not (fits and moved and run.until > run.position)

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hopyard.policy.base import Policy, make_up_call, useful_nodes
-from hopyard.policy.testing.view import IllegalCommand, Moment, UpCallView, describe
+from hopyard.policy.testing.view import IllegalCommand, UpCallMoment, UpCallView, describe
 from hopyard.policy.vocabulary import AllocateJobs, Call, Command, Decision, DecisionKind, IterationFinish, Verdict
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryEntry:
     """One up-call with its answer, as the history keeps it."""
 
-    moment: Moment
+    moment: UpCallMoment
     call: Call
     refused: tuple[Verdict, ...] = ()
     decision: Decision | None = None
@@ -33,7 +33,9 @@ class Entry:
         return f"{describe(self.moment, self.call)}{call} -> {self.answer}"
 
 
-def answer(policy: Policy, moment: Moment, call: Call, refused: tuple[Verdict, ...] = ()) -> tuple[Entry, UpCallView]:
+def answer(
+    policy: Policy, moment: UpCallMoment, call: Call, refused: tuple[Verdict, ...] = ()
+) -> tuple[HistoryEntry, UpCallView]:
     """Makes one up-call on a policy as a host does, refusals first, and checks the answer.
 
     Raises:
@@ -59,15 +61,15 @@ def answer(policy: Policy, moment: Moment, call: Call, refused: tuple[Verdict, .
         raise IllegalCommand(
             f"{where}: demand(), gang() or nodes() gave the command {looks.commands[0]}; they may only look"
         )
-    return Entry(moment, call, refused, decision, commands, demand, gang, nodes), view
+    return HistoryEntry(moment, call, refused, decision, commands, demand, gang, nodes), view
 
 
-def replay(policy: Policy, history: Iterable[Entry]) -> list[Entry]:
+def replay(policy: Policy, history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     """Makes recorded up-calls again, on a fresh policy, and returns what it answers."""
     return [answer(policy, entry.moment, entry.call, entry.refused)[0] for entry in history]
 
 
-def difference(recorded: list[Entry], again: list[Entry]) -> str:
+def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
     """The first up-call that was answered differently, in words; "" if there is none."""
     for one, other in zip(recorded, again, strict=True):
         if one.answer != other.answer:
@@ -75,7 +77,7 @@ def difference(recorded: list[Entry], again: list[Entry]) -> str:
     return ""
 
 
-def _check_decision(moment: Moment, call: Call, decision: object) -> Decision | None:
+def _check_decision(moment: UpCallMoment, call: Call, decision: object) -> Decision | None:
     """Checks the form of a decision; raises IllegalCommand for one that no run could follow."""
     if not isinstance(call, IterationFinish):
         return None

@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hopyard.policy.base import Policy, hears_statistics
-from hopyard.policy.testing.world import Curve, Job, Machine, Run, RunLog, Step, TrainingFailed, World
+from hopyard.policy.testing.world import (
+    Curve,
+    RunLog,
+    TrainingFailed,
+    VirtualJob,
+    VirtualMachine,
+    VirtualRun,
+    VirtualStep,
+    VirtualWorld,
+)
 from hopyard.policy.views import ExperimentView, Incumbent
 from hopyard.policy.vocabulary import (
     AnswerReady,
@@ -31,23 +40,23 @@ from hopyard.policy.vocabulary import (
 _SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
 
-class Running:
+class VirtualRuns:
     """Time, runs and machines of the virtual cluster; what happens to them becomes up-calls in `_calls`."""
 
     policy: Policy
 
-    def __init__(self, terms: ExperimentView, world: World, curve: Curve) -> None:
+    def __init__(self, terms: ExperimentView, world: VirtualWorld, curve: Curve) -> None:
         self.now = 0.0
         self.over = ""
         self.runs: list[RunLog] = []
-        self.jobs: dict[str, Job] = {}
-        self.machines: dict[str, Machine] = {}
+        self.jobs: dict[str, VirtualJob] = {}
+        self.machines: dict[str, VirtualMachine] = {}
         self.share = 0
         self.terms = terms
         self._world, self._curve = world, curve
         self._heap: list[tuple[float, int, bool, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = self._queued = 0
-        self._calls: deque[tuple[Call, Run | None]] = deque()
+        self._calls: deque[tuple[Call, VirtualRun | None]] = deque()
         self._incumbent: Incumbent | None = None
         self._paused = self._at_rest = False
         self._attention = True
@@ -66,7 +75,7 @@ class Running:
     def _wake(self) -> None:
         self._attention, self._at_rest = True, False
 
-    def _idle(self, job: Job, position: int) -> None:
+    def _idle(self, job: VirtualJob, position: int) -> None:
         self._queued += 1
         job.queued, job.position = self._queued, position
         job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
@@ -74,7 +83,7 @@ class Running:
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
-    def _start(self, job: Job, command: StartJob) -> None:
+    def _start(self, job: VirtualJob, command: StartJob) -> None:
         job.attempt += 1
         start = job.source()
         if command.from_snapshot is not None:
@@ -85,7 +94,7 @@ class Running:
         until = job.end(self.terms.max_position) if command.until is None else command.until
         until = until if command.mode is RunMode.TRAIN else start
         allowed = max(command.allowed or 0, min(job.high_water, until), start)
-        run = job.run = Run(command, job.attempt, self.now, start, until, allowed, start, start)
+        run = job.run = VirtualRun(command, job.attempt, self.now, start, until, allowed, start, start)
         run.saves = set(command.snapshot_at)
         job.state = JobState.STARTING
         job.position = start if run.trains else job.position
@@ -93,7 +102,7 @@ class Running:
             self.machines[machine].job, self.machines[machine].reserved = job.id, False
         self._after(self._world.delays.start, self._started, job, run)
 
-    def _started(self, job: Job, run: Run) -> None:
+    def _started(self, job: VirtualJob, run: VirtualRun) -> None:
         if job.run is not run:
             return
         run.started = True
@@ -101,7 +110,7 @@ class Running:
             job.state = JobState.RUNNING
         self._train(job, run)
 
-    def _train(self, job: Job, run: Run) -> None:
+    def _train(self, job: VirtualJob, run: VirtualRun) -> None:
         together = self._world.gathers and run.apart
         interval = len(run.command.machines) if together else self._world.interval
         position = min(run.position + interval, job.end(self.terms.max_position)) if run.trains else run.position
@@ -117,7 +126,7 @@ class Running:
             return
         self._after(step.seconds, self._report, job, run, position, step)
 
-    def _profiled(self, job: Job, run: Run, seconds: float) -> None:
+    def _profiled(self, job: VirtualJob, run: VirtualRun, seconds: float) -> None:
         if job.run is not run:
             return
         run.training, run.parked = False, True
@@ -129,7 +138,7 @@ class Running:
         self._calls.append((ApplicationStat(job.id, report, part, RunMode.PROFILE), None))
         self._end(job, run, RunEndReason.UNTIL)
 
-    def _report(self, job: Job, run: Run, position: int, step: Step) -> None:
+    def _report(self, job: VirtualJob, run: VirtualRun, position: int, step: VirtualStep) -> None:
         if job.run is not run:
             return
         run.training, run.position = False, position
@@ -162,14 +171,14 @@ class Running:
             if not at_until and (position < run.allowed or not new):
                 self._train(job, run)
 
-    def _completes(self, run: Run) -> bool:
+    def _completes(self, run: VirtualRun) -> bool:
         """Whether a run ends its job by itself: it was started for that, and not amended on the way."""
         started = run.command.until
         return not self.policy.ends_jobs and (
             started is None or started >= self.jobs[run.command.job].end(self.terms.max_position)
         )
 
-    def _judge(self, job: Job, position: int) -> None:
+    def _judge(self, job: VirtualJob, position: int) -> None:
         value = next(p for p in job.points if p.position == position).metrics.get(self.terms.metric)
         if value is None or not math.isfinite(value):
             return
@@ -179,7 +188,7 @@ class Running:
         if self.terms.target is not None and not self.terms.better(self.terms.target, value):
             self.over = f"job {job.id} reached the target"
 
-    def _decide(self, job: Job, run: Run, call: IterationFinish, decision: Decision) -> None:
+    def _decide(self, job: VirtualJob, run: VirtualRun, call: IterationFinish, decision: Decision) -> None:
         if job.run is not run or run.ending is not None:
             return
         match decision.kind:
@@ -196,7 +205,7 @@ class Running:
                 elif not run.training:
                     self._train(job, run)
 
-    def _end(self, job: Job, run: Run, reason: RunEndReason) -> None:
+    def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
         """Ends a run at its next boundary: now, if it waits."""
         if run.ending is None or reason is RunEndReason.TERMINATED:
             run.ending = reason
@@ -204,13 +213,13 @@ class Running:
         if run.started and not run.training:
             self._leave(job, run, run.ending)
 
-    def _leave(self, job: Job, run: Run, reason: RunEndReason) -> None:
+    def _leave(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
         if not run.leaving:
             run.leaving = True
             seconds = 0.0 if reason is RunEndReason.TERMINATED else self._world.delays.save
             self._after(seconds, self._ended, job, run, reason)
 
-    def _ended(self, job: Job, run: Run, reason: RunEndReason, message: str = "") -> None:
+    def _ended(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason, message: str = "") -> None:
         if job.run is not run:
             return
         if run.ending is RunEndReason.TERMINATED:
@@ -235,7 +244,7 @@ class Running:
         self._calls.append((end, None))
         self._shed()
 
-    def _outcome(self, job: Job, run: Run, reason: RunEndReason) -> None:
+    def _outcome(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
         counts = run.command.mode is not RunMode.PROFILE
         job.failures += counts and reason is RunEndReason.FAILED
         job.losses += counts and reason is RunEndReason.LOST
@@ -252,7 +261,7 @@ class Running:
         else:
             self._idle(job, job.source())
 
-    def _save(self, job: Job, run: Run) -> None:
+    def _save(self, job: VirtualJob, run: VirtualRun) -> None:
         run.saved = run.position
         job.saves[run.position] = (self.now + self._world.delays.store, run.command.machines[0])
         if self.policy.forks and run.position in run.saves:
@@ -297,7 +306,7 @@ class Running:
             machine.held = machine.reserved = False
 
     def _preempt(self) -> None:
-        runs: Mapping[str, Run] = {j.id: j.run for j in self.jobs.values() if j.run is not None}
+        runs: Mapping[str, VirtualRun] = {j.id: j.run for j in self.jobs.values() if j.run is not None}
         leaving = sum(len(run.command.machines) for run in runs.values() if run.ending is not None)
         surplus = sum(m.held for m in self.machines.values()) - self.share - leaving
         victims = [self.jobs[j] for j, run in runs.items() if run.ending is None and run.command.preemptible]

@@ -41,7 +41,7 @@ class IllegalCommand(CommandError):
 
 
 @dataclass(frozen=True)
-class Moment:
+class UpCallMoment:
     """All that a policy can see in one up-call. Kept in the history, so that the same up-call can be made again."""
 
     number: int
@@ -69,7 +69,7 @@ class UpCallView(Cluster):
     it is a mistake in the policy.
     """
 
-    def __init__(self, moment: Moment, call: Call) -> None:
+    def __init__(self, moment: UpCallMoment, call: Call) -> None:
         self.commands: list[Command] = []
         self.tickets = 0
         self._moment, self._call = moment, call
@@ -285,6 +285,6 @@ class UpCallView(Cluster):
             raise IllegalCommand(f"{describe(self._moment, self._call)}: {what}: {problem}")
 
 
-def describe(moment: Moment, call: Call) -> str:
+def describe(moment: UpCallMoment, call: Call) -> str:
     """An up-call in words, for messages."""
     return f"up-call {moment.number} ({type(call).__name__} at {moment.now:g} s)"

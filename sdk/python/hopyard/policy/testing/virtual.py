@@ -9,9 +9,18 @@ from typing import Literal
 
 from hopyard.policy.base import Policy, serves_requests
 from hopyard.policy.testing.commands import Commands
-from hopyard.policy.testing.history import Entry, answer, replay
-from hopyard.policy.testing.view import Moment, describe
-from hopyard.policy.testing.world import Curve, Delays, Generator, Machine, Run, World, counting, steady
+from hopyard.policy.testing.history import HistoryEntry, answer, replay
+from hopyard.policy.testing.view import UpCallMoment, describe
+from hopyard.policy.testing.world import (
+    Curve,
+    Delays,
+    Generator,
+    VirtualMachine,
+    VirtualRun,
+    VirtualWorld,
+    counting,
+    steady,
+)
 from hopyard.policy.views import ExperimentView
 from hopyard.policy.vocabulary import (
     AllocateJobs,
@@ -120,12 +129,12 @@ class VirtualCluster(Commands):
         max_calls: int = 20_000,
     ) -> None:
         self.policy = policy
-        self.history: list[Entry] = []
+        self.history: list[HistoryEntry] = []
         parts = len(data.train) if data is not None else 0
         terms = ExperimentView(
             metric, mode, max_position, target, kill_threshold, jobs, seed, space=space, partitions=parts
         )
-        world = World(
+        world = VirtualWorld(
             interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays(), gathers
         )
         super().__init__(terms, world, curve, generator, respond)
@@ -144,7 +153,7 @@ class VirtualCluster(Commands):
         self._scripted += 1
         self._push(time, True, action, arguments)
 
-    def run(self, until: float | None = None) -> list[Entry]:
+    def run(self, until: float | None = None) -> list[HistoryEntry]:
         """Lets time pass until the experiment is over and nothing more is scripted, or up to a virtual time.
 
         Returns:
@@ -301,12 +310,12 @@ class VirtualCluster(Commands):
         held = [m for m in self.machines.values() if m.held]
         return any(not m.job and not m.reserved for m in held) and sum(bool(m.job) for m in held) < self.share
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> UpCallMoment:
         jobs = self.jobs.values()
         waiting = sorted((j for j in jobs if j.state.idle), key=lambda j: (-(j.priority or 0.0), j.queued))
         held = [m for _, m in sorted(self.machines.items()) if m.held]
         number = len(self.history) + 1
-        return Moment(
+        return UpCallMoment(
             number=number,
             now=self.now,
             seed=self.terms.seed * 1_000_003 + number,
@@ -325,8 +334,8 @@ class VirtualCluster(Commands):
             scaling=self._scaling,
         )
 
-    def _machine(self, name: str) -> Machine:
-        return Machine(name, hardware=self._hardware.get(name, ""))
+    def _machine(self, name: str) -> VirtualMachine:
+        return VirtualMachine(name, hardware=self._hardware.get(name, ""))
 
     def _held_data(self) -> Data | None:
         """The partitions with the nodes that are there."""
@@ -339,7 +348,7 @@ class VirtualCluster(Commands):
 
         return replace(self.data, train=held(self.data.train), evaluate=held(self.data.evaluate))
 
-    def _make(self, call: Call, run: Run | None) -> None:
+    def _make(self, call: Call, run: VirtualRun | None) -> None:
         moment, refused = self._moment(), tuple(self._verdicts)
         if moment.number > self._max_calls:
             raise SpinningError(f"{self._max_calls} up-calls were made; the last: {self.history[-1]}")

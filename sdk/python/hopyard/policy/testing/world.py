@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary import (
 
 
 @dataclass(frozen=True)
-class Step:
+class VirtualStep:
     """One iteration of a job: what it reports, how long it took (virtual seconds), whether it was the last."""
 
     metrics: Metrics
@@ -34,16 +34,16 @@ class Unanswered(Exception):
     """Raised by a responder: the question cannot be answered; the policy gets the message as the error."""
 
 
-Curve = Callable[[Hyperparameters, int], Step]
+Curve = Callable[[Hyperparameters, int], VirtualStep]
 """(hyperparameters, position) to the iteration that ends at that position."""
 
 Generator = Callable[[int], Hyperparameters | None]
 """How many configurations were made so far to the next one; None: exhausted."""
 
 
-def steady(hyperparameters: Hyperparameters, position: int) -> Step:
+def steady(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
     """A curve that rises by the job's `x` a unit, one second an iteration."""
-    return Step({"accuracy": 0.01 * float(hyperparameters.get("x", 1)) * position})
+    return VirtualStep({"accuracy": 0.01 * float(hyperparameters.get("x", 1)) * position})
 
 
 def counting(made: int) -> Hyperparameters:
@@ -73,7 +73,7 @@ class Delays:
 
 
 @dataclass(frozen=True)
-class World:
+class VirtualWorld:
     """The fixed terms of a virtual cluster; `VirtualCluster` says what each means."""
 
     interval: int
@@ -103,7 +103,7 @@ class RunLog:
 
 
 @dataclass
-class Run:
+class VirtualRun:
     """A run under way. `training`: an iteration is in flight; `held`: the last decision at `until` was PARK."""
 
     command: StartJob
@@ -136,7 +136,7 @@ class Run:
 
 
 @dataclass
-class Job:
+class VirtualJob:
     """A job. `saves`: position to (when it is stored, the machine that holds it till then)."""
 
     id: str
@@ -153,9 +153,9 @@ class Job:
     fork_position: int = 0
     limit: int | None = None
     queued: int = 0
-    run: Run | None = None
+    run: VirtualRun | None = None
     points: tuple[CurvePoint, ...] = ()
-    parts: dict[tuple[int, str], Step] = field(default_factory=dict)
+    parts: dict[tuple[int, str], VirtualStep] = field(default_factory=dict)
     saves: dict[int, tuple[float, str]] = field(default_factory=dict)
 
     def end(self, max_position: int) -> int:
@@ -189,7 +189,7 @@ class Job:
             max_position=self.end(max_position),
         )
 
-    def add(self, position: int, step: Step, part: str = "") -> None:
+    def add(self, position: int, step: VirtualStep, part: str = "") -> None:
         """Adds a report to the curve; parts of an evaluation are combined, weighted by their examples."""
         metrics = dict(step.metrics)
         if part:
@@ -204,14 +204,14 @@ class Job:
         known[position] = CurvePoint(position, metrics, seconds)
         self.points = tuple(known[p] for p in sorted(known))
 
-    def inherit(self, source: Job, position: int) -> None:
+    def inherit(self, source: VirtualJob, position: int) -> None:
         """Takes over another job's curve up to a position."""
         prefix = tuple(p for p in source.points if p.position <= position)
         self.points = prefix + tuple(p for p in self.points if p.position > position)
 
 
 @dataclass
-class Machine:
+class VirtualMachine:
     """A machine that exists; `held`: by the experiment."""
 
     id: str

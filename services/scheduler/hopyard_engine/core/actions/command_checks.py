@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.state.entities import Job, Run
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
 
 
 class RefusedError(Exception):
@@ -19,7 +19,7 @@ class NotYetError(RefusedError):
     """A command that may be carried out later; the policy is asked again then, not at once."""
 
 
-def find_job(x: Experiment, job: str) -> Job:
+def find_job(x: Stream, job: str) -> Job:
     """The job that a command names.
 
     Raises:
@@ -42,7 +42,7 @@ def free(job: Job) -> Job:
     return job
 
 
-def idle(x: Experiment, job: str) -> Job:
+def idle(x: Stream, job: str) -> Job:
     """A job that may be started now.
 
     Raises:
@@ -56,7 +56,7 @@ def idle(x: Experiment, job: str) -> Job:
     return found
 
 
-def run_of(x: Experiment, job: str) -> Run:
+def run_of(x: Stream, job: str) -> Run:
     """A job's run.
 
     Raises:
@@ -68,7 +68,7 @@ def run_of(x: Experiment, job: str) -> Run:
     return run
 
 
-def find_member(x: Experiment, name: str) -> Member:
+def find_member(x: Stream, name: str) -> Experiment:
     """The experiment of the group that a command names.
 
     Raises:
@@ -82,7 +82,7 @@ def find_member(x: Experiment, name: str) -> Member:
     return member
 
 
-def snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
+def snapshot(x: Stream, source: tuple[str, int]) -> SnapshotEntry:
     """The snapshot (job, position) that a command names.
 
     Raises:
@@ -94,7 +94,7 @@ def snapshot(x: Experiment, source: tuple[str, int]) -> Entry:
     return entry
 
 
-def values(x: Experiment, entry: Entry, hyperparameters: Mapping[str, object]) -> None:
+def values(x: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, object]) -> None:
     """See whether a job with such hyperparameters can go on from a snapshot of a job.
 
     Raises:
@@ -108,7 +108,7 @@ def values(x: Experiment, entry: Entry, hyperparameters: Mapping[str, object]) -
         )
 
 
-def start(x: Experiment, source: tuple[str, int]) -> Entry:
+def start(x: Stream, source: tuple[str, int]) -> SnapshotEntry:
     """The snapshot that a run is to start from: a job's, or an earlier experiment's as a job would have it.
 
     Raises:
@@ -119,4 +119,4 @@ def start(x: Experiment, source: tuple[str, int]) -> Entry:
         return snapshot(x, source)
     if position not in x.earlier[name].snapshots:
         raise RefusedError(f"{name}, which was trained earlier, has no snapshot at position {position}")
-    return Entry(name, x.earlier[name].snapshots[position], stored=True)
+    return SnapshotEntry(name, x.earlier[name].snapshots[position], stored=True)

@@ -13,10 +13,10 @@ from hopyard.policy.vocabulary import BillRun, Report
 from hopyard_engine.core.actions import command_checks
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def bill(x: Experiment, command: BillRun) -> None:
+def bill(x: Stream, command: BillRun) -> None:
     """From its next report on a run is billed to those who want what it trains.
 
     Raises:
@@ -31,7 +31,7 @@ def bill(x: Experiment, command: BillRun) -> None:
     run.wanted = command.wanted
 
 
-def reported(x: Experiment, run: Run, reports: Sequence[Report], at: float) -> None:
+def reported(x: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
     """Bills the time up to some reports that came together, by what each of them took."""
     whole = sum(report.seconds for report in reports)
     since = at - run.accounted
@@ -41,13 +41,13 @@ def reported(x: Experiment, run: Run, reports: Sequence[Report], at: float) -> N
     run.accounted = at
 
 
-def over(x: Experiment, run: Run, at: float) -> None:
+def over(x: Stream, run: Run, at: float) -> None:
     """Bills the time since a run's last report: it has left its machines."""
     _charge(x, run, run.position, at - run.accounted)
     run.accounted = at
 
 
-def _charge(x: Experiment, run: Run, position: int, seconds: float) -> None:
+def _charge(x: Stream, run: Run, position: int, seconds: float) -> None:
     own = x.jobs[run.job].member
     payers = [x.members[name] for name, until in run.wanted if until >= position]
     payers = [member for member in payers if not member.phase.over] or [own]

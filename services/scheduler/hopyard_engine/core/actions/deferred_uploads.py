@@ -17,12 +17,12 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotId
 
 if TYPE_CHECKING:
     from hopyard_engine.core.state.entities import Job
-    from hopyard_engine.core.state.experiment import Member
-    from hopyard_engine.core.state.stream import Experiment
+    from hopyard_engine.core.state.experiment import Experiment
+    from hopyard_engine.core.state.stream import Stream
 
 
 @dataclass(slots=True)
-class Hops:
+class HopCounts:
     """How a stream's snapshots moved: to runs from other agents (`direct`) or from the store (`fetched`), and to the store."""
 
     direct: int = 0
@@ -44,7 +44,7 @@ class Hops:
         self.stored, self.stored_bytes = self.stored + 1, self.stored_bytes + size
 
 
-def taken(x: Experiment, job: Job, position: int, node: str) -> None:
+def taken(x: Stream, job: Job, position: int, node: str) -> None:
     """A run has taken a snapshot that nobody ships unasked: ask now if the store is to have it."""
     every = job.terms.ship_every
     leaving = any(x.machines[machine].node == node for machine in x.draining)
@@ -52,23 +52,23 @@ def taken(x: Experiment, job: Job, position: int, node: str) -> None:
         _order(x, [one for one in x.snapshots.held_back if one == (job.id, position)])
 
 
-def over(x: Experiment, job: Job) -> None:
+def over(x: Stream, job: Job) -> None:
     """A job has ended: what is kept of it is to outlive the nodes."""
     _order(x, x.snapshots.wanted(lambda name: name == job.id))
 
 
-def wound_up(x: Experiment, member: Member) -> None:
+def wound_up(x: Stream, member: Experiment) -> None:
     """An experiment has left its machines: so is all that it keeps."""
     _order(x, x.snapshots.wanted(lambda name: x.jobs[name].member is member))
 
 
-def node_leaves(x: Experiment, node: str) -> None:
+def node_leaves(x: Stream, node: str) -> None:
     """A node is drained: so is what it alone has."""
     entries = ((one, x.snapshots.get(*one)) for one in x.snapshots.held_back)
     _order(x, [one for one, entry in entries if entry is not None and entry.nodes == {node}])
 
 
-def _order(x: Experiment, snapshots: Iterable[SnapshotId]) -> None:
+def _order(x: Stream, snapshots: Iterable[SnapshotId]) -> None:
     nodes = [x.snapshots.order_held_back(snapshot) for snapshot in snapshots]
     for node in dict.fromkeys(nodes):
         x.emit(OrdersGiven(node))

@@ -15,10 +15,10 @@ from hopyard_engine.core.actions.objective import judge
 from hopyard_engine.core.effects import ReportAccepted
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def adopt(x: Experiment, job: Job, reports: Iterable[Report], position: int) -> None:
+def adopt(x: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
     """A job has an earlier training's results up to a position; those that it has itself stay as they are."""
     for report in reports:
         if job.high_water < report.position <= position:
@@ -30,7 +30,7 @@ def adopt(x: Experiment, job: Job, reports: Iterable[Report], position: int) -> 
             judge(x, job, report.position, value)
 
 
-def take_over(x: Experiment, job: Job, source: SnapshotId) -> SnapshotId:
+def take_over(x: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     """A job has an earlier training's results up to a position, and its snapshot there, if there is one.
 
     Answers which of its own that is then.
@@ -45,7 +45,7 @@ def take_over(x: Experiment, job: Job, source: SnapshotId) -> SnapshotId:
     return job.id, position
 
 
-def lend_no_more(x: Experiment, hashes: Collection[str] | None = None) -> None:
+def lend_no_more(x: Stream, hashes: Collection[str] | None = None) -> None:
     """No further job starts from these snapshots of earlier experiments, or from any."""
     ended = list[str]()
     for trial in x.earlier.values():

@@ -27,8 +27,8 @@ from hopyard.policy.vocabulary import JobState
 from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ExperimentChanged, Noted
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
 
 Worth = tuple[int, float, int, int]
 """Orders snapshots: group, the job's best value, position, the job's ordinal. Least valuable first."""
@@ -39,7 +39,7 @@ _TOLD_AGAIN = 1.1
 """People are told again when what is too much has grown by a tenth: not at each of the snapshots that come and go."""
 
 
-def keep_within(x: Experiment) -> None:
+def keep_within(x: Stream) -> None:
     """Drops the least valuable snapshots until the others keep within the quota, as far as they are not needed.
 
     To be called when an event was taken, since only then it is known what is needed, if snapshots came or went (`tidied`).
@@ -60,7 +60,7 @@ def keep_within(x: Experiment) -> None:
     _tell(x, limit)
 
 
-def needed(x: Experiment, job: Job, entry: Entry) -> bool:
+def needed(x: Stream, job: Job, entry: SnapshotEntry) -> bool:
     """Whether a snapshot may not be dropped, whatever the quota."""
     position = entry.info.position
     return bool(
@@ -75,21 +75,21 @@ class Spare(NamedTuple):
     """Bytes that may be given up, and whose snapshots they are."""
 
     sha256: str
-    entries: list[Entry]
+    entries: list[SnapshotEntry]
 
     @property
     def size(self) -> int:
         """How many bytes."""
         return self.entries[0].info.size
 
-    def seconds(self, x: Experiment) -> float:
+    def seconds(self, x: Stream) -> float:
         """Of training to have them back: the snapshot that is the quickest to train again has all of them."""
         return min(seconds_again(x, entry) for entry in self.entries)
 
 
-def spare(x: Experiment) -> list[Spare]:
+def spare(x: Stream) -> list[Spare]:
     """All contents that nobody needs now, in no special order."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
     for entry in x.snapshots.entries():
         if needed(x, x.jobs[entry.job], entry):
@@ -99,7 +99,7 @@ def spare(x: Experiment) -> list[Spare]:
     return [Spare(sha256, entries) for sha256, entries in found.items() if sha256 not in kept]
 
 
-def _droppable(x: Experiment) -> Iterator[Spare]:
+def _droppable(x: Stream) -> Iterator[Spare]:
     """Contents that nobody needs, the least valuable first. Each is dropped before the next is asked for."""
     if x.settings.rebuilds:
         yield from _quickest_again(x)
@@ -109,7 +109,7 @@ def _droppable(x: Experiment) -> Iterator[Spare]:
         yield one
 
 
-def _quickest_again(x: Experiment) -> Iterator[Spare]:
+def _quickest_again(x: Stream) -> Iterator[Spare]:
     """Those first that take the least training to have back, as it is after all before them were dropped.
 
     That takes ever longer the fewer others there are, so that only the first of the heap need be looked at again.
@@ -125,18 +125,18 @@ def _quickest_again(x: Experiment) -> Iterator[Spare]:
             yield one
 
 
-def _price(x: Experiment, one: Spare) -> tuple[bool, float, int]:
+def _price(x: Stream, one: Spare) -> tuple[bool, float, int]:
     """What an extension goes on from comes last, then by time, then by age."""
     goes_on = any(ends(x, x.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(x), max(entry.number for entry in one.entries)
 
 
-def ends(x: Experiment, job: Job, position: int) -> bool:
+def ends(x: Stream, job: Job, position: int) -> bool:
     """Whether an extension would go on from there."""
     return job.state is JobState.COMPLETED and position in x.snapshots.vital(job.id)
 
 
-def _worth(x: Experiment, entry: Entry) -> Worth:
+def _worth(x: Stream, entry: SnapshotEntry) -> Worth:
     job, position = x.jobs[entry.job], entry.info.position
     latest = position in x.snapshots.latest(job.id, max(job.terms.keep_latest, 1))
     if ends(x, job, position):
@@ -149,7 +149,7 @@ def _worth(x: Experiment, entry: Entry) -> Worth:
     return (group, best if math.isfinite(best) else -math.inf, position, job.ordinal)
 
 
-def _result(x: Experiment, job: Job) -> int | None:
+def _result(x: Stream, job: Job) -> int | None:
     """The position of the experiment's result, if this is the best job."""
     best = job.member.best
     if best is None or best[0] != job.id:
@@ -161,7 +161,7 @@ def _result(x: Experiment, job: Job) -> int | None:
     return newest.info.position if newest is not None else None
 
 
-def _tell(x: Experiment, limit: int) -> None:
+def _tell(x: Stream, limit: int) -> None:
     """Says it when even what is needed is too much."""
     crowded = max(x.snapshots.size - limit, 0)
     if crowded == x.crowded:
@@ -174,7 +174,7 @@ def _tell(x: Experiment, limit: int) -> None:
         x.emit(Noted(x.id, "", warning(x), aloud=True))
 
 
-def warning(x: Experiment) -> str:
+def warning(x: Stream) -> str:
     """What a person should know of the quota, in words; empty: all is well."""
     if not x.crowded:
         return ""

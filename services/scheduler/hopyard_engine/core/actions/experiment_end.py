@@ -5,18 +5,18 @@ from __future__ import annotations
 from hopyard.policy.vocabulary import EndExperiment, JobState, RunEndReason, RunMode
 from hopyard_engine.core.actions import command_checks, phases, runs, target
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 
 
-def check_target(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
+def check_target(x: Stream, job: Job, position: int, value: float, at: float) -> None:
     """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
     found = target.at(x, job, position, value) if job.member.running else None
     if found is not None:
         _reached(x, job, position, found, at)
 
 
-def check_best(x: Experiment, member: Member, at: float) -> None:
+def check_best(x: Stream, member: Experiment, at: float) -> None:
     """Ends the experiment if a result reaches the target already: the target was moved, or it was paused then."""
     if not member.running or member.best is None:
         return
@@ -29,14 +29,14 @@ def check_best(x: Experiment, member: Member, at: float) -> None:
             return
 
 
-def _reached(x: Experiment, job: Job, position: int, value: float, at: float) -> None:
+def _reached(x: Stream, job: Job, position: int, value: float, at: float) -> None:
     terms = job.terms
     mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
     reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
     begin_end(x, job.member, Phase.COMPLETED, reason, at, job)
 
 
-def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
+def end_by_policy(x: Stream, command: EndExperiment, at: float) -> None:
     """The policy ends its experiment, or one of a group.
 
     Raises:
@@ -64,7 +64,7 @@ def end_by_policy(x: Experiment, command: EndExperiment, at: float) -> None:
         begin_end(x, member, Phase.COMPLETED, command.reason, at, winner)
 
 
-def run_out(x: Experiment, member: Member, at: float) -> None:
+def run_out(x: Stream, member: Experiment, at: float) -> None:
     """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
     reason = f"its time of {member.settings.max_seconds:g} s is over"
     if not member.settings.time_suspends:
@@ -81,7 +81,7 @@ def run_out(x: Experiment, member: Member, at: float) -> None:
             x.move(job, JobState.TERMINATED, reason)
 
 
-def enter_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: str = "") -> None:
+def enter_end(x: Stream, member: Experiment, phase: Phase, reason: str, at: float, winner: str = "") -> None:
     """It is decided how it ends: nothing new begins."""
     if member.running_since is not None:
         phases.stop_clock(x, member, at)
@@ -90,7 +90,7 @@ def enter_end(x: Experiment, member: Member, phase: Phase, reason: str, at: floa
     phases.enter(x, member, Phase.ENDING, reason)
 
 
-def begin_end(x: Experiment, member: Member, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
+def begin_end(x: Stream, member: Experiment, phase: Phase, reason: str, at: float, winner: Job | None = None) -> None:
     """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
 
     What they have trained is saved first if others of the group train alike: they may go on from there.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
 from hopyard_engine.core.actions import earlier_results
 from hopyard_engine.core.state.entities import HOLD, ORIGIN_LOST, Job
-from hopyard_engine.core.state.snapshot_entries import Entry, SnapshotId
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
+from hopyard_engine.core.state.stream import Stream
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
@@ -14,7 +14,7 @@ MISSES = 6
 """After so many vain tries a snapshot counts as lost, though a node still claims it: with the waits, some 15 seconds."""
 
 
-def hold(x: Experiment, job: Job, at: float) -> None:
+def hold(x: Stream, job: Job, at: float) -> None:
     """A job that was lost or failed again without progress waits before its next try, twice as long each time."""
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
@@ -22,19 +22,19 @@ def hold(x: Experiment, job: Job, at: float) -> None:
         x.set_timer(HOLD + job.id, at + wait)
 
 
-def held(x: Experiment, job: Job) -> bool:
+def held(x: Stream, job: Job) -> bool:
     """Whether a job waits after a loss or a failure."""
     return HOLD + job.id in x.timers
 
 
-def let_go(x: Experiment, job: Job | None) -> None:
+def let_go(x: Stream, job: Job | None) -> None:
     """The wait after a loss or a failure is over."""
     if job is not None and job.state.idle and job.id not in x.idle:
         x.offer(job)
         x.outdated = x.demand is not None
 
 
-def missed(x: Experiment, source: SnapshotId, node: str) -> None:
+def missed(x: Stream, source: SnapshotId, node: str) -> None:
     """The agent of a node found a snapshot neither on its own disk nor with the nodes that have it nor in the store.
 
     A node that is only away for a moment may bring it back, so it counts as lost when nobody claims it, or after some tries.
@@ -52,7 +52,7 @@ def missed(x: Experiment, source: SnapshotId, node: str) -> None:
         rewind_all(x, [entry])
 
 
-def rewind_all(x: Experiment, lost: list[Entry]) -> None:
+def rewind_all(x: Stream, lost: list[SnapshotEntry]) -> None:
     """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
     losers = {entry.job for entry in lost}
     for entry in lost:
@@ -63,7 +63,7 @@ def rewind_all(x: Experiment, lost: list[Entry]) -> None:
                 _rewind(x, job)
 
 
-def _rewind(x: Experiment, job: Job) -> None:
+def _rewind(x: Stream, job: Job) -> None:
     """A job without a run lost a snapshot: it waits with what is left."""
     if not (job.state.idle or job.state is JobState.HELD):
         return

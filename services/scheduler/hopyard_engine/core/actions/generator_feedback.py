@@ -8,7 +8,7 @@ from hopyard.policy.vocabulary import Metrics, Report
 from hopyard_engine.core.state.entities import GeneratorCall, Job
 
 if TYPE_CHECKING:
-    from hopyard_engine.core.state.stream import Experiment
+    from hopyard_engine.core.state.stream import Stream
 
 
 def tell_report(job: Job, report: Report) -> None:
@@ -18,7 +18,7 @@ def tell_report(job: Job, report: Report) -> None:
         job.member.generator_calls.append(told)
 
 
-def tell_end(x: Experiment, job: Job) -> None:
+def tell_end(x: Stream, job: Job) -> None:
     """A job ended: its generator learns how, unless it reads nothing."""
     if job.member.settings.generator_reads == "nothing":
         return
@@ -29,7 +29,7 @@ def tell_end(x: Experiment, job: Job) -> None:
     )
 
 
-def _best(x: Experiment, job: Job) -> tuple[Metrics, int]:
+def _best(x: Stream, job: Job) -> tuple[Metrics, int]:
     if job.best is None:
         return {}, 0
     position = job.best[1]

@@ -13,22 +13,22 @@ from hopyard_engine.core.actions import earlier_results
 from hopyard_engine.core.effects import OrdersGiven
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def is_one(x: Experiment, job: Job, source: str) -> bool:
+def is_one(x: Stream, job: Job, source: str) -> bool:
     """Whether a job is one of another experiment of the group."""
     return source in x.jobs and x.jobs[source].member is not job.member
 
 
-def adopt(x: Experiment, job: Job, source: Job, position: int) -> None:
+def adopt(x: Stream, job: Job, source: Job, position: int) -> None:
     """A job has another's results up to a position; those that it has itself stay as they are."""
     new = list(takewhile(lambda point: point.position > job.high_water, x.back(source, position)))
     reports = [Report(point.position, point.metrics, point.seconds) for point in reversed(new)]
     earlier_results.adopt(x, job, reports, position)
 
 
-def take_over(x: Experiment, job: Job, source: SnapshotId) -> SnapshotId:
+def take_over(x: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     """A job has another's results up to a position, and its snapshot there, if there is one.
 
     Answers which of its own that is then.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
+def judge(x: Stream, job: Job, position: int, value: float | None) -> None:
     """Keeps the job's and its experiment's best. A point that parts still change is judged anew with each of them."""
     if value is None:
         return
@@ -35,15 +35,15 @@ def judge(x: Experiment, job: Job, position: int, value: float | None) -> None:
         x.collect(x.jobs[previous[0]])
 
 
-def _worse(x: Experiment, job: Job, best: tuple[str, int, float]) -> bool:
+def _worse(x: Stream, job: Job, best: tuple[str, int, float]) -> bool:
     return job.best is None or _beats(x, best[2], job.best[0])
 
 
-def _beats(x: Experiment, value: float, other: float) -> bool:
+def _beats(x: Stream, value: float, other: float) -> bool:
     return x.sign(value) > x.sign(other)
 
 
-def _best_of(x: Experiment, job: Job) -> tuple[float, int] | None:
+def _best_of(x: Stream, job: Job) -> tuple[float, int] | None:
     values = [(p.metrics.get(x.settings.metric), p.position) for p in job.curve.points.values()]
     finite = [(v, position) for v, position in values if v is not None and math.isfinite(v)]
     return max(finite, key=lambda item: (x.sign(item[0]), -item[1])) if finite else None

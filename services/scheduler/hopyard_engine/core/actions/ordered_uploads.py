@@ -9,10 +9,10 @@ from __future__ import annotations
 from hopyard_engine.core.effects import AcknowledgeShipment, ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import SnapshotShipped
 from hopyard_engine.core.handlers import run_messages
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def is_awaited(x: Experiment, event: SnapshotShipped) -> bool:
+def is_awaited(x: Stream, event: SnapshotShipped) -> bool:
     """Whether an answer is the one that its snapshot waits for.
 
     Any other is acknowledged, and what it stored is deleted if nobody needs it.
@@ -25,7 +25,7 @@ def is_awaited(x: Experiment, event: SnapshotShipped) -> bool:
     return False
 
 
-def take(x: Experiment, event: SnapshotShipped) -> None:
+def take(x: Stream, event: SnapshotShipped) -> None:
     """A snapshot is in the store, or will stay on its node."""
     entry = x.snapshots.of_order((event.job, event.position), event.node, event.order)
     assert entry is not None

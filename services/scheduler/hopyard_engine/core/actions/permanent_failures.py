@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hopyard_engine.core.events import Ended
 from hopyard_engine.core.state.entities import Job, Run
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def verdict(x: Experiment, job: Job, run: Run, ended: Ended) -> str:
+def verdict(x: Stream, job: Job, run: Run, ended: Ended) -> str:
     """Takes note of a run that failed; answers why its experiment is to end by that, empty: it is not.
 
     Where something was trained already it is the node that has changed, or the moment: such failures are counted as others are.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hopyard_engine.core.effects import ExperimentChanged, ExperimentRevived, SetTimer
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 
 END_TIMER = "core/end/"
 """Timers of the ends of experiments, by their ids."""
@@ -14,7 +14,7 @@ IDLE_TIMER = "core/idle/"
 """Timers of experiments that have nothing to do and are open for requests, by their ids."""
 
 
-def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
+def enter(x: Stream, member: Experiment, phase: Phase, reason: str) -> None:
     """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
     member.phase = phase
     member.reason = reason
@@ -30,21 +30,21 @@ def enter(x: Experiment, member: Member, phase: Phase, reason: str) -> None:
     x.emit(ExperimentChanged(member.id))
 
 
-def start_clock(x: Experiment, member: Member, at: float) -> None:
+def start_clock(x: Stream, member: Experiment, at: float) -> None:
     """Counts the experiment's time from now on, and sets its end."""
     member.running_since = at
     if member.settings.max_seconds is not None:
         x.set_timer(END_TIMER + member.id, at + max(member.settings.max_seconds - member.spent, 0.0))
 
 
-def stop_clock(x: Experiment, member: Member, at: float) -> None:
+def stop_clock(x: Stream, member: Experiment, at: float) -> None:
     """Stops counting the experiment's time."""
     member.spent = member.running_seconds(at)
     member.running_since = None
     x.set_timer(END_TIMER + member.id, None)
 
 
-def revive(x: Experiment) -> None:
+def revive(x: Stream) -> None:
     """A stream whose experiments were all over goes on."""
     x.demand = x.claimed = None
     x.gang = x.claimed_gang = 1
@@ -55,6 +55,6 @@ def revive(x: Experiment) -> None:
     x.emit(ExperimentRevived(x.id))
 
 
-def runs_of(x: Experiment, member: Member) -> list[Run]:
+def runs_of(x: Stream, member: Experiment) -> list[Run]:
     """Live runs of an experiment's jobs."""
     return [run for run in x.live.values() if x.jobs[run.job].member is member]

@@ -13,7 +13,7 @@ from hopyard_engine.core.effects import WithdrawQuestion
 from hopyard_engine.core.state.entities import POLICY, Job
 
 if TYPE_CHECKING:
-    from hopyard_engine.core.state.stream import Experiment
+    from hopyard_engine.core.state.stream import Stream
 
 PREDICT = "predict"
 """The kind of these questions."""
@@ -40,7 +40,7 @@ def obstacle(job: Job, parameters: Mapping[str, Any]) -> str:
     return ""
 
 
-def question(x: Experiment, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def question(x: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What is asked: plain data, all from the experiment's events."""
     metric, terms = x.settings.metric, job.terms
     points = [(point.position, point.metrics) for point in x.curve(job)]
@@ -69,7 +69,7 @@ def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
     return points if step <= 1 else points[(len(points) - 1) % step :: step]
 
 
-def withdraw(x: Experiment, job: Job) -> None:
+def withdraw(x: Stream, job: Job) -> None:
     """A job has ended: its policy hears that what it asked about it will not be answered."""
     tickets, job.predictions = job.predictions, {}
     for ticket in tickets:

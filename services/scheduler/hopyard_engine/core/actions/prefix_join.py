@@ -10,10 +10,10 @@ from hopyard_engine.core.actions import group_results
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def rejoin(x: Experiment, job: Job, source: SnapshotId) -> bool:
+def rejoin(x: Stream, job: Job, source: SnapshotId) -> bool:
     """Gives a job the results of another one that continued it, as its own. False: it did not, or not as the job has gone on since."""
     other, position = source
     if not _descends(x, other, job) or not agree(x, job, x.jobs[other], min(job.high_water, position)):
@@ -22,7 +22,7 @@ def rejoin(x: Experiment, job: Job, source: SnapshotId) -> bool:
     return True
 
 
-def agree(x: Experiment, one: Job, other: Job, position: int) -> bool:
+def agree(x: Stream, one: Job, other: Job, position: int) -> bool:
     """Whether two jobs have the same results up to a position."""
     mine, theirs = ([point for point in x.curve(each) if point.position <= position] for each in (one, other))
     return [p.position for p in mine] == [p.position for p in theirs] and all(
@@ -30,7 +30,7 @@ def agree(x: Experiment, one: Job, other: Job, position: int) -> bool:
     )
 
 
-def _descends(x: Experiment, name: str, ancestor: Job) -> bool:
+def _descends(x: Stream, name: str, ancestor: Job) -> bool:
     passed = set[str]()
     while name in x.jobs and name not in passed:
         passed.add(name)

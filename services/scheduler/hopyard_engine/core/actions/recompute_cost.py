@@ -10,33 +10,33 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import NamedTuple
 
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
 
 
-class Again(NamedTuple):
+class RecomputeCost(NamedTuple):
     """What it takes to have a snapshot back: `seconds` (>= 0) of training from `base`, the nearest other one before it on its path."""
 
     seconds: float
-    base: Entry | None
+    base: SnapshotEntry | None
 
 
-def seconds_again(x: Experiment, entry: Entry) -> float:
+def seconds_again(x: Stream, entry: SnapshotEntry) -> float:
     """Seconds of training, >= 0, that would have to be done again if this snapshot, and all with its bytes, were gone."""
     return again(x, entry).seconds
 
 
-def again(x: Experiment, entry: Entry) -> Again:
+def again(x: Stream, entry: SnapshotEntry) -> RecomputeCost:
     """What it would take to have a snapshot back if it, and all with its bytes, were gone."""
     base = _before(x, entry)
     start = base.info.position if base is not None else 0
     points = x.back(x.jobs[entry.job], entry.info.position)
-    return Again(sum(point.seconds for point in takewhile(lambda point: point.position > start, points)), base)
+    return RecomputeCost(sum(point.seconds for point in takewhile(lambda point: point.position > start, points)), base)
 
 
-def _before(x: Experiment, entry: Entry) -> Entry | None:
+def _before(x: Stream, entry: SnapshotEntry) -> SnapshotEntry | None:
     """The nearest other snapshot before one on its path; None: there is none."""
-    best: Entry | None = None
+    best: SnapshotEntry | None = None
     name, limit = entry.job, entry.info.position - 1
     seen = set[str]()
     while name not in seen and name in x.jobs:

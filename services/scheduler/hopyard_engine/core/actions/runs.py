@@ -17,16 +17,16 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core.actions import command_checks, earlier_results, group_results, prefix_join
 from hopyard_engine.core.actions.command_checks import NotYetError, RefusedError
 from hopyard_engine.core.effects import Amend, Decide, Kill, Start
-from hopyard_engine.core.state.channel import Channel
+from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
 from hopyard_engine.core.state.partitions import Place
-from hopyard_engine.core.state.snapshot_entries import Entry, SnapshotId
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
+from hopyard_engine.core.state.stream import Stream
 
 KILL = "core/kill/"
 
 
-def start(x: Experiment, command: StartJob) -> None:
+def start(x: Stream, command: StartJob) -> None:
     """Starts or resumes a job on idle machines.
 
     Raises:
@@ -50,7 +50,7 @@ def start(x: Experiment, command: StartJob) -> None:
     job.attempt += 1
     ranks = []
     for index, machine in enumerate(machines):
-        channel = job.channels[job.attempt, index] = Channel(machine.node)
+        channel = job.channels[job.attempt, index] = RunChannel(machine.node)
         ranks.append(Rank(machine.id, machine.node, channel))
     # What an earlier attempt reported is only repeated, so nothing needs to be decided before the high-water mark.
     allowed = max(command.allowed or 0, min(job.high_water, until), start)
@@ -102,7 +102,7 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
     return until
 
 
-def _own(x: Experiment, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
+def _own(x: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
     """The snapshot that a run loads, as its job has it, and in words whose it was that another experiment trained."""
     name, position = source
     if name in x.earlier:
@@ -114,12 +114,12 @@ def _own(x: Experiment, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
     return source, ""
 
 
-def _continues(x: Experiment, job: Job, source: tuple[str, int]) -> bool:
+def _continues(x: Stream, job: Job, source: tuple[str, int]) -> bool:
     """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
     return job.high_water >= source[1] and prefix_join.agree(x, job, x.jobs[source[0]], source[1])
 
 
-def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
+def _gang(x: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
     """The machines of a start, all or none."""
     if not job.member.running:
         raise RefusedError(f"the experiment is {job.member.phase.value}")
@@ -135,7 +135,7 @@ def _gang(x: Experiment, job: Job, command: StartJob) -> list[HeldMachine]:
     return [x.machines[m] for m in command.machines]
 
 
-def _places(x: Experiment, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
+def _places(x: Stream, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
     """Where each machine's partition is; without partitioned data inputs are paths."""
     if x.data is None:
         return {}
@@ -152,10 +152,10 @@ def _places(x: Experiment, command: StartJob, machines: list[HeldMachine]) -> di
 
 
 def _send(
-    x: Experiment,
+    x: Stream,
     job: Job,
     run: Run,
-    entry: Entry | None,
+    entry: SnapshotEntry | None,
     snapshot_at: tuple[int, ...],
     places: Mapping[str, Place],
 ) -> None:
@@ -179,7 +179,7 @@ def _send(
         x.send(run, index, start)
 
 
-def amend(x: Experiment, command: AmendRun) -> None:
+def amend(x: Stream, command: AmendRun) -> None:
     """Changes where a run ends and saves; the run says whether it could.
 
     Raises:
@@ -208,7 +208,7 @@ _ENDINGS = {
 }
 
 
-def end_run(x: Experiment, run: Run, reason: RunEndReason) -> None:
+def end_run(x: Stream, run: Run, reason: RunEndReason) -> None:
     """Ends a run at its next boundary. A run that is ending already ends as it was told, unless it is now terminated."""
     if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
         return
@@ -230,7 +230,7 @@ def kill_timer(run: Run) -> str:
     return f"{KILL}{run.job}.{run.attempt}"
 
 
-def kill(x: Experiment, name: str) -> None:
+def kill(x: Stream, name: str) -> None:
     """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
     job = x.jobs.get(name.rpartition(".")[0])
     run = job.run if job is not None else None
@@ -240,7 +240,7 @@ def kill(x: Experiment, name: str) -> None:
                 x.send(run, index, Kill("it was to leave and has not"))
 
 
-def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Decision) -> None:
+def decide(x: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
     """Carries out the decision on a run that finished an iteration, after the commands of the same answer.
 
     Raises:
@@ -263,7 +263,7 @@ def decide(x: Experiment, run: Run, position: int, at_until: bool, decision: Dec
             _go_on(x, run, position, at_until, decision.up_to or 0)
 
 
-def complete(x: Experiment, run: Run, position: int) -> None:
+def complete(x: Stream, run: Run, position: int) -> None:
     """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
     run.ending = RunEndReason.UNTIL
     job = x.jobs[run.job]
@@ -272,7 +272,7 @@ def complete(x: Experiment, run: Run, position: int) -> None:
     x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
 
 
-def _go_on(x: Experiment, run: Run, position: int, at_until: bool, up_to: int) -> None:
+def _go_on(x: Stream, run: Run, position: int, at_until: bool, up_to: int) -> None:
     waits = position >= run.allowed
     allowed = max(run.allowed, up_to)
     if at_until and run.coming_until <= position:

@@ -21,11 +21,11 @@ from hopyard_engine.core.actions.recompute_cost import again, seconds_again
 from hopyard_engine.core.effects import Noted
 from hopyard_engine.core.events import SnapshotsGivenUp
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.snapshot_entries import Entry
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.stream import Stream
 
 
-class Rank(enum.IntEnum):
+class EvictionRank(enum.IntEnum):
     """Who goes first."""
 
     SPARE = 0
@@ -34,7 +34,7 @@ class Rank(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredContents:
     """Contents that an experiment has in the store, or on their way there.
 
     Attributes:
@@ -47,36 +47,36 @@ class Held:
 
     sha256: str
     size: int
-    rank: Rank
+    rank: EvictionRank
     seconds: float = 0.0
     before: str = ""
 
-    def and_also(self, other: Held) -> Held:
+    def and_also(self, other: StoredContents) -> StoredContents:
         """The same contents where somebody else has them: who can spare them says what they cost, the quickest to train again first."""
-        least = min(self, other, key=lambda one: (one.rank is Rank.NEEDED, one.seconds))
-        return Held(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
+        least = min(self, other, key=lambda one: (one.rank is EvictionRank.NEEDED, one.seconds))
+        return StoredContents(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
 
 
-def holding(x: Experiment) -> list[Held]:
+def holding(x: Stream) -> list[StoredContents]:
     """What a stream's experiments have in the store, as it is now; what several jobs have, for each of them."""
     return [*lent(x), *(one for job in x.jobs.values() for one in of_job(x, job))]
 
 
-def lent(x: Experiment) -> list[Held]:
+def lent(x: Stream) -> list[StoredContents]:
     """What earlier experiments lend them."""
     infos = (info for trial in x.earlier.values() for info in trial.snapshots.values())
-    return [Held(info.sha256, info.size, Rank.NEEDED) for info in infos]
+    return [StoredContents(info.sha256, info.size, EvictionRank.NEEDED) for info in infos]
 
 
-def of_job(x: Experiment, job: Job) -> list[Held]:
+def of_job(x: Stream, job: Job) -> list[StoredContents]:
     """What a job has there."""
     entries = [entry for entry in x.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
     return [_held(x, job, entry) for entry in entries]
 
 
-def give_up(x: Experiment, event: SnapshotsGivenUp) -> None:
+def give_up(x: Stream, event: SnapshotsGivenUp) -> None:
     """Drops what the cluster part has chosen, but for what is needed by now."""
-    found: dict[str, list[Entry]] = {sha256: [] for sha256 in event.snapshots}
+    found: dict[str, list[SnapshotEntry]] = {sha256: [] for sha256 in event.snapshots}
     for entry in x.snapshots.entries():
         if entry.info.sha256 in found:
             found[entry.info.sha256].append(entry)
@@ -94,18 +94,18 @@ def give_up(x: Experiment, event: SnapshotsGivenUp) -> None:
     x.emit(Noted(x.id, "", f"gave up {what}: it would take {seconds:.3g} s of training to have that back", aloud=True))
 
 
-def _needed(x: Experiment, entry: Entry) -> bool:
+def _needed(x: Stream, entry: SnapshotEntry) -> bool:
     job = x.jobs[entry.job]
     return eviction.needed(x, job, entry) or entry.info.position in x.asked(job)
 
 
-def _held(x: Experiment, job: Job, entry: Entry) -> Held:
+def _held(x: Stream, job: Job, entry: SnapshotEntry) -> StoredContents:
     info = entry.info
     if _needed(x, entry):
-        return Held(info.sha256, info.size, Rank.NEEDED)
-    rank = Rank.END if eviction.ends(x, job, info.position) else Rank.SPARE
+        return StoredContents(info.sha256, info.size, EvictionRank.NEEDED)
+    rank = EvictionRank.END if eviction.ends(x, job, info.position) else EvictionRank.SPARE
     seconds, base = again(x, entry)
-    return Held(info.sha256, info.size, rank, seconds, base.info.sha256 if base is not None else "")
+    return StoredContents(info.sha256, info.size, rank, seconds, base.info.sha256 if base is not None else "")
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class Contents:
 
     sha256: str
     size: int
-    rank: Rank
+    rank: EvictionRank
     seconds: float
     before: str
     owners: tuple[str, ...]
@@ -126,7 +126,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class StoreUsage:
     """What the snapshots of all experiments take in the store.
 
     Attributes:
@@ -158,8 +158,8 @@ class Room:
         held: Bytes of all contents.
     """
 
-    def __init__(self, holdings: Mapping[str, Iterable[Held]]) -> None:
-        known: dict[str, Held] = {}
+    def __init__(self, holdings: Mapping[str, Iterable[StoredContents]]) -> None:
+        known: dict[str, StoredContents] = {}
         owners: dict[str, dict[str, None]] = {}
         for owner, held in holdings.items():
             for one in held:
@@ -171,11 +171,11 @@ class Room:
         }
         self.held = sum(one.size for one in self._all.values())
 
-    def use(self, quota: int | None) -> Use:
+    def use(self, quota: int | None) -> StoreUsage:
         """How full it is, of so many bytes; None: there is no limit."""
         spare = self._spare()
         first = min(spare, key=lambda one: one.price, default=None)
-        return Use(
+        return StoreUsage(
             quota=quota,
             held=self.held,
             needed=self.held - sum(one.size for one in spare),
@@ -213,4 +213,4 @@ class Room:
 
     def _spare(self) -> list[Contents]:
         """What may be given up. What has no bytes makes no room."""
-        return [one for one in self._all.values() if one.rank is not Rank.NEEDED and one.size]
+        return [one for one in self._all.values() if one.rank is not EvictionRank.NEEDED and one.size]

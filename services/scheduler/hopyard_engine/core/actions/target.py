@@ -9,10 +9,10 @@ from fractions import Fraction
 from itertools import islice
 
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 
-def at(x: Experiment, job: Job, position: int, value: float) -> float | None:
+def at(x: Stream, job: Job, position: int, value: float) -> float | None:
     """What reached the target with the job's report at a position: its value, or the mean that it completes; None: nothing.
 
     A value that is not finite reaches no target, and neither does a mean with one in it.
@@ -27,7 +27,7 @@ def at(x: Experiment, job: Job, position: int, value: float) -> float | None:
     return next((mean for _, mean in _means(x, job, [(position, value) for value in values])), None)
 
 
-def ever(x: Experiment, job: Job) -> tuple[int, float] | None:
+def ever(x: Stream, job: Job) -> tuple[int, float] | None:
     """(position, what reached the target there) of a job that reached it at any time, the best report if one is enough."""
     if job.terms.target is None:
         return None
@@ -39,7 +39,7 @@ def ever(x: Experiment, job: Job) -> tuple[int, float] | None:
     return next(_means(x, job, [(where, metrics[metric]) for where, metrics in points if metric in metrics]), None)
 
 
-def _means(x: Experiment, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+def _means(x: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
     """Where means reach the target, and these. Sums are exact: a mean of equal values is that value."""
     terms = job.terms
     assert terms.target is not None

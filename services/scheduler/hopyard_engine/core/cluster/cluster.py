@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from hopyard_engine.core.cluster.division import ANY, Division, Kind, Want, divide
+from hopyard_engine.core.cluster.division import ANY, Division, MachineKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.events import (
     ClusterEvent,
@@ -59,9 +59,9 @@ class ClusterMachine:
     recalled: bool = False
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> MachineKind:
         """What it has."""
-        return Kind(self.spec.cpus, len(self.spec.gpus))
+        return MachineKind(self.spec.cpus, len(self.spec.gpus))
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Tenant:
     share: int = 0
     held: set[str] = field(default_factory=set)
     gang: int = 1
-    need: Kind = ANY
+    need: MachineKind = ANY
     nodes: frozenset[str] = frozenset()
     told: int = field(init=False)  # The share that its experiment knows of.
 
@@ -90,7 +90,7 @@ class Tenant:
         return min(machines, *(n for n in (self.cap, self.demand) if n is not None), machines)
 
 
-class Cluster:
+class ClusterState:
     """All nodes, machines and tenants."""
 
     def __init__(self) -> None:
@@ -293,7 +293,7 @@ class Cluster:
             events += self._recall(at, division, usable, kinds, held, totals, thinking)
         return events
 
-    def _kinds(self, usable: list[ClusterMachine]) -> dict[str, Kind]:
+    def _kinds(self, usable: list[ClusterMachine]) -> dict[str, MachineKind]:
         """What machines have, and to whom of those that want certain nodes they are of use."""
         picky = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
         if not picky:
@@ -304,7 +304,7 @@ class Cluster:
         return {m.spec.id: m.kind._replace(wished=wished[m.node]) for m in usable}
 
     def _divide(
-        self, usable: list[ClusterMachine], kind_of: Mapping[str, Kind], held: Counter[tuple[str, Kind]]
+        self, usable: list[ClusterMachine], kind_of: Mapping[str, MachineKind], held: Counter[tuple[str, MachineKind]]
     ) -> Division:
         kinds = Counter(kind_of[m.spec.id] for m in usable)
         wants = [
@@ -324,8 +324,8 @@ class Cluster:
         at: float,
         division: Division,
         usable: list[ClusterMachine],
-        kinds: Mapping[str, Kind],
-        held: Counter[tuple[str, Kind]],
+        kinds: Mapping[str, MachineKind],
+        held: Counter[tuple[str, MachineKind]],
         totals: Counter[str],
         thinking: Container[str],
     ) -> list[MachineRecalled]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 
 
-class Kind(NamedTuple):
+class MachineKind(NamedTuple):
     """What machines have, or what a job needs of each of its machines: CPU threads and GPUs.
 
     `wished` are those of the wants that are `picky` whom these machines are of use to.
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     gpus: int = 0
     wished: frozenset[str] = frozenset()
 
-    def serves(self, need: Kind) -> bool:
+    def serves(self, need: MachineKind) -> bool:
         """Whether a machine of this kind has what is needed."""
         return self.cpus >= need.cpus and self.gpus >= need.gpus
 
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
         return f"{cpus} and {self.gpus or 'no'} GPU{'s' if self.gpus > 1 else ''}"
 
 
-ANY = Kind()
+ANY = MachineKind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Want:
 
     claim: Claim
     gang: int = 1
-    need: Kind = ANY
-    held: Mapping[Kind, int] = field(default_factory=dict)
+    need: MachineKind = ANY
+    held: Mapping[MachineKind, int] = field(default_factory=dict)
     picky: bool = False
 
-    def takes(self, kind: Kind) -> bool:
+    def takes(self, kind: MachineKind) -> bool:
         """Whether machines of a kind are of use to it."""
         return kind.serves(self.need) and (not self.picky or self.claim.name in kind.wished)
 
@@ -71,18 +71,18 @@ class Division:
     """Who gets how many machines. `plan` says of which kinds; None: of any."""
 
     shares: dict[str, int]
-    plan: dict[str, Counter[Kind]] | None
+    plan: dict[str, Counter[MachineKind]] | None
 
-    def room(self, name: str, kind: Kind, held: int) -> bool:
+    def room(self, name: str, kind: MachineKind, held: int) -> bool:
         """Whether one that holds so many machines of a kind may get another of them."""
         return self.plan is None or held < self.plan[name][kind]
 
-    def surplus(self, name: str, kind: Kind, held: int) -> int:
+    def surplus(self, name: str, kind: MachineKind, held: int) -> int:
         """How many of the machines that it holds of a kind it should have of another kind instead."""
         return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
 
 
-def divide(machines: Mapping[Kind, int], wants: Sequence[Want]) -> Division:
+def divide(machines: Mapping[MachineKind, int], wants: Sequence[Want]) -> Division:
     """Divides machines, given by kind, in the order of the wants where levels are equal."""
     everything_serves = all(want.takes(kind) for kind in machines for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):
@@ -107,14 +107,14 @@ class _Handing:
     wants: sizes, and how many machines of a kind their holders have not got in the plan (yet).
     """
 
-    def __init__(self, machines: Mapping[Kind, int], wants: Sequence[Want]) -> None:
-        self.plan: dict[str, Counter[Kind]] = {want.claim.name: Counter() for want in wants}
+    def __init__(self, machines: Mapping[MachineKind, int], wants: Sequence[Want]) -> None:
+        self.plan: dict[str, Counter[MachineKind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(machines)
         self._held = {want.claim.name: want.held for want in wants}
         self._sizes = dict.fromkeys(self.plan, 0)
         self._kinds = {want.claim.name: [kind for kind in machines if want.takes(kind)] for want in wants}
         self._spoken_for = {kind: sum(want.held.get(kind, 0) for want in wants) for kind in machines}
-        self._steps: list[tuple[str, Kind, int]] = []
+        self._steps: list[tuple[str, MachineKind, int]] = []
 
     def level(self, want: Want) -> float:
         """Machines for each unit of weight, once it has got a further gang."""
@@ -134,7 +134,7 @@ class _Handing:
     def _give_one(self, want: Want) -> bool:
         """Takes a free machine that serves, if need be after others have moved to other kinds."""
         name = want.claim.name
-        came: dict[Kind, tuple[Kind, str] | None] = dict.fromkeys(self._preferred(name))
+        came: dict[MachineKind, tuple[MachineKind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
         for kind in came:  # Most often one of its own is free, and nobody need move.
             if self._free[kind] > 0:
@@ -153,7 +153,7 @@ class _Handing:
                             queue.append(instead)
         return False
 
-    def _take(self, name: str, kind: Kind, came: Mapping[Kind, tuple[Kind, str] | None]) -> None:
+    def _take(self, name: str, kind: MachineKind, came: Mapping[MachineKind, tuple[MachineKind, str] | None]) -> None:
         step = came[kind]
         while step is not None:  # Whoever had a machine of the kind before moves to this one.
             before, mover = step
@@ -162,7 +162,7 @@ class _Handing:
             kind, step = before, came[before]
         self._change(name, kind, 1)
 
-    def _change(self, name: str, kind: Kind, change: int) -> None:
+    def _change(self, name: str, kind: MachineKind, change: int) -> None:
         """One machine of a kind more (1) or less (-1) for somebody."""
         planned = self.plan[name]
         before = self._unplanned(name, kind)
@@ -172,15 +172,15 @@ class _Handing:
         self._spoken_for[kind] += self._unplanned(name, kind) - before
         self._steps.append((name, kind, change))
 
-    def _preferred(self, name: str) -> Iterable[Kind]:
+    def _preferred(self, name: str) -> Iterable[MachineKind]:
         """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
 
-        def rank(kind: Kind) -> tuple[int, int, int]:
+        def rank(kind: MachineKind) -> tuple[int, int, int]:
             if self._unplanned(name, kind) > 0:
                 return 0, kind.gpus, kind.cpus
             return (1 if self._free[kind] > self._spoken_for[kind] else 2), kind.gpus, kind.cpus
 
         return sorted(self._kinds[name], key=rank)
 
-    def _unplanned(self, name: str, kind: Kind) -> int:
+    def _unplanned(self, name: str, kind: MachineKind) -> int:
         return max(self._held[name].get(kind, 0) - self.plan[name][kind], 0)

@@ -38,10 +38,10 @@ from hopyard_engine.core.actions import (
 )
 from hopyard_engine.core.actions.command_checks import RefusedError
 from hopyard_engine.core.events import Requested
-from hopyard_engine.core.state.entities import POLICY, Earlier, GeneratorCall, Job
-from hopyard_engine.core.state.experiment import Member
+from hopyard_engine.core.state.entities import POLICY, EarlierResult, GeneratorCall, Job
+from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 CREATE = "create/"
 
@@ -49,7 +49,7 @@ CREATE_JOB = "create_job"
 """The kind of questions to generators."""
 
 
-def carry_out(x: Experiment, command: Command, at: float) -> None:
+def carry_out(x: Stream, command: Command, at: float) -> None:
     """Carries out one command, wholly or not at all.
 
     Raises:
@@ -86,24 +86,24 @@ def carry_out(x: Experiment, command: Command, at: float) -> None:
             _keep_snapshots(x, command)
 
 
-def _wake_at(x: Experiment, command: WakeAt) -> None:
+def _wake_at(x: Stream, command: WakeAt) -> None:
     if not math.isfinite(command.at):
         raise RefusedError(f"a time is a finite number of seconds since the epoch, found {command.at}")
     x.set_timer(POLICY + command.ticket, command.at)
 
 
-def _keep_snapshots(x: Experiment, command: KeepSnapshots) -> None:
+def _keep_snapshots(x: Stream, command: KeepSnapshots) -> None:
     job = command_checks.find_job(x, command.job)
     job.kept = set(command.positions)
     x.collect(job)
 
 
-def _new(x: Experiment, job: str) -> None:
+def _new(x: Stream, job: str) -> None:
     if job != str(x.ordinals + 1):
         raise RefusedError(f"a new job must be {x.ordinals + 1!r}, found {job!r}")
 
 
-def _maker(x: Experiment, name: str) -> Member:
+def _maker(x: Stream, name: str) -> Experiment:
     """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
     if name:
         member = command_checks.find_member(x, name)
@@ -119,7 +119,7 @@ def _maker(x: Experiment, name: str) -> Member:
     return member
 
 
-def _create(x: Experiment, command: CreateJob, at: float) -> None:
+def _create(x: Stream, command: CreateJob, at: float) -> None:
     _new(x, command.job)
     if command.limit is not None:
         _create_limited(x, command, command.limit, at)
@@ -137,7 +137,7 @@ def _create(x: Experiment, command: CreateJob, at: float) -> None:
         configured(x, job, dict(command.hyperparameters))
 
 
-def _create_limited(x: Experiment, command: CreateJob, limit: int, at: float) -> None:
+def _create_limited(x: Stream, command: CreateJob, limit: int, at: float) -> None:
     """A job with an end of its own is beside the experiment's: it is none of those that it may have."""
     if command.hyperparameters is None:
         raise RefusedError("a job with a limit of its own needs hyperparameters")
@@ -148,7 +148,7 @@ def _create_limited(x: Experiment, command: CreateJob, limit: int, at: float) ->
     configured(x, job, dict(command.hyperparameters))
 
 
-def request(x: Experiment, event: Requested) -> Job:
+def request(x: Stream, event: Requested) -> Job:
     """Makes the job that a client asks for.
 
     Raises:
@@ -161,7 +161,7 @@ def request(x: Experiment, event: Requested) -> Job:
     return job
 
 
-def _add(x: Experiment, name: str, member: Member, at: float) -> Job:
+def _add(x: Stream, name: str, member: Experiment, at: float) -> Job:
     x.ordinals += 1
     job = x.jobs[name] = x.open[name] = Job(name, x.ordinals, at, member)
     job.story.append(JobState.CREATING.value)
@@ -169,14 +169,14 @@ def _add(x: Experiment, name: str, member: Member, at: float) -> Job:
     return job
 
 
-def configured(x: Experiment, job: Job, hyperparameters: dict[str, object]) -> None:
+def configured(x: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
     """A job has its configuration and may run."""
     job.hyperparameters = hyperparameters
     x.move(job, JobState.PENDING, "waits for its first machine")
     x.call(JobCreated(job.id))
 
 
-def _fork(x: Experiment, command: ForkJob, at: float) -> None:
+def _fork(x: Stream, command: ForkJob, at: float) -> None:
     _new(x, command.job)
     member = command_checks.find_member(x, command.experiment or command_checks.find_job(x, command.parent).member.id)
     source = (command.parent, command.position)
@@ -194,7 +194,7 @@ def _fork(x: Experiment, command: ForkJob, at: float) -> None:
     configured(x, job, dict(command.hyperparameters))
 
 
-def _answer(x: Experiment, command: AnswerJob) -> None:
+def _answer(x: Stream, command: AnswerJob) -> None:
     job = command_checks.free(command_checks.find_job(x, command.job))
     source = x.earlier.get(command.source) or command_checks.find_job(x, command.source)
     if job.state.ended or job.run is not None:
@@ -207,7 +207,7 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
         raise RefusedError(f"job {job.id!r} ends at {job.max_position}, it cannot be answered at {command.position}")
     if source.high_water < command.position:
         raise RefusedError(f"job {command.source!r} has reported up to {source.high_water}, not {command.position}")
-    if isinstance(source, Earlier):
+    if isinstance(source, EarlierResult):
         _answer_from_earlier(x, job, source, command)
         return
     if source.member is not job.member:
@@ -226,7 +226,7 @@ def _answer(x: Experiment, command: AnswerJob) -> None:
     x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
 
 
-def _complete_with_its_own(x: Experiment, job: Job, command: AnswerJob) -> bool:
+def _complete_with_its_own(x: Stream, job: Job, command: AnswerJob) -> bool:
     """Completes a job that has trained to its end and waited for its policy to evaluate it; whether it is one."""
     top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
@@ -236,7 +236,7 @@ def _complete_with_its_own(x: Experiment, job: Job, command: AnswerJob) -> bool:
     return waited
 
 
-def _answer_from_earlier(x: Experiment, job: Job, source: Earlier, command: AnswerJob) -> None:
+def _answer_from_earlier(x: Stream, job: Job, source: EarlierResult, command: AnswerJob) -> None:
     if not command.completes:
         earlier_results.adopt(x, job, source.reports, command.position)
         x.changed(job)
@@ -247,7 +247,7 @@ def _answer_from_earlier(x: Experiment, job: Job, source: Earlier, command: Answ
     x.move(job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier")
 
 
-def _answer_from_sibling(x: Experiment, job: Job, source: Job, command: AnswerJob) -> None:
+def _answer_from_sibling(x: Stream, job: Job, source: Job, command: AnswerJob) -> None:
     if not command.completes:
         group_results.adopt(x, job, source, command.position)
         x.changed(job)
@@ -258,21 +258,21 @@ def _answer_from_sibling(x: Experiment, job: Job, source: Job, command: AnswerJo
     x.move(job, JobState.COMPLETED, f"answered from job {source.id} of {source.member.id} at {command.position}")
 
 
-def _follow(x: Experiment, job: Job, source: SnapshotId) -> None:
+def _follow(x: Stream, job: Job, source: SnapshotId) -> None:
     """A job has another's results up to a position."""
     if not prefix_join.rejoin(x, job, source):
         x.set_origin(job, source)
         _rate(x, job)
 
 
-def _rate(x: Experiment, job: Job) -> None:
+def _rate(x: Stream, job: Job) -> None:
     """A job's best is the last value that it was answered with."""
     point = next((p for p in reversed(x.curve(job)) if x.settings.metric in p.metrics), None)
     if point is not None:
         job.best = (point.metrics[x.settings.metric], point.position)
 
 
-def terminate(x: Experiment, job: Job, why: str) -> None:
+def terminate(x: Stream, job: Job, why: str) -> None:
     """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is and lends nothing any more."""
     if job.state.ended:
         if job.lends:
@@ -285,7 +285,7 @@ def terminate(x: Experiment, job: Job, why: str) -> None:
         x.move(job, JobState.TERMINATED, why)
 
 
-def hold(x: Experiment, name: str, held: bool, asks_anew: bool) -> None:
+def hold(x: Stream, name: str, held: bool, asks_anew: bool) -> None:
     """A person pauses a job, or lets it go on; each twice is as good as once.
 
     Raises:
@@ -312,13 +312,13 @@ def hold(x: Experiment, name: str, held: bool, asks_anew: bool) -> None:
         ask_anew(x)
 
 
-def ask_anew(x: Experiment) -> None:
+def ask_anew(x: Stream) -> None:
     """A person changed what becomes of a job without a run: others may have waited for it, and no end of a run tells of it."""
     x.wake()
     x.outdated = x.demand is not None
 
 
-def _label(x: Experiment, command: LabelJob) -> None:
+def _label(x: Stream, command: LabelJob) -> None:
     job = command_checks.find_job(x, command.job)
     if math.isnan(command.priority):
         raise RefusedError("a priority is a number, found NaN")
@@ -327,7 +327,7 @@ def _label(x: Experiment, command: LabelJob) -> None:
     x.changed(job)
 
 
-def _predict(x: Experiment, command: Predict) -> None:
+def _predict(x: Stream, command: Predict) -> None:
     job = command_checks.find_job(x, command.job)
     if found := prediction_requests.obstacle(job, command.parameters):
         raise RefusedError(found)
@@ -336,7 +336,7 @@ def _predict(x: Experiment, command: Predict) -> None:
     job.predictions[ticket] = None
 
 
-def _ask(x: Experiment, command: Ask) -> None:
+def _ask(x: Stream, command: Ask) -> None:
     if command.kind in (CREATE_JOB, prediction_requests.PREDICT):
         raise RefusedError(
             f"{command.kind!r} is no solver; there are commands for what generators and predictors are asked"
@@ -348,7 +348,7 @@ def _ask(x: Experiment, command: Ask) -> None:
     x.ask(_new_ticket(x, command.ticket), command.kind, command.payload, seconds=command.seconds)
 
 
-def _new_ticket(x: Experiment, ticket: str) -> str:
+def _new_ticket(x: Stream, ticket: str) -> str:
     """A question's name in the core; one that is open is not asked again."""
     if not ticket:
         raise RefusedError("a question has a ticket, by which its answer is known; found none")
@@ -357,7 +357,7 @@ def _new_ticket(x: Experiment, ticket: str) -> str:
     return POLICY + ticket
 
 
-def _reserve(x: Experiment, machine: str, reserved: bool) -> None:
+def _reserve(x: Stream, machine: str, reserved: bool) -> None:
     held = x.machines.get(machine)
     if held is None or not held.idle:
         raise RefusedError(f"machine {machine!r} is not an idle machine of this experiment")

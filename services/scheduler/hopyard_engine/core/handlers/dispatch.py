@@ -62,8 +62,8 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, run_messages
 from hopyard_engine.core.state.entities import HOLD, POLICY, GeneratorCall
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 
 CALL_LIMIT = 500
 """Answers of a policy to one event from outside, beside two for each machine and each job from the generator.
@@ -79,7 +79,7 @@ CALLS_OF_AN_EVENT = 2
 counts for nobody's restlessness."""
 
 
-def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
+def handle(x: Stream, event: ExperimentEvent) -> list[Effect]:
     """Takes one event.
 
     Returns:
@@ -100,7 +100,7 @@ def handle(x: Experiment, event: ExperimentEvent) -> list[Effect]:
     return effects
 
 
-def _rests(x: Experiment, event: ExperimentEvent) -> bool:
+def _rests(x: Stream, event: ExperimentEvent) -> bool:
     """Whether something happened that the policy has not brought about itself, or some time has passed since."""
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | MachineGranted() | MachineRecalled() | ShareSet():
@@ -114,7 +114,7 @@ def _rests(x: Experiment, event: ExperimentEvent) -> bool:
     return not own or event.at >= x.rested + REST_SECONDS
 
 
-def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
+def _is_news(x: Stream, event: ExperimentEvent) -> bool:
     """Whether the event is not a repetition of one that was taken."""
     match event:
         case RunMessage():
@@ -144,7 +144,7 @@ def _is_news(x: Experiment, event: ExperimentEvent) -> bool:
             return True
 
 
-def _take(x: Experiment, event: ExperimentEvent) -> None:
+def _take(x: Stream, event: ExperimentEvent) -> None:
     match event:
         case RunMessage():
             run_messages.take(x, event)
@@ -197,7 +197,7 @@ def _take(x: Experiment, event: ExperimentEvent) -> None:
             phases.enter(x, x.founder, Phase.RUNNING, "")
 
 
-def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
+def _policy_answered(x: Stream, event: PolicyAnswered) -> None:
     assert x.in_flight is not None
     _, call, run = x.in_flight
     x.in_flight = None
@@ -243,7 +243,7 @@ def _policy_answered(x: Experiment, event: PolicyAnswered) -> None:
     x.demand, x.gang, x.nodes = event.demand, event.gang, event.nodes
 
 
-def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
+def _policy_failed(x: Stream, event: PolicyFailed) -> None:
     assert x.in_flight is not None
     if event.unheard:
         x.take_back_call()
@@ -251,18 +251,18 @@ def _policy_failed(x: Experiment, event: PolicyFailed) -> None:
     _distrust(x, event.at, event.error)
 
 
-def _adopts(x: Experiment, command: AnswerJob | StartJob) -> bool:
+def _adopts(x: Stream, command: AnswerJob | StartJob) -> bool:
     """Whether a job has another experiment's results by a command."""
     source = command.source if isinstance(command, AnswerJob) else (command.from_snapshot or ("",))[0]
     return source in x.earlier or group_results.is_one(x, x.jobs[command.job], source)
 
 
-def _distrust(x: Experiment, at: float, error: str) -> None:
+def _distrust(x: Stream, at: float, error: str) -> None:
     """Pauses what runs: its policy does not do what it must."""
     lifecycle.pause_all(x, at, f"policy error: {error}")
 
 
-def _answered(x: Experiment, event: Answered) -> None:
+def _answered(x: Stream, event: Answered) -> None:
     question = x.asks.pop(event.ticket)
     ticket = event.ticket.removeprefix(POLICY)
     if event.ticket.startswith(commands.CREATE):
@@ -274,7 +274,7 @@ def _answered(x: Experiment, event: Answered) -> None:
         x.call(AnswerReady(ticket, event.result, event.error))
 
 
-def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answered) -> None:
+def _created(x: Stream, member: Experiment, asked: dict[str, Any], event: Answered) -> None:
     # The generator is called in order: an answer shows that what it was told before the question has reached it.
     name, index = asked["job"], asked["after"]
     member.told_generator = max(member.told_generator, index + 1)
@@ -298,7 +298,7 @@ def _created(x: Experiment, member: Member, asked: dict[str, Any], event: Answer
         commands.configured(x, job, dict(event.result))
 
 
-def _timer(x: Experiment, event: TimerElapsed) -> None:
+def _timer(x: Stream, event: TimerElapsed) -> None:
     del x.timers[event.ticket]
     if event.ticket.startswith(phases.END_TIMER):
         experiment_end.run_out(x, x.members[event.ticket.removeprefix(phases.END_TIMER)], event.at)
@@ -314,7 +314,7 @@ def _timer(x: Experiment, event: TimerElapsed) -> None:
         x.call(TimerFired(event.ticket.removeprefix(POLICY)))
 
 
-def _requested(x: Experiment, event: Requested) -> None:
+def _requested(x: Stream, event: Requested) -> None:
     job = ""
     if x.settings.requests:
         try:
@@ -326,7 +326,7 @@ def _requested(x: Experiment, event: Requested) -> None:
     x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 
-def _operate_job(x: Experiment, event: JobOperated) -> None:
+def _operate_job(x: Stream, event: JobOperated) -> None:
     if isinstance(event.command, TerminateJob) and event.command.job in x.jobs:
         x.jobs[event.command.job].held = False  # Whoever may pause a job may end it.
     try:
@@ -338,7 +338,7 @@ def _operate_job(x: Experiment, event: JobOperated) -> None:
         commands.ask_anew(x)
 
 
-def _hold_job(x: Experiment, event: JobHeld) -> None:
+def _hold_job(x: Stream, event: JobHeld) -> None:
     try:
         commands.hold(x, event.job, event.held, event.asks_anew)
     except command_checks.RefusedError as refused:

@@ -36,12 +36,12 @@ from hopyard_engine.core.effects import (
 from hopyard_engine.core.events import MemberJoined, Operated, Updated
 from hopyard_engine.core.handlers import preemption
 from hopyard_engine.core.state.entities import HOLD, ORIGIN_LOST, POLICY, Job
-from hopyard_engine.core.state.experiment import Member, Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
 
 
-def join(x: Experiment, event: MemberJoined) -> None:
+def join(x: Stream, event: MemberJoined) -> None:
     """Another experiment joins the group, which goes on if it was over."""
     over = x.phase.over
     member = x.add(event)
@@ -54,7 +54,7 @@ def join(x: Experiment, event: MemberJoined) -> None:
     x.call(ExperimentChange("joined", member.id))
 
 
-def operate(x: Experiment, event: Operated) -> None:
+def operate(x: Stream, event: Operated) -> None:
     """Pause, resume, stop, close or keep; each twice is as good as once, and one that makes no sense now changes nothing."""
     member = x.members[event.member or x.id]
     match event.action:
@@ -77,7 +77,7 @@ def operate(x: Experiment, event: Operated) -> None:
             pass
 
 
-def pause(x: Experiment, member: Member, at: float, reason: str) -> None:
+def pause(x: Stream, member: Experiment, at: float, reason: str) -> None:
     """Suspends all its runs at their next boundary; PAUSED when all have left their machines and their state is stored."""
     phases.enter(x, member, Phase.PAUSING, reason)
     phases.stop_clock(x, member, at)
@@ -86,13 +86,13 @@ def pause(x: Experiment, member: Member, at: float, reason: str) -> None:
     x.call(ExperimentChange("paused", member.id))
 
 
-def pause_all(x: Experiment, at: float, reason: str) -> None:
+def pause_all(x: Stream, at: float, reason: str) -> None:
     """Pauses all experiments of the stream: their policy does not do what it must."""
     for member in x.running:
         pause(x, member, at, reason)
 
 
-def advance(x: Experiment, at: float) -> None:
+def advance(x: Stream, at: float) -> None:
     """Takes the steps that nothing but the state itself calls for."""
     x.shed()
     if x.held <= x.share:
@@ -115,12 +115,12 @@ def advance(x: Experiment, at: float) -> None:
         x.emit(TermsChanged(x.id, *x.terms))
 
 
-def _advance_members(x: Experiment, at: float) -> None:
+def _advance_members(x: Stream, at: float) -> None:
     for member in x.members.values():
         _advance_member(x, member, at)
 
 
-def _advance_member(x: Experiment, member: Member, at: float) -> None:
+def _advance_member(x: Stream, member: Experiment, at: float) -> None:
     if member.phase is Phase.PAUSING and not phases.runs_of(x, member):
         deferred_uploads.wound_up(x, member)
         if _settled(x, member):
@@ -138,7 +138,7 @@ def _advance_member(x: Experiment, member: Member, at: float) -> None:
             _finish(x, member, at)
 
 
-def _idle(x: Experiment, member: Member, seconds: float, at: float) -> None:
+def _idle(x: Stream, member: Experiment, seconds: float, at: float) -> None:
     """An experiment that is open for requests ends when it had nothing to do for so long."""
     timer = phases.IDLE_TIMER + member.id
     if member.phase is not Phase.RUNNING or not _nothing_left(x, member):
@@ -147,22 +147,22 @@ def _idle(x: Experiment, member: Member, seconds: float, at: float) -> None:
         x.set_timer(timer, at + seconds)
 
 
-def idle_over(x: Experiment, member: Member, at: float) -> None:
+def idle_over(x: Stream, member: Experiment, at: float) -> None:
     """It was idle for its full time, and nobody kept it open."""
     experiment_end.enter_end(x, member, Phase.COMPLETED, f"nothing was asked of it for {member.settings.idle:g} s", at)
 
 
-def _settled(x: Experiment, member: Member) -> bool:
+def _settled(x: Stream, member: Experiment) -> bool:
     """Whether everything that its jobs saved is in the store, or will never get there."""
     return x.snapshots.settled_of(lambda job: x.jobs[job].member is member)
 
 
-def _untold(x: Experiment, member: Member) -> bool:
+def _untold(x: Stream, member: Experiment) -> bool:
     """Whether its policy, which may go on with its jobs, has still to hear what became of them."""
     return member.out_of_time and not x.unheard and (bool(x.calls) or x.in_flight is not None)
 
 
-def _verdict(x: Experiment, member: Member) -> tuple[Phase, str]:
+def _verdict(x: Stream, member: Experiment) -> tuple[Phase, str]:
     """How an experiment ended that has nothing left to do."""
     jobs = [job for job in x.jobs.values() if job.member is member]
     if jobs and member.states.get(JobState.FAILED, 0) == len(jobs):
@@ -170,7 +170,7 @@ def _verdict(x: Experiment, member: Member) -> tuple[Phase, str]:
     return Phase.COMPLETED, "all jobs ended" if member.all_ended else "the policy has nothing left to do"
 
 
-def _nothing_left(x: Experiment, member: Member) -> bool:
+def _nothing_left(x: Stream, member: Experiment) -> bool:
     """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
     if x.calls or x.in_flight is not None:
         return False
@@ -188,12 +188,12 @@ def _nothing_left(x: Experiment, member: Member) -> bool:
     return offered or x.demand == 0
 
 
-def answered_allocation(x: Experiment, accepted: list[Command]) -> None:
+def answered_allocation(x: Stream, accepted: list[Command]) -> None:
     """The policy was offered idle machines; when it wanted nothing and nothing else goes on, the experiment is over."""
     x.at_rest = all(isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted)
 
 
-def _wind_up(x: Experiment, member: Member) -> None:
+def _wind_up(x: Stream, member: Experiment) -> None:
     """All its runs are over: no job waits for a machine any more, unless the experiment may be extended."""
     assert member.final is not None
     phase, reason = member.final
@@ -220,7 +220,7 @@ def _wind_up(x: Experiment, member: Member) -> None:
             x.changed(job)
 
 
-def _finish(x: Experiment, member: Member, at: float) -> None:
+def _finish(x: Stream, member: Experiment, at: float) -> None:
     """An experiment holds nothing any more. The last one of its group lets go of the machines."""
     assert member.final is not None
     member.ended_at = at
@@ -238,7 +238,7 @@ def _finish(x: Experiment, member: Member, at: float) -> None:
         _apply(x, member, event, at)
 
 
-def _let_all_go(x: Experiment) -> None:
+def _let_all_go(x: Stream) -> None:
     may_go_on = any(member.out_of_time for member in x.members.values())
     if not may_go_on:
         x.calls.clear()
@@ -263,7 +263,7 @@ def _let_all_go(x: Experiment) -> None:
 # ------------------------------------------------------------------------------------------------------------------- terms
 
 
-def update(x: Experiment, event: Updated) -> None:
+def update(x: Stream, event: Updated) -> None:
     """Changes the experiment's terms; a finished one goes on if that gives it something to do.
 
     One that is ending ends first. One that was taken out of the core after a mistake there stays as it is.
@@ -278,7 +278,7 @@ def update(x: Experiment, event: Updated) -> None:
         _apply(x, member, event, event.at)
 
 
-def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
+def _apply(x: Stream, member: Experiment, event: Updated, at: float) -> None:
     longer = event.max_position is not None and event.max_position > member.settings.max_position
     member.settings = _changed(member.settings, event)
     member.changed = True
@@ -312,7 +312,7 @@ def _apply(x: Experiment, member: Member, event: Updated, at: float) -> None:
     x.emit(ExperimentChanged(member.id))
 
 
-def _reopen(x: Experiment, job: Job) -> None:
+def _reopen(x: Stream, job: Job) -> None:
     """A job that had trained to the end goes on from what is left of it."""
     why = "the experiment was extended"
     own = x.snapshots.newest(job.id)

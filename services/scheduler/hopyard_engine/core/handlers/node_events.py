@@ -18,11 +18,11 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.handlers import run_messages
 from hopyard_engine.core.state.entities import HeldMachine
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
 
 
-def granted(x: Experiment, event: MachineGranted) -> None:
+def granted(x: Stream, event: MachineGranted) -> None:
     """The cluster gave a machine."""
     x.machines[event.machine] = HeldMachine(
         event.machine,
@@ -37,7 +37,7 @@ def granted(x: Experiment, event: MachineGranted) -> None:
     x.wake()
 
 
-def data_changed(x: Experiment, event: DataChanged) -> None:
+def data_changed(x: Stream, event: DataChanged) -> None:
     """Partitions came to nodes, or went: the policy looks anew."""
     assert x.data is not None
     x.data.take(event.partitions)
@@ -46,7 +46,7 @@ def data_changed(x: Experiment, event: DataChanged) -> None:
     x.outdated = x.demand is not None
 
 
-def recalled(x: Experiment, event: MachineRecalled) -> None:
+def recalled(x: Stream, event: MachineRecalled) -> None:
     """Another experiment needs a machine: it goes back now if it is idle, else when its run has left.
 
     A run that may not be preempted stays until it ends.
@@ -59,7 +59,7 @@ def recalled(x: Experiment, event: MachineRecalled) -> None:
         runs.end_run(x, machine.run, RunEndReason.PREEMPTED)
 
 
-def node_lost(x: Experiment, event: NodeLost) -> None:
+def node_lost(x: Stream, event: NodeLost) -> None:
     """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
     kept = frozenset(event.snapshots)  # It is back already with these, in another life: see `node_back`, which follows.
     x.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
@@ -82,7 +82,7 @@ def node_lost(x: Experiment, event: NodeLost) -> None:
         x.wake()
 
 
-def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
+def not_run_any_more(x: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
     """Channels of live runs that a node had taken over and does not list any more, and those on machines that are gone.
 
     Asked when the node says hello, and the answer journalled: what an agent acknowledged is not in the journal.
@@ -98,7 +98,7 @@ def not_run_any_more(x: Experiment, node: str, listed: frozenset[RunKey], gone: 
 
 
 def not_shipped_any_more(
-    x: Experiment, node: str, listed: frozenset[RunKey], disk: frozenset[str]
+    x: Stream, node: str, listed: frozenset[RunKey], disk: frozenset[str]
 ) -> tuple[tuple[str, int], ...]:
     """Snapshots on a node's disk that are not in the store, and whose channels the node does not list any more.
 
@@ -107,7 +107,7 @@ def not_shipped_any_more(
     return tuple(x.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(x.id, job, attempt) in listed))
 
 
-def on_machines(x: Experiment, machines: frozenset[str]) -> tuple[RunKey, ...]:
+def on_machines(x: Stream, machines: frozenset[str]) -> tuple[RunKey, ...]:
     """Channels of live runs on these machines."""
     return tuple(
         RunKey(x.id, run.job, run.attempt, index)
@@ -117,7 +117,7 @@ def on_machines(x: Experiment, machines: frozenset[str]) -> tuple[RunKey, ...]:
     )
 
 
-def node_back(x: Experiment, event: NodeBack) -> None:
+def node_back(x: Stream, event: NodeBack) -> None:
     """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
     x.snapshots.node_holds(event.node, frozenset(event.snapshots))
@@ -139,7 +139,7 @@ def node_back(x: Experiment, event: NodeBack) -> None:
         x.wake()
 
 
-def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
+def copies_evicted(x: Stream, event: CopiesEvicted) -> None:
     """A node made room: who needs these snapshots gets them from the store, or from another node."""
     x.tidied = True
     jobs, lost = x.snapshots.evicted(event.node, frozenset(event.snapshots))
@@ -148,7 +148,7 @@ def copies_evicted(x: Experiment, event: CopiesEvicted) -> None:
         x.changed(x.jobs[job])
 
 
-def imported(x: Experiment, event: Imported) -> None:
+def imported(x: Stream, event: Imported) -> None:
     """The experiment is in another cluster now: nothing is here of what it held but the snapshots that came along."""
     x.requests.add(event.request)
     earlier_results.lend_no_more(x)
@@ -172,7 +172,7 @@ def imported(x: Experiment, event: Imported) -> None:
         x.emit(ExperimentChanged(member.id))
 
 
-def node_draining(x: Experiment, event: NodeDraining) -> None:
+def node_draining(x: Stream, event: NodeDraining) -> None:
     """A node gets nothing more: its idle machines go back now, the others when their runs have left.
 
     Runs of which it has not heard do not begin, wherever their other ranks are.
@@ -192,7 +192,7 @@ def node_draining(x: Experiment, event: NodeDraining) -> None:
     deferred_uploads.node_leaves(x, event.node)
 
 
-def wanted(x: Experiment, key: RunKey) -> bool:
+def wanted(x: Stream, key: RunKey) -> bool:
     """Whether an agent shall keep a run: it is live, or it ended properly and may still have something to say."""
     job = x.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
@@ -204,7 +204,7 @@ def wanted(x: Experiment, key: RunKey) -> bool:
     return run is not None and not run.ranks[key.rank].gone
 
 
-def has_ended(x: Experiment, key: RunKey) -> bool:
+def has_ended(x: Stream, key: RunKey) -> bool:
     """Whether a process said that it ended; it may still have something to say."""
     job = x.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None

@@ -7,13 +7,13 @@ from hopyard_engine.core.actions import runs
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.events import ShareSet
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 
 DEADLINE = "core/share"
 """The timer of what is above the share."""
 
 
-def set_share(x: Experiment, event: ShareSet) -> None:
+def set_share(x: Stream, event: ShareSet) -> None:
     """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them.
 
     While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
@@ -37,7 +37,7 @@ def set_share(x: Experiment, event: ShareSet) -> None:
             x.emit(ExperimentChanged(member.id))
 
 
-def preempt(x: Experiment) -> None:
+def preempt(x: Stream) -> None:
     """The deadline of a smaller share has passed: the core suspends what the policy did not.
 
     Runs of the lowest priority first, then those that would lose least, then those of the newest jobs; runs that may not be
@@ -57,6 +57,6 @@ def preempt(x: Experiment) -> None:
         surplus -= _counted(x, run)
 
 
-def _counted(x: Experiment, run: Run) -> int:
+def _counted(x: Stream, run: Run) -> int:
     """Machines of a run that count against the share."""
     return sum(machine not in x.draining for machine in run.machines)

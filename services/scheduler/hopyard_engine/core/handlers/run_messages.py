@@ -31,13 +31,13 @@ from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, Snap
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.stream import Experiment
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
 
 _DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}
 
 
-def is_next(x: Experiment, event: RunMessage) -> bool:
+def is_next(x: Stream, event: RunMessage) -> bool:
     """Whether a message is the one to take now. What was taken before is acknowledged again, a gap is ignored."""
     job = x.jobs.get(event.job)
     channel = job.channels.get((event.attempt, event.rank)) if job is not None else None
@@ -51,7 +51,7 @@ def is_next(x: Experiment, event: RunMessage) -> bool:
     return False
 
 
-def take(x: Experiment, event: RunMessage) -> None:
+def take(x: Stream, event: RunMessage) -> None:
     """Takes the next message of a channel. An older attempt's word counts for nothing, but what it stored is stored."""
     job = x.jobs[event.job]
     channel = job.channels[event.attempt, event.rank]
@@ -90,7 +90,7 @@ def current_run(job: Job, attempt: int) -> Run | None:
     return job.run if job.run is not None and job.run.attempt == attempt else None
 
 
-def _refuse(x: Experiment, job: Job, event: RunMessage, node: str) -> None:
+def _refuse(x: Stream, job: Job, event: RunMessage, node: str) -> None:
     snapshot = getattr(event.body, "snapshot", None)
     if isinstance(snapshot, SnapshotInfo) and not x.snapshots.holds(snapshot.sha256):
         x.emit(ForgetSnapshot(x.id, snapshot.sha256, (node,), False))
@@ -99,7 +99,7 @@ def _refuse(x: Experiment, job: Job, event: RunMessage, node: str) -> None:
     )
 
 
-def _started(x: Experiment, job: Job, run: Run, rank: Rank, body: Started) -> None:
+def _started(x: Stream, job: Job, run: Run, rank: Rank, body: Started) -> None:
     if rank.started:
         return
     rank.started = True
@@ -117,14 +117,14 @@ def _started(x: Experiment, job: Job, run: Run, rank: Rank, body: Started) -> No
         x.move(job, JobState.RUNNING, _DOING[run.mode])
 
 
-def _let_source_go(x: Experiment, run: Run) -> None:
+def _let_source_go(x: Stream, run: Run) -> None:
     if run.source is not None:
         source, run.source = run.source, None
         x.snapshots.unpin(source, run.holder)
         x.collect(x.jobs[source[0]])
 
 
-def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> None:
+def _report(x: Stream, job: Job, run: Run, report: Report, at: float) -> None:
     if run.mode is RunMode.PROFILE:
         run.parked = report.at_until
         _keep_profile(x, job, run, report)
@@ -168,7 +168,7 @@ def _report(x: Experiment, job: Job, run: Run, report: Report, at: float) -> Non
         experiment_end.check_target(x, job, report.position, value, at)
 
 
-def _keep_profile(x: Experiment, job: Job, run: Run, report: Report) -> None:
+def _keep_profile(x: Stream, job: Job, run: Run, report: Report) -> None:
     """What was measured on machines of one kind holds for later experiments; a gang of several kinds is as fast as none of them."""
     training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
     held = [x.machines.get(rank.machine) for rank in run.ranks]
@@ -177,7 +177,7 @@ def _keep_profile(x: Experiment, job: Job, run: Run, report: Report) -> None:
         x.emit(Profiled(job.member.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
 
 
-def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
+def _accept(x: Stream, job: Job, run: Run, report: Report) -> float | None:
     """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
     job.losses = job.setbacks = job.unsaved = 0
     point = job.curve.add(report, run.parts, run.model)
@@ -199,7 +199,7 @@ def _accept(x: Experiment, job: Job, run: Run, report: Report) -> float | None:
     return value
 
 
-def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
+def _amended(x: Stream, job: Job, run: Run, body: Amended) -> None:
     amend = run.amends.pop(body.ticket, None)
     if amend is None:
         return
@@ -211,7 +211,7 @@ def _amended(x: Experiment, job: Job, run: Run, body: Amended) -> None:
     x.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
 
 
-def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
+def taken(x: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
     """A snapshot of a job lies on a node."""
     by_order = job.terms.ship_every != 1
     x.drop(x.snapshots.taken(job.id, snapshot, node, attempt, held_back=by_order))
@@ -224,7 +224,7 @@ def taken(x: Experiment, job: Job, snapshot: SnapshotInfo, node: str, attempt: i
         x.outdated = x.demand is not None
 
 
-def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
+def stored(x: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
     """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more.
 
     One that its agent could not bring there stays on its node, and nobody waits for it.
@@ -241,7 +241,7 @@ def stored(x: Experiment, job: Job, body: SnapshotStored, attempt: int) -> None:
     survives(x, job, body.position)
 
 
-def survives(x: Experiment, job: Job, position: int) -> None:
+def survives(x: Stream, job: Job, position: int) -> None:
     """A snapshot of a job is in the store."""
     if (entry := x.snapshots.get(job.id, position)) is not None:
         x.hops.shipped(entry.info.size)
@@ -252,7 +252,7 @@ def survives(x: Experiment, job: Job, position: int) -> None:
     x.changed(job)
 
 
-def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
     """A process left its machine. Rank 0 ends the run; the loss or failure of another rank ends it too.
 
     Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way. What rank 0
@@ -269,7 +269,7 @@ def rank_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended, at: f
         close_run(x, job, run, at)
 
 
-def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> None:
+def _run_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
     """What the end of one process means for its run, and so for the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
@@ -292,7 +292,7 @@ def _run_ended(x: Experiment, job: Job, run: Run, rank: Rank, body: Ended) -> No
     _others_leave(x, job, run)
 
 
-def _others_leave(x: Experiment, job: Job, run: Run) -> None:
+def _others_leave(x: Stream, job: Job, run: Run) -> None:
     """A run is over while other ranks are still on their machines: nobody can have it go on, or elsewhere, any more."""
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
         x.move(job, JobState.SUSPENDING, "its run is over, and its other processes leave")
@@ -304,7 +304,7 @@ def _may_leave(run: Run, reason: RunEndReason) -> bool:
     return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
 
-def close_run(x: Experiment, job: Job, run: Run, at: float) -> None:
+def close_run(x: Stream, job: Job, run: Run, at: float) -> None:
     """All processes are gone: the lease ends, the job goes where the end leads it, the policy is told."""
     ended = run.ended
     assert ended is not None
@@ -357,7 +357,7 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
     return ended.reason
 
 
-def _reached(x: Experiment, job: Job, run: Run, position: int) -> tuple[JobState, str]:
+def _reached(x: Stream, job: Job, run: Run, position: int) -> tuple[JobState, str]:
     """A run came to its `until`. One that saves nothing there again and again would train the same for ever."""
     source = x.source_of(job)
     if run.mode is RunMode.TRAIN and (source is None or source[1] < position):
@@ -370,7 +370,7 @@ def _reached(x: Experiment, job: Job, run: Run, position: int) -> tuple[JobState
     return JobState.SUSPENDED, f"reached position {position}"
 
 
-def _outcome(x: Experiment, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
+def _outcome(x: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
         if run.mode is RunMode.PROFILE:
             return (

@@ -14,7 +14,7 @@ from hopyard_engine.core.effects import CommandBody
 
 
 @dataclass(slots=True)
-class Channel:
+class RunChannel:
     """Numbers of one channel and its unacknowledged commands. `finished` once the process has said that it ended."""
 
     node: str

@@ -17,7 +17,7 @@ def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 
 @dataclass(slots=True)
-class Point:
+class CurveEntry:
     """What is known at one position: the whole's metrics, and those of each part with its weight.
 
     With `expected` the parts count when there are so many of them; with 0 each counts at once. `model` is the snapshot that they were
@@ -49,7 +49,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Curve:
+class LearningCurve:
     """Points by position, ascending. The first report of a (position, part) counts; later ones are only compared with it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Curve:
         added: The position of each report that counted, in the order in which they came.
     """
 
-    points: dict[int, Point] = field(default_factory=dict)
+    points: dict[int, CurveEntry] = field(default_factory=dict)
     added: list[int] = field(default_factory=list)
 
     def recorded(self, report: Report) -> Metrics | None:
@@ -79,12 +79,12 @@ class Curve:
         if point is not None and not point.complete and point.model != model:
             point.parts.clear()
 
-    def add(self, report: Report, parts: int = 0, model: str = "") -> Point:
+    def add(self, report: Report, parts: int = 0, model: str = "") -> CurveEntry:
         """Records a new report, one of so many parts (0: not known), and returns its point."""
         point = self.points.get(report.position)
         if point is None:
             late = next(reversed(self.points), -1) > report.position  # An evaluation of what training has left behind.
-            point = self.points[report.position] = Point(report.position)
+            point = self.points[report.position] = CurveEntry(report.position)
             if late:
                 self.points = dict(sorted(self.points.items()))
         self.added.append(report.position)
@@ -96,10 +96,10 @@ class Curve:
             point.whole = report.metrics
         return point
 
-    def upto(self, position: int) -> list[Point]:
+    def upto(self, position: int) -> list[CurveEntry]:
         """Points up to and including a position, ascending."""
         return [point for point in self.points.values() if point.position <= position]
 
-    def back(self, position: int) -> Iterator[Point]:
+    def back(self, position: int) -> Iterator[CurveEntry]:
         """Points from a position on down: who needs a few of the newest is spared the others."""
         return (point for point in reversed(self.points.values()) if point.position <= position)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
 from hopyard_engine.core.events import Ended
-from hopyard_engine.core.state.channel import Channel
-from hopyard_engine.core.state.curve import Curve, Point
+from hopyard_engine.core.state.channel import RunChannel
+from hopyard_engine.core.state.curve import CurveEntry, LearningCurve
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.types import EarlierTrial, MachineSpec, SnapshotInfo
 
 if TYPE_CHECKING:
-    from hopyard_engine.core.state.experiment import Member
+    from hopyard_engine.core.state.experiment import Experiment
     from hopyard_engine.core.types import Settings
 
 STORY_LENGTH = 12
@@ -62,7 +62,7 @@ class Rank:
 
     machine: str
     node: str
-    channel: Channel
+    channel: RunChannel
     started: bool = False
     gone: bool = False
     missed: bool = False
@@ -170,11 +170,11 @@ class Job:
     id: str
     ordinal: int
     created_at: float
-    member: Member
+    member: Experiment
     state: JobState = JobState.CREATING
     hyperparameters: Hyperparameters | None = None
     origin: SnapshotId | None = None
-    prefix: tuple[Point, ...] = ()
+    prefix: tuple[CurveEntry, ...] = ()
     fork_pin: SnapshotId | None = None
     forked: bool = False
     copied: bool = False
@@ -183,9 +183,9 @@ class Job:
     attempt: int = 0
     position: int = 0
     high_water: int = 0
-    curve: Curve = field(default_factory=Curve)
+    curve: LearningCurve = field(default_factory=LearningCurve)
     run: Run | None = None
-    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    channels: dict[tuple[int, int], RunChannel] = field(default_factory=dict)
     predictions: dict[str, None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     kept: set[int] | None = None
@@ -240,7 +240,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierResult:
     """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least.
 
     `snapshots` are those that jobs may start from, by position; `member` is the experiment that brought it.
@@ -257,15 +257,15 @@ class Earlier:
         return self.reports[-1].position
 
 
-def earlier_of(trials: Iterable[EarlierTrial], member: str = "") -> dict[str, Earlier]:
+def earlier_of(trials: Iterable[EarlierTrial], member: str = "") -> dict[str, EarlierResult]:
     """What an experiment brings, by name, each with the reports that it has in common with one before it."""
-    found: dict[str, Earlier] = {}
+    found: dict[str, EarlierResult] = {}
     for trial in trials:
         before = found[trial.after[0]].reports if trial.after is not None else ()
         until = trial.after[1] if trial.after is not None else 0
         reports = (*(report for report in before if report.position <= until), *trial.reports)
         saved = {snapshot.position: snapshot for snapshot in trial.snapshots}
-        found[trial.name] = Earlier(trial.hyperparameters, reports, saved, member)
+        found[trial.name] = EarlierResult(trial.hyperparameters, reports, saved, member)
     return found
 
 

@@ -34,7 +34,7 @@ _PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class Experiment:
     """An experiment that may share its stream, policy and machines with others of its group.
 
     Attributes:
@@ -116,6 +116,6 @@ class Member:
         return self.running_since + self.settings.max_seconds - self.spent
 
 
-def foremost(members: list[Member]) -> Member:
+def foremost(members: list[Experiment]) -> Experiment:
     """The member whose phase is that of all together: one that runs if any does, an ended one if all are over."""
     return min(members, key=lambda m: _PROGRESS.index(m.phase) if m.phase in _PROGRESS else len(_PROGRESS))

@@ -25,7 +25,7 @@ def units(data: PlacedData) -> int:
     return sum(one.name.startswith(_TRAIN) for one in data.partitions)
 
 
-class Catalog:
+class PlacedPartitions:
     """The data of one experiment, as its journal says.
 
     Attributes:

@@ -22,7 +22,7 @@ class Shipper(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class SnapshotEntry:
     """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
 
     `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
@@ -68,7 +68,7 @@ class Keep(NamedTuple):
     best: int = 0
 
 
-def retained(by_position: dict[int, Entry], value: Callable[[int], float | None], how_many: Keep) -> set[int]:
+def retained(by_position: dict[int, SnapshotEntry], value: Callable[[int], float | None], how_many: Keep) -> set[int]:
     """Positions of the snapshots that a job retains by itself; `value` is its metric at a position, higher is better, or None."""
     available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
     kept = set(available[: max(how_many.latest, 1)])
@@ -79,7 +79,7 @@ def retained(by_position: dict[int, Entry], value: Callable[[int], float | None]
     return kept
 
 
-def reserve(by_position: dict[int, Entry], available: list[int]) -> set[int]:
+def reserve(by_position: dict[int, SnapshotEntry], available: list[int]) -> set[int]:
     """The position that a job would fall back to if the only node with its newest snapshot died before the store has that.
 
     `available` ascends.

@@ -13,7 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from hopyard_engine.core.state.change_log import Recent
-from hopyard_engine.core.state.snapshot_entries import Dropped, Entry, Keep, Shipper, SnapshotId, reserve, retained
+from hopyard_engine.core.state.snapshot_entries import (
+    Dropped,
+    Keep,
+    Shipper,
+    SnapshotEntry,
+    SnapshotId,
+    reserve,
+    retained,
+)
 from hopyard_engine.core.types import SnapshotInfo
 
 
@@ -30,12 +38,12 @@ class SnapshotBook:
     def __init__(self, lent: Iterable[str] = ()) -> None:
         self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # And nodes that have copies for no job.
         self.touched = Recent()
-        self._entries: dict[str, dict[int, Entry]] = {}
+        self._entries: dict[str, dict[int, SnapshotEntry]] = {}
         self._copies: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}
         self._size = 0
-        self._unsettled: dict[SnapshotId, Entry] = {}
-        self._held_back: dict[SnapshotId, Entry] = {}
+        self._unsettled: dict[SnapshotId, SnapshotEntry] = {}
+        self._held_back: dict[SnapshotId, SnapshotEntry] = {}
         self._orders = 0
         self._added = 0
         self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
@@ -43,7 +51,7 @@ class SnapshotBook:
             str, set[str]
         ] = {}  # Nodes that keep a copy for this experiment: its runs took or got it there.
 
-    def get(self, job: str, position: int) -> Entry | None:
+    def get(self, job: str, position: int) -> SnapshotEntry | None:
         """The snapshot of a job at a position."""
         return self._entries.get(job, {}).get(position)
 
@@ -73,7 +81,7 @@ class SnapshotBook:
         """Positions of a job's available snapshots, ascending."""
         return sorted(p for p, e in self._entries.get(job, {}).items() if e.available)
 
-    def newest(self, job: str) -> Entry | None:
+    def newest(self, job: str) -> SnapshotEntry | None:
         """A job's available snapshot with the highest position."""
         positions = self.positions(job)
         return self._entries[job][positions[-1]] if positions else None
@@ -104,7 +112,7 @@ class SnapshotBook:
         """Positions of a job's newest snapshots, `how_many` (>= 1) at most."""
         return set(self.positions(job)[-how_many:])
 
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[SnapshotEntry]:
         """All entries."""
         for by_position in self._entries.values():
             yield from by_position.values()
@@ -118,7 +126,7 @@ class SnapshotBook:
         by_position = self._entries.get(job)
         return not by_position or (len(by_position) == 1 and next(iter(by_position.values())).available)
 
-    def of(self, job: str) -> list[Entry]:
+    def of(self, job: str) -> list[SnapshotEntry]:
         """A job's entries by position."""
         return [e for _, e in sorted(self._entries.get(job, {}).items())]
 
@@ -133,10 +141,10 @@ class SnapshotBook:
         dropped: list[Dropped] = []
         if entry is not None and entry.info.sha256 != info.sha256:
             old, pins = entry, entry.pins
-            entry = self._add(Entry(job, info, pins=pins))
+            entry = self._add(SnapshotEntry(job, info, pins=pins))
             dropped = self.released(old)
         if entry is None:
-            entry = self._add(Entry(job, info, pins=self._lost_pins.pop((job, info.position), set())))
+            entry = self._add(SnapshotEntry(job, info, pins=self._lost_pins.pop((job, info.position), set())))
         entry.nodes.add(node)
         self._own.setdefault(info.sha256, set()).add(node)
         entry.attempts.add(attempt)
@@ -152,9 +160,9 @@ class SnapshotBook:
         """A job has a lent snapshot, which is in the store, as its own, unless it has one there."""
         if self.get(job, info.position) is None:
             pins = self._lost_pins.pop((job, info.position), set())
-            self._add(Entry(job, info, stored=True, pins=pins))
+            self._add(SnapshotEntry(job, info, stored=True, pins=pins))
 
-    def copy(self, job: str, source: Entry) -> Entry | None:
+    def copy(self, job: str, source: SnapshotEntry) -> SnapshotEntry | None:
         """A job has another's snapshot as its own, too, unless it has one there that can be loaded.
 
         Answers its own if it is new and neither in the store nor held back: somebody must bring it there.
@@ -166,7 +174,9 @@ class SnapshotBook:
             self.remove(known)
             self.released(known)
         pins = self._lost_pins.pop((job, source.info.position), set())
-        own = self._add(Entry(job, source.info, set(source.nodes), source.stored, pins, by_order=source.by_order))
+        own = self._add(
+            SnapshotEntry(job, source.info, set(source.nodes), source.stored, pins, by_order=source.by_order)
+        )
         own.held_back = own.by_order and not own.stored
         self._note(own)
         return own if own.settled and not own.stored and not own.held_back else None
@@ -181,7 +191,7 @@ class SnapshotBook:
         ended = [(sha256, self._lent.pop(sha256)) for sha256 in dict.fromkeys(hashes) if sha256 in self._lent]
         return [Dropped(sha256, tuple(sorted(nodes))) for sha256, nodes in ended if sha256 not in self._copies]
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: SnapshotEntry) -> None:
         """Keeps account of what is on its way to the store."""
         key = (entry.job, entry.info.position)
         if not entry.settled and self.get(*key) is entry:
@@ -193,7 +203,7 @@ class SnapshotBook:
         elif self._held_back.get(key) is entry:
             del self._held_back[key]
 
-    def _add(self, entry: Entry) -> Entry:
+    def _add(self, entry: SnapshotEntry) -> SnapshotEntry:
         self.touched.touch(entry.job)
         self._added += 1
         entry.number = self._added
@@ -204,7 +214,7 @@ class SnapshotBook:
             self._size += entry.info.size
         return entry
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: SnapshotEntry) -> None:
         """Nobody can load it any more; it is to be given to `released`."""
         self.touched.touch(entry.job)
         del self._entries[entry.job][entry.info.position]
@@ -295,17 +305,17 @@ class SnapshotBook:
         self.order(snapshot, node)
         return node
 
-    def ordered(self, node: str) -> list[Entry]:
+    def ordered(self, node: str) -> list[SnapshotEntry]:
         """What a node was told to bring to the store and has not answered yet, in the order of the orders."""
         found = [e for e in self._unsettled.values() if e.shipper and e.shipper.order and e.shipper.node == node]
         return sorted(found, key=lambda e: e.shipper or Shipper(node))
 
-    def of_order(self, snapshot: SnapshotId, node: str, order: int) -> Entry | None:
+    def of_order(self, snapshot: SnapshotId, node: str, order: int) -> SnapshotEntry | None:
         """What a node was told to bring to the store by this order; None: it is answered, or the snapshot is not that one any more."""
         entry = self.get(*snapshot)
         return entry if entry is not None and not entry.stored and entry.shipper == Shipper(node, 0, order) else None
 
-    def shipped(self, entry: Entry, error: str) -> None:
+    def shipped(self, entry: SnapshotEntry, error: str) -> None:
         """An order is carried out, or was given up with an error."""
         entry.stored = not error
         if error:
@@ -326,7 +336,7 @@ class SnapshotBook:
             if not self._lost_pins[snapshot]:
                 del self._lost_pins[snapshot]
 
-    def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[Entry]:
+    def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[SnapshotEntry]:
         """A node is gone, except for what its disk is known to hold.
 
         Returns:
@@ -359,7 +369,7 @@ class SnapshotBook:
         """Hashes of snapshots that a node may delete to make room, as far as this experiment knows: see `evicted`."""
         return {e.info.sha256 for e in self.entries() if node in e.nodes and self._may_go(e, node)}
 
-    def evicted(self, node: str, sha256s: frozenset[str]) -> tuple[list[str], list[Entry]]:
+    def evicted(self, node: str, sha256s: frozenset[str]) -> tuple[list[str], list[SnapshotEntry]]:
         """A node has made room.
 
         A copy that it keeps for this experiment and that is not known to be STORED counts as there: its agent knows better, and says
@@ -378,10 +388,10 @@ class SnapshotBook:
                     lost.append(entry)
         return jobs, lost
 
-    def _may_go(self, entry: Entry, node: str) -> bool:
+    def _may_go(self, entry: SnapshotEntry, node: str) -> bool:
         return entry.stored or not self.keeps(node, entry.info.sha256)
 
-    def moved(self, here: frozenset[str]) -> list[Entry]:
+    def moved(self, here: frozenset[str]) -> list[SnapshotEntry]:
         """The experiment is in another cluster: no node has anything, the store has what is `here` (by hash).
 
         Returns:
@@ -444,7 +454,7 @@ class SnapshotBook:
             dropped += self.released(entry)
         return dropped
 
-    def released(self, entry: Entry) -> list[Dropped]:
+    def released(self, entry: SnapshotEntry) -> list[Dropped]:
         """An entry is no more: its bytes can be deleted, unless another one has the same."""
         self._note(entry)
         if entry.info.sha256 in self._lent:

@@ -22,7 +22,7 @@ from hopyard.policy.vocabulary import (
     Verdict,
 )
 from hopyard_engine.core.actions import deferred_uploads, generator_feedback, prediction_requests
-from hopyard_engine.core.actions.deferred_uploads import Hops
+from hopyard_engine.core.actions.deferred_uploads import HopCounts
 from hopyard_engine.core.effects import (
     AskOutside,
     CommandBody,
@@ -36,13 +36,13 @@ from hopyard_engine.core.effects import (
 )
 from hopyard_engine.core.events import ExperimentCreated, MemberJoined
 from hopyard_engine.core.state.change_log import Recent
-from hopyard_engine.core.state.curve import Point
+from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import HOLD, HeldMachine, Job, Run, earlier_of
-from hopyard_engine.core.state.experiment import Member, Phase, foremost
+from hopyard_engine.core.state.experiment import Experiment, Phase, foremost
 from hopyard_engine.core.state.job_queue import IdleQueue
 from hopyard_engine.core.state.job_states import change_state
-from hopyard_engine.core.state.partitions import Catalog
-from hopyard_engine.core.state.snapshot_entries import Dropped, Entry, Keep
+from hopyard_engine.core.state.partitions import PlacedPartitions
+from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from hopyard_engine.core.types import RunKey, Settings
 
@@ -50,15 +50,15 @@ _MASK = (1 << 63) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-class Experiment:
+class Stream:
     """The state of one stream: `members` are its experiments, the first of which it is named after."""
 
     def __init__(self, created: ExperimentCreated) -> None:
         self.id = created.experiment
-        self.founder = Member(created.experiment, created.settings, created.payload, created.at)
-        self.members: dict[str, Member] = {self.id: self.founder}
+        self.founder = Experiment(created.experiment, created.settings, created.payload, created.at)
+        self.members: dict[str, Experiment] = {self.id: self.founder}
         self.now = created.at
-        self.data = Catalog(created.data) if created.data is not None else None
+        self.data = PlacedPartitions(created.data) if created.data is not None else None
 
         self.earlier = earlier_of(created.earlier, created.experiment)
         self.scaling = created.scaling
@@ -75,7 +75,7 @@ class Experiment:
         self.snapshots = SnapshotBook(
             info.sha256 for trial in self.earlier.values() for info in trial.snapshots.values()
         )
-        self.hops = Hops()
+        self.hops = HopCounts()
         self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
         self.crowded = 0  # Bytes above the quota that are needed all the same.
         self.crowded_told = 0  # The most of them that people were told of.
@@ -127,7 +127,7 @@ class Experiment:
         return foremost(list(self.members.values())).reason
 
     @property
-    def running(self) -> list[Member]:
+    def running(self) -> list[Experiment]:
         """The members whose jobs may be started and created."""
         return [m for m in self.members.values() if m.running]
 
@@ -210,14 +210,14 @@ class Experiment:
         """Jobs that wait for a machine: highest priority first, then first come."""
         return [self.jobs[job] for job in self.idle]
 
-    def curve(self, job: Job) -> list[Point]:
+    def curve(self, job: Job) -> list[CurveEntry]:
         """A job's points, beginning with its ancestor's prefix."""
         own = job.curve.upto(job.max_position)
         if job.origin is None:
             return own
         return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
 
-    def back(self, job: Job, position: int) -> Iterator[Point]:
+    def back(self, job: Job, position: int) -> Iterator[CurveEntry]:
         """A job's points from a position on down, without a look at those that nobody asks for."""
         least = -1 if job.origin is None else job.origin[1]
         own = job.curve.back(min(position, job.max_position))
@@ -242,7 +242,7 @@ class Experiment:
 
     # ------------------------------------------------------------------------------------------------------ operations
 
-    def add(self, event: MemberJoined) -> Member:
+    def add(self, event: MemberJoined) -> Experiment:
         """Another experiment joins, and brings what earlier ones have trained that it shares."""
         for name, trial in earlier_of(event.earlier, event.member).items():
             known = self.earlier.get(name)
@@ -251,7 +251,7 @@ class Experiment:
                     trial if known is None else replace(trial, snapshots={**known.snapshots, **trial.snapshots})
                 )
                 self.snapshots.lend(info.sha256 for info in trial.snapshots.values())
-        member = self.members[event.member] = Member(event.member, event.settings, event.payload, event.at)
+        member = self.members[event.member] = Experiment(event.member, event.settings, event.payload, event.at)
         return member
 
     def emit(self, effect: Effect) -> None:
@@ -357,7 +357,7 @@ class Experiment:
         """Whether others of the group may still go on from what a job has saved whose experiment has ended."""
         return job.lends and bool(self.alike(job.member))
 
-    def alike(self, member: Member) -> list[Member]:
+    def alike(self, member: Experiment) -> list[Experiment]:
         """The other experiments of the group that train alike and have not come to their ends."""
         plan = member.settings.plan
         others = (m for m in self.members.values() if m is not member and m.settings.plan == plan)
@@ -383,7 +383,7 @@ class Experiment:
         if self.snapshots.count(job.id) != before:
             self.changed(job)  # Its row says which snapshots it has, also when all is over.
 
-    def for_others(self, job: Job) -> list[Entry]:
+    def for_others(self, job: Job) -> list[SnapshotEntry]:
         """Snapshots of a completed job that are kept for nothing but that others may go on from them."""
         if job.state is not JobState.COMPLETED or not job.asked:
             return []

@@ -4,7 +4,7 @@
 """
 
 from hopyard._runtime.application.conformance.cases import CASES, Case
-from hopyard._runtime.application.conformance.process import Client
-from hopyard._runtime.application.conformance.suite import Result, check
+from hopyard._runtime.application.conformance.process import ClientUnderTest
+from hopyard._runtime.application.conformance.suite import CaseResult, check
 
-__all__ = ["CASES", "Case", "Client", "Result", "check"]
+__all__ = ["CASES", "Case", "CaseResult", "ClientUnderTest", "check"]

@@ -24,7 +24,7 @@ _CHUNK: Final = 1024 * 1024
 _THREADS: Final = 16
 
 
-class Place:
+class ProcessRecord:
     """What the agent knows of one process: its conversation, its run, and what it is to be told."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
     def __init__(self, snapshots: Path) -> None:
         """Listen; the state that processes save goes into a folder, which is there."""
         self.snapshots = snapshots
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, ProcessRecord] = {}
         self.refused = ""
         """What somebody without a token that is known has shown; empty: nobody has called without."""
         self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=(("grpc.so_reuseport", 0),))
@@ -140,7 +140,7 @@ class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
         except FileNotFoundError as error:
             _refuse(NotFound(str(error)), context)
 
-    def _place(self, context: grpc.ServicerContext) -> Place:
+    def _place(self, context: grpc.ServicerContext) -> ProcessRecord:
         given = dict(context.invocation_metadata()).get("authorization", "")
         token = str(given).removeprefix("Bearer ")
         if token not in self.places or given == token:
@@ -156,13 +156,13 @@ class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
             return "the token alone, without 'Bearer ' before it"
         return f"{given!r}, with another token" if given else "no metadata 'authorization'"
 
-    def _start(self, place: Place, context: grpc.ServicerContext) -> wire.ApplicationStart:
+    def _start(self, place: ProcessRecord, context: grpc.ServicerContext) -> wire.ApplicationStart:
         if place.start is None:
             _refuse(Conflict("the process has no run"), context)
         return place.start
 
 
-def _hear(place: Place, requests: Iterator[wire.AttachRequest]) -> None:
+def _hear(place: ProcessRecord, requests: Iterator[wire.AttachRequest]) -> None:
     try:
         for request in requests:
             place.conversation.hear(request)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hopyard._runtime.application.conformance.run import Bench, Run
+from hopyard._runtime.application.conformance.run import ProcessRun, RunFixture
 from hopyard._runtime.application.conformance.transcript import Unmet
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -38,17 +38,19 @@ class Case:
     section: str
     needs: tuple[str, ...]
     title: str
-    try_out: Callable[[Bench], None]
+    try_out: Callable[[RunFixture], None]
 
 
 CASES: Final[dict[str, Case]] = {}
 """Every case by its name, those that others need before them."""
 
 
-def case(name: str, section: str, *needs: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+def case(
+    name: str, section: str, *needs: str
+) -> Callable[[Callable[[RunFixture], None]], Callable[[RunFixture], None]]:
     """Make a function a case; its docstring's first line is the title."""
 
-    def add(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
+    def add(function: Callable[[RunFixture], None]) -> Callable[[RunFixture], None]:
         title = (function.__doc__ or "").partition("\n")[0]
         CASES[name] = Case(name, section, needs, title, function)
         return function
@@ -57,7 +59,7 @@ def case(name: str, section: str, *needs: str) -> Callable[[Callable[[Bench], No
 
 
 @case("attach", "attaching")
-def attach(bench: Bench) -> None:
+def attach(bench: RunFixture) -> None:
     """Attaches with its token, and says hello first."""
     run = bench.begin({"lr": 1.0}, allowed=FAR, until=1)
     run.until(lambda: bool(run.heard.first) or bool(bench.agent.refused), "a call of Attach, with hello first")
@@ -72,7 +74,7 @@ def attach(bench: Bench) -> None:
 
 
 @case("series", "reports", "attach")
-def series(bench: Bench) -> None:
+def series(bench: RunFixture) -> None:
     """Reports each position once and in order, with the exact value, and does not wait below allowed."""
     run = bench.begin({"lr": 0.1}, allowed=6)
     for position in range(1, 7):
@@ -80,7 +82,7 @@ def series(bench: Bench) -> None:
 
 
 @case("hyperparameters", "hyperparameters", "series")
-def hyperparameters(bench: Bench) -> None:
+def hyperparameters(bench: RunFixture) -> None:
     """Reads whole numbers, floats, text, booleans, groups and lists, and passes over names it does not know."""
     given = {"lr": 1, "start": {"x": 2.5}, "sign": "minus", "twice": True}
     strange = {"layers": [64, 0.5, "x"], "none": None, "größe": {"a": {"b": False}}}
@@ -92,7 +94,7 @@ def hyperparameters(bench: Bench) -> None:
 
 
 @case("nan", "reports", "series")
-def nan(bench: Bench) -> None:
+def nan(bench: RunFixture) -> None:
     """Reports a metric that is not a number as NaN, and trains on."""
     run = bench.begin({"lr": 0.5, "nan_at": 2}, allowed=3)
     for position in range(1, 4):
@@ -100,7 +102,7 @@ def nan(bench: Bench) -> None:
 
 
 @case("waiting", "waiting", "series")
-def waiting(bench: Bench) -> None:
+def waiting(bench: RunFixture) -> None:
     """Waits at allowed and beyond it for a decision on the reported position, and nowhere else."""
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
@@ -114,7 +116,7 @@ def waiting(bench: Bench) -> None:
 
 
 @case("late-decision", "waiting", "waiting")
-def late_decision(bench: Bench) -> None:
+def late_decision(bench: RunFixture) -> None:
     """Is not let go by a decision on an earlier position, and never lowers allowed."""
     run = bench.begin({"lr": 0.5, "seconds": 0.3}, allowed=2)
     run.reported(2)
@@ -126,7 +128,7 @@ def late_decision(bench: Bench) -> None:
 
 
 @case("snapshots", "saving", "waiting")
-def snapshots(bench: Bench) -> None:
+def snapshots(bench: RunFixture) -> None:
     """Saves at the positions it is asked for, right behind their reports, with the right hash and size."""
     run = bench.begin({"lr": LR}, allowed=5, snapshot_at=[2, 4])
     run.reported(5)
@@ -139,7 +141,7 @@ def snapshots(bench: Bench) -> None:
 
 
 @case("until", "until", "snapshots")
-def until(bench: Bench) -> None:
+def until(bench: RunFixture) -> None:
     """Parks at until, whatever allowed says; CONTINUE there saves and ends the run."""
     run = bench.begin({"lr": 0.1}, until=3, allowed=FAR)
     run.reported(2)
@@ -150,7 +152,7 @@ def until(bench: Bench) -> None:
 
 
 @case("completes", "until", "until")
-def completes(bench: Bench) -> None:
+def completes(bench: RunFixture) -> None:
     """With completes it saves and ends at until by itself."""
     run = bench.begin({"lr": 0.1}, until=2, allowed=FAR, completes=True)
     run.reported(2, at_until=True)
@@ -158,7 +160,7 @@ def completes(bench: Bench) -> None:
 
 
 @case("amend", "amendments", "until")
-def amend(bench: Bench) -> None:
+def amend(bench: RunFixture) -> None:
     """Moves until when it is in time, says no when it is late, and still waits for the decision."""
     run = bench.begin({"lr": 0.5}, until=3, allowed=FAR)
     run.reported(3, at_until=True)
@@ -180,7 +182,7 @@ def amend(bench: Bench) -> None:
 
 
 @case("amend-running", "amendments", "amend")
-def amend_running(bench: Bench) -> None:
+def amend_running(bench: RunFixture) -> None:
     """Takes amendments while it trains, not only while it waits."""
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, until=FAR, allowed=3)
     run.reported(1)
@@ -197,7 +199,7 @@ def amend_running(bench: Bench) -> None:
 
 
 @case("park", "until", "amend")
-def park(bench: Bench) -> None:
+def park(bench: RunFixture) -> None:
     """Parked by PARK it goes on by itself when until is moved."""
     run = bench.begin({"lr": 0.5}, until=2, allowed=FAR)
     run.reported(2, at_until=True)
@@ -212,7 +214,7 @@ def park(bench: Bench) -> None:
 
 
 @case("terminate", "suspend-and-terminate", "until")
-def terminate(bench: Bench) -> None:
+def terminate(bench: RunFixture) -> None:
     """Ends without a snapshot when it is terminated, waiting or training."""
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
@@ -225,7 +227,7 @@ def terminate(bench: Bench) -> None:
 
 
 @case("finished", "the-end", "until")
-def finished(bench: Bench) -> None:
+def finished(bench: RunFixture) -> None:
     """Ends its job by itself at the position where it has nothing more to train."""
     run = bench.begin({"lr": 0.5, "last": 3}, allowed=FAR)
     run.reported(2)
@@ -246,10 +248,10 @@ def finished(bench: Bench) -> None:
 
 
 @case("unfamiliar", "versions", "waiting")
-def unfamiliar(bench: Bench) -> None:
+def unfamiliar(bench: RunFixture) -> None:
     """Passes over messages and fields that it does not know."""
 
-    def strange(run: Run) -> None:
+    def strange(run: ProcessRun) -> None:
         unknown = wire.AttachResponse()
         unknown.MergeFromString(_UNKNOWN)
         run.place.tell(unknown)
@@ -274,7 +276,7 @@ _UNKNOWN: Final = b"\xc0\x3e\x01\xca\x3e\x03abc"
 
 
 @case("heartbeats", "signs-of-life", "waiting")
-def heartbeats(bench: Bench) -> None:
+def heartbeats(bench: RunFixture) -> None:
     """Gives a sign of life each second, in a long iteration as while it waits."""
     run = bench.begin({"lr": 0.5, "seconds": 4.0}, allowed=1)
     run.reported(1)
@@ -284,13 +286,13 @@ def heartbeats(bench: Bench) -> None:
         raise Unmet("a message each second, if only a heartbeat", f"{silence:.1f} s of silence")
 
 
-def soon(run: Run, position: int) -> None:
+def soon(run: ProcessRun, position: int) -> None:
     """What was said after report 1 of slow iterations holds from the next boundary on."""
     if not 1 <= position <= 3:
         raise Unmet("the end at the next boundary, position 2", f"the end at position {position}")
 
 
-def failure(run: Run, *, user: bool) -> str:
+def failure(run: ProcessRun, *, user: bool) -> str:
     """Wait for the run's end as a failure, said by `ended`; returns the message."""
     reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
     kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
@@ -303,7 +305,7 @@ def failure(run: Run, *, user: bool) -> str:
     return ended.message
 
 
-def failed(bench: Bench, run: Run, reason: str) -> None:
+def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
     """Wait for the end of a process that has said that its run has failed: it tells that by its exit code, too."""
     run.tell(exit=wire.ApplicationExit(reason="the run is over"))
     # One that takes run after run does not end because one of them has failed.

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Final
 
 from hopyard._runtime.application.conformance.cases import FAR, case, failed
-from hopyard._runtime.application.conformance.run import QUIET_SECONDS, Bench, Run
+from hopyard._runtime.application.conformance.run import QUIET_SECONDS, ProcessRun, RunFixture
 from hopyard._runtime.application.conformance.transcript import Unmet
 from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import common_pb2
@@ -17,7 +17,7 @@ _LONG: Final = 600.0
 
 
 @case("kill", "the-end", "waiting")
-def kill(bench: Bench) -> None:
+def kill(bench: RunFixture) -> None:
     """Killed it leaves no process behind."""
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
@@ -28,7 +28,7 @@ def kill(bench: Bench) -> None:
 
 
 @case("agent-gone", "when-the-agent-is-gone", "waiting")
-def agent_gone(bench: Bench) -> None:
+def agent_gone(bench: RunFixture) -> None:
     """Ends itself with code 75 when its agent vanishes or hangs up, training or waiting."""
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
@@ -40,7 +40,7 @@ def agent_gone(bench: Bench) -> None:
 
 
 @case("agent-silent", "when-the-agent-is-gone", "waiting")
-def agent_silent(bench: Bench) -> None:
+def agent_silent(bench: RunFixture) -> None:
     """Ends itself with code 75 when its agent is silent for longer than the lease, and not before."""
     run = bench.begin({"lr": 0.5}, lease=3.0, allowed=1)
     run.reported(1)
@@ -52,7 +52,7 @@ def agent_silent(bench: Bench) -> None:
 
 
 @case("refused", "attaching", "attach")
-def refused(bench: Bench) -> None:
+def refused(bench: RunFixture) -> None:
     """Ends with a message and an exit code when the agent does not let it in."""
     run = bench.begin({"lr": 0.5}, allowed=FAR, known=False)
     assert run.process is not None
@@ -62,7 +62,7 @@ def refused(bench: Bench) -> None:
 
 
 @case("iteration-timeout", "signs-of-life", "waiting")
-def iteration_timeout(bench: Bench) -> None:
+def iteration_timeout(bench: RunFixture) -> None:
     """Ends itself with code 76 when an iteration takes longer than allowed; waiting is no iteration."""
     run = bench.begin({"lr": 0.5}, allowed=1, iteration_timeout=2.0)
     run.reported(1)
@@ -74,7 +74,7 @@ def iteration_timeout(bench: Bench) -> None:
 
 
 @case("bad-hyperparameters", "failures", "attach")
-def bad_hyperparameters(bench: Bench) -> None:
+def bad_hyperparameters(bench: RunFixture) -> None:
     """Fails with a message that names the hyperparameter it cannot use."""
     run = bench.begin({"lr": "fast"}, allowed=FAR)
     assert run.process is not None
@@ -95,7 +95,7 @@ def bad_hyperparameters(bench: Bench) -> None:
         raise Unmet(expected, f"{run.seen()}; printed: {run.process.printed()!r}")
 
 
-def _training(bench: Bench, iteration_timeout: float = 0.0) -> Run:
+def _training(bench: RunFixture, iteration_timeout: float = 0.0) -> ProcessRun:
     """A run inside its first iteration, which is very long."""
     run = bench.begin({"lr": 0.5, "seconds": _LONG}, allowed=FAR, iteration_timeout=iteration_timeout)
     run.until(lambda: bool(run.heard.said), "hello")
@@ -103,5 +103,5 @@ def _training(bench: Bench, iteration_timeout: float = 0.0) -> Run:
     return run
 
 
-def _over(run: Run) -> bool:
+def _over(run: ProcessRun) -> bool:
     return run.process is not None and run.process.exit_code is not None

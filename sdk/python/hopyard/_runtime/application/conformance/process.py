@@ -25,7 +25,7 @@ class CannotStart(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientUnderTest:
     """What is tried.
 
     Attributes:
@@ -40,7 +40,7 @@ class Client:
     trainer: str = ""
 
 
-def environment(client: Client, hyperparameters: Mapping[str, Any], agent: str, token: str) -> dict[str, str]:
+def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str) -> dict[str, str]:
     """What the process finds in its environment."""
     variables = {name: text for name, text in os.environ.items() if not name.startswith("HOPYARD_")}
     variables |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
@@ -55,10 +55,12 @@ def environment(client: Client, hyperparameters: Mapping[str, Any], agent: str, 
     return variables
 
 
-class Started:
+class ProcessUnderTest:
     """A process under way."""
 
-    def __init__(self, client: Client, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path) -> None:
+    def __init__(
+        self, client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path
+    ) -> None:
         """Start it, in a session of its own; what it prints goes to `log`.
 
         Raises:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime.application.conformance import task
-from hopyard._runtime.application.conformance.agent import Place, PlayedAgent
-from hopyard._runtime.application.conformance.process import Client, Started
+from hopyard._runtime.application.conformance.agent import PlayedAgent, ProcessRecord
+from hopyard._runtime.application.conformance.process import ClientUnderTest, ProcessUnderTest
 from hopyard._runtime.application.conformance.transcript import Unmet, ending, same
 from hopyard._runtime.application.state import named
 from hopyard._runtime.snapshot_file import SnapshotFileError
@@ -41,14 +41,14 @@ class Saved:
 
 
 @dataclass
-class Bench:
+class RunFixture:
     """Where a case begins its runs: an agent of its own, and folders that are gone afterwards."""
 
-    client: Client
+    client: ClientUnderTest
     patience: float
     stretch: float = 1.0
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="hopyard-conformance-")))
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ProcessRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Listen."""
@@ -64,9 +64,9 @@ class Bench:
         job: str = "1",
         known: bool = True,
         change: Callable[[wire.ApplicationStart], None] | None = None,
-        before: Callable[[Run], None] | None = None,
+        before: Callable[[ProcessRun], None] | None = None,
         **fields: Any,
-    ) -> Run:
+    ) -> ProcessRun:
         """Start a process and give it a run.
 
         Args:
@@ -88,10 +88,10 @@ class Bench:
         scratch = self.folder / f"scratch-{number}"
         scratch.mkdir()
         log = self.folder / f"log-{number}"
-        token, place = secrets.token_urlsafe(32), Place()
+        token, place = secrets.token_urlsafe(32), ProcessRecord()
         if known:
             self.agent.places[token] = place
-        run = Run(place, hyperparameters, self.patience, source, self.stretch)
+        run = ProcessRun(place, hyperparameters, self.patience, source, self.stretch)
         self.runs.append(run)
         start = resource_manager_pb2.StartRun(
             machine="conformance/0",
@@ -121,7 +121,7 @@ class Bench:
         if change is not None:
             change(message)
         log.touch()
-        run.process = Started(self.client, hyperparameters, self.agent.address, token, log)
+        run.process = ProcessUnderTest(self.client, hyperparameters, self.agent.address, token, log)
         if before is not None:
             before(run)
         run.tell(start=message)
@@ -136,11 +136,16 @@ class Bench:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Run:
+class ProcessRun:
     """A process and its run. What does not come raises `Unmet`, with what came instead."""
 
     def __init__(
-        self, place: Place, hyperparameters: dict[str, Any], patience: float, source: Saved | None, stretch: float
+        self,
+        place: ProcessRecord,
+        hyperparameters: dict[str, Any],
+        patience: float,
+        source: Saved | None,
+        stretch: float,
     ) -> None:
         self.place = place
         self.heard = place.conversation
@@ -149,7 +154,7 @@ class Run:
         self._x = None if source is None else source.x
         self._patience = patience
         self.stretch = stretch
-        self.process: Started | None = None
+        self.process: ProcessUnderTest | None = None
         self.restated = 0
         """How many of its reports tell of a position that it had reached before."""
 

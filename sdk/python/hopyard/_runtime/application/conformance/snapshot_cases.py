@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hopyard._runtime.application.conformance.cases import FAR, LR, case, failed, failure, soon
-from hopyard._runtime.application.conformance.run import Bench, Run, Saved
+from hopyard._runtime.application.conformance.run import ProcessRun, RunFixture, Saved
 from hopyard._runtime.application.conformance.transcript import Unmet
 from hopyard._runtime.application.state import named
 from hopyard.v1 import application_pb2 as wire
 
 
 @case("snapshot-every", "saving", "snapshots")
-def snapshot_every(bench: Bench) -> None:
+def snapshot_every(bench: RunFixture) -> None:
     """Saves whenever so many units have passed since its last snapshot."""
     run = bench.begin({"lr": LR}, allowed=8, snapshot_at=[3], snapshot_every=2)
     run.reported(8)
@@ -23,13 +23,13 @@ def snapshot_every(bench: Bench) -> None:
 
 
 @case("suspend", "suspend-and-terminate", "until")
-def suspend(bench: Bench) -> None:
+def suspend(bench: RunFixture) -> None:
     """Suspended at a boundary it saves and leaves."""
     _suspended(bench, 2)
 
 
 @case("suspend-running", "suspend-and-terminate", "suspend")
-def suspend_running(bench: Bench) -> None:
+def suspend_running(bench: RunFixture) -> None:
     """Suspended while it trains it saves and leaves at the next boundary, whatever is said afterwards."""
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=3)
     run.reported(1)
@@ -41,7 +41,7 @@ def suspend_running(bench: Bench) -> None:
 
 
 @case("resume", "loading", "suspend")
-def resume(bench: Bench) -> None:
+def resume(bench: RunFixture) -> None:
     """Goes on from a snapshot in a new process as if nothing had been, more than once."""
     saved = _suspended(bench, 3)
     for _ in range(2):
@@ -54,7 +54,7 @@ def resume(bench: Bench) -> None:
 
 
 @case("nothing-left", "until", "resume", "amend", "finished")
-def nothing_left(bench: Bench) -> None:
+def nothing_left(bench: RunFixture) -> None:
     """Resumed at its until it reports where it stands, without metrics, and waits; resumed where it has finished it trains no more."""
     saved = _suspended(bench, 2)
     run = bench.begin({"lr": LR}, saved, until=2, allowed=FAR)
@@ -84,7 +84,7 @@ def nothing_left(bench: Bench) -> None:
 _RESTATED = "report 2 with at_until and without metrics"
 
 
-def _restated(run: Run) -> None:
+def _restated(run: ProcessRun) -> None:
     report = run.heard.reports()[0]
     if (report.position, report.at_until, len(report.metrics)) != (2, True, 0):
         raise Unmet(_RESTATED, f"report {report.position} with at_until {report.at_until} and {dict(report.metrics)}")
@@ -92,7 +92,7 @@ def _restated(run: Run) -> None:
 
 
 @case("fork", "loading", "resume")
-def fork(bench: Bench) -> None:
+def fork(bench: RunFixture) -> None:
     """Goes on from another job's snapshot with hyperparameters of its own, and changes nothing in it."""
     saved = _suspended(bench, 2)
     for job, lr in (("2", 0.25), ("3", 4.0)):
@@ -104,7 +104,7 @@ def fork(bench: Bench) -> None:
 
 
 @case("snapshot-missing", "loading", "resume")
-def snapshot_missing(bench: Bench) -> None:
+def snapshot_missing(bench: RunFixture) -> None:
     """Says so when the snapshot it is to load is not there, and trains nothing."""
     saved = _suspended(bench, 1)
     gone = str(saved.file) + ".gone"
@@ -119,7 +119,7 @@ def snapshot_missing(bench: Bench) -> None:
 
 
 @case("snapshot-corrupt", "loading", "resume")
-def snapshot_corrupt(bench: Bench) -> None:
+def snapshot_corrupt(bench: RunFixture) -> None:
     """Finds out by its hash that a snapshot is damaged, and trains nothing."""
     saved = _suspended(bench, 1)
     files = [saved.file] if saved.file.is_file() else [path for path in saved.file.rglob("*") if path.is_file()]
@@ -134,13 +134,13 @@ def snapshot_corrupt(bench: Bench) -> None:
     failed(bench, run, "LOST")
 
 
-def _suspended(bench: Bench, position: int) -> Saved:
+def _suspended(bench: RunFixture, position: int) -> Saved:
     run = bench.begin({"lr": LR}, allowed=position)
     run.reported(position)
     run.decide("SUSPEND", position)
     return run.saved(run.ended("SUSPENDED", position, saved=True))
 
 
-def _trained_nothing(run: Run) -> None:
+def _trained_nothing(run: ProcessRun) -> None:
     if run.heard.reports():
         raise Unmet("no report from a state that could not be loaded", run.heard.shown())

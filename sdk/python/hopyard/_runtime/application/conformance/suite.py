@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from hopyard._runtime.application.conformance import failure_cases, snapshot_cases
 from hopyard._runtime.application.conformance.cases import CASES, Case
-from hopyard._runtime.application.conformance.process import CannotStart, Client
-from hopyard._runtime.application.conformance.run import Bench
+from hopyard._runtime.application.conformance.process import CannotStart, ClientUnderTest
+from hopyard._runtime.application.conformance.run import RunFixture
 from hopyard._runtime.application.conformance.transcript import Unmet
 from hopyard.errors import InvalidInput
 
@@ -22,7 +22,7 @@ _ORDER = (snapshot_cases, failure_cases)  # They add their cases when they are i
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """What came of a case.
 
     Attributes:
@@ -49,14 +49,14 @@ class Result:
 
 
 def check(
-    client: Client,
+    client: ClientUnderTest,
     names: Sequence[str] = (),
     *,
     patience: float = PATIENCE_SECONDS,
     jobs: int = 1,
     stretch: float = 1.0,
-    told: Callable[[Result], None] = lambda result: None,
-) -> list[Result]:
+    told: Callable[[CaseResult], None] = lambda result: None,
+) -> list[CaseResult]:
     """Try a client.
 
     Args:
@@ -75,7 +75,7 @@ def check(
         if name not in CASES:
             raise InvalidInput(f"there is no case {name!r}; there are: {', '.join(CASES)}")
     chosen = [case for name, case in CASES.items() if not names or name in names]
-    futures: dict[str, Future[Result]] = {}
+    futures: dict[str, Future[CaseResult]] = {}
     results = []
     with ThreadPoolExecutor(jobs, "case") as pool:
         try:
@@ -93,19 +93,21 @@ def check(
     return results
 
 
-def _try(case: Case, client: Client, patience: float, stretch: float, before: Sequence[Future[Result]]) -> Result:
+def _try(
+    case: Case, client: ClientUnderTest, patience: float, stretch: float, before: Sequence[Future[CaseResult]]
+) -> CaseResult:
     place = f"{PAGE}#{case.section}"
     if missing := [result.name for result in (future.result() for future in before) if result.outcome != "ok"]:
-        return Result(case.name, case.title, "not run", place, seen=f"needs {', '.join(missing)}")
+        return CaseResult(case.name, case.title, "not run", place, seen=f"needs {', '.join(missing)}")
     began = time.monotonic()
-    bench = Bench(client, patience, stretch)
+    bench = RunFixture(client, patience, stretch)
     try:
         case.try_out(bench)
     except Unmet as unmet:
         said = [line for run in bench.runs for line in ["-- a process is started", *run.heard.transcript()]]
         printed = "\n".join(filter(None, (run.process.printed() for run in bench.runs if run.process is not None)))
         spent = time.monotonic() - began
-        return Result(case.name, case.title, "failed", place, unmet.expected, unmet.seen, said, printed, spent)
+        return CaseResult(case.name, case.title, "failed", place, unmet.expected, unmet.seen, said, printed, spent)
     finally:
         bench.close()
-    return Result(case.name, case.title, "ok", place, seconds=time.monotonic() - began)
+    return CaseResult(case.name, case.title, "ok", place, seconds=time.monotonic() - began)

@@ -218,14 +218,14 @@ class Judge:
         asking = call.job if isinstance(call, IterationFinish) and call.at_until else None
         if call is not None:
             self._told(call)
-        x = self._core.experiments.get(event.experiment)
+        stream = self._core.experiments.get(event.experiment)
         ready = set[str]()
         if isinstance(event, PolicyAnswered):
             ready = self._ready()  # as the policy saw it
             self._ended()
             _ends_nobody(event.answer, asking)
-        free = x is not None and asking is not None and x.busy <= x.share and x.founder.running
-        leaving = x.states.get(JobState.SUSPENDING, 0) if x is not None else 0
+        free = stream is not None and asking is not None and stream.busy <= stream.share and stream.founder.running
+        leaving = stream.states.get(JobState.SUSPENDING, 0) if stream is not None else 0
         sent = list(self._commands(event))
         if isinstance(event, PolicyAnswered):
             sent += _refused(event.answer, {job for job, _ in sent})
@@ -280,8 +280,8 @@ class Judge:
 
     @property
     def _experiment(self) -> Stream:
-        (x,) = self._core.experiments.values()
-        return x
+        (stream,) = self._core.experiments.values()
+        return stream
 
     def _ready(self) -> set[str]:
         """Jobs that a worker could be given now."""

@@ -120,11 +120,11 @@ class Watched(World):
         if event is not None:
             self._pending.append(event)
 
-    def _event(self, x: Stream, deed: Deed) -> Event | None:
+    def _event(self, stream: Stream, deed: Deed) -> Event | None:
         now, number, request = self.timeline.now, deed.number, f"deed at {deed.at}"
         match deed.kind:
             case "extend":
-                return Updated(now, NAME, request, max_position=x.founder.settings.max_position + number)
+                return Updated(now, NAME, request, max_position=stream.founder.settings.max_position + number)
             case "more jobs":
                 return Updated(now, NAME, request, more_jobs=number)
             case "concurrency":
@@ -132,18 +132,18 @@ class Watched(World):
             case "stop":
                 return Operated(now, NAME, "stop", NAME)
             case "room":
-                hashes = sorted({entry.info.sha256 for entry in x.snapshots.entries()})
+                hashes = sorted({entry.info.sha256 for entry in stream.snapshots.entries()})
                 return SnapshotsGivenUp(now, NAME, tuple(hashes[number % 2 :: 2]))
             case "request":
-                position = 1 + number % x.founder.settings.max_position
-                running = x.founder.running
+                position = 1 + number % stream.founder.settings.max_position
+                running = stream.founder.running
                 return Requested(now, NAME, request, deed.configuration or {}, position) if running else None
             case _:
-                return self._to_a_job(x, deed)
+                return self._to_a_job(stream, deed)
 
-    def _to_a_job(self, x: Stream, deed: Deed) -> Event | None:
+    def _to_a_job(self, stream: Stream, deed: Deed) -> Event | None:
         now = self.timeline.now
-        open_jobs = [job for job in x.jobs.values() if not job.state.ended and job.member.running]
+        open_jobs = [job for job in stream.jobs.values() if not job.state.ended and job.member.running]
         if not open_jobs:
             return None
         job = open_jobs[deed.number % len(open_jobs)]
@@ -205,43 +205,46 @@ class Watched(World):
         Raises:
             WrongError: Something is not as it must be.
         """
-        x = self.experiment
-        need(not x.live and not x.machines, f"it still holds {list(x.machines)} and runs {list(x.live)}")
-        need(not x.asks and x.in_flight is None, f"it still waits for {list(x.asks)} {x.in_flight}")
+        stream = self.experiment
+        need(
+            not stream.live and not stream.machines,
+            f"it still holds {list(stream.machines)} and runs {list(stream.live)}",
+        )
+        need(not stream.asks and stream.in_flight is None, f"it still waits for {list(stream.asks)} {stream.in_flight}")
         held = [machine.spec.id for machine in self.core.cluster.machines.values() if machine.holder]
         need(not held, f"machines are held by nobody alive: {held}")
-        for job in x.jobs.values():
+        for job in stream.jobs.values():
             rest = job.state.ended or job.state.idle or job.state is JobState.HELD
             need(rest, f"job {job.id} is {job.state.value}: {list(job.story)}")
-            self._curve(x, job)
-        for entry in x.snapshots.entries():
-            forks = {job.fork_holder for job in x.jobs.values() if not job.state.ended}
+            self._curve(stream, job)
+        for entry in stream.snapshots.entries():
+            forks = {job.fork_holder for job in stream.jobs.values() if not job.state.ended}
             need(not entry.pins - forks, f"snapshot {entry.job}@{entry.info.position} is pinned by {entry.pins}")
         if self._undisturbed and not self.from_scratch:
             twice = [key for key, count in self._executed.items() if count > 1]
             need(not twice, f"trained more than once (job, position): {twice[:5]}")
         self._again(make)
 
-    def _curve(self, x: Stream, job: Job) -> None:
+    def _curve(self, stream: Stream, job: Job) -> None:
         """A curve is what the program reports of it, from the first report on; a copy's begins with its origin's."""
         if job.hyperparameters is None:
             return
         lesson = self.lesson(job.hyperparameters)
-        points = x.curve(job)
+        points = stream.curve(job)
         positions = [point.position for point in points]
         need(positions == sorted(set(positions)), f"the curve of job {job.id} is out of order: {positions}")
         # What it is a copy of had other values.
-        begins = job.origin[1] if job.origin is not None and x.settings.space is not None else 0
+        begins = job.origin[1] if job.origin is not None and stream.settings.space is not None else 0
         trained = [point for point in points if point.whole is not None and point.position > begins]
         reached = max((point.position for point in trained), default=begins)
         wanted = [position for position in lesson.positions if begins < position <= reached]
         found = [point.position for point in trained]
         # A gang over partitions trains several units at a time.
-        whole = set(found) <= set(wanted) if x.data is not None else found == wanted
+        whole = set(found) <= set(wanted) if stream.data is not None else found == wanted
         need(whole, f"the curve of job {job.id} has {found}, its program reports {wanted}")
         expected = dict(zip(lesson.positions, lesson.values, strict=True))
         for point in trained:
-            value, true = (point.whole or {})[x.settings.metric], expected[point.position]
+            value, true = (point.whole or {})[stream.settings.metric], expected[point.position]
             equal = value == true or (math.isnan(value) and math.isnan(true))
             need(equal, f"job {job.id} at {point.position}: {value}, its program reports {true}")
 
@@ -255,12 +258,12 @@ class Watched(World):
         need(_picture(core.experiments[NAME]) == _picture(self.experiment), "the replay leads to another end")
 
 
-def _picture(x: Stream) -> object:
+def _picture(stream: Stream) -> object:
     return (
-        x.phase,
-        x.reason,
+        stream.phase,
+        stream.reason,
         [
-            (job.id, job.state, job.position, job.high_water, job.reason, [repr(point) for point in x.curve(job)])
-            for job in x.jobs.values()
+            (job.id, job.state, job.position, job.high_water, job.reason, [repr(point) for point in stream.curve(job)])
+            for job in stream.jobs.values()
         ],
     )

@@ -75,10 +75,10 @@ def _attempt_unchecked() -> list[Patch]:
 def _lease_kept_after_node_death() -> list[Patch]:
     real = node_events.node_lost
 
-    def node_lost(x: Stream, event: NodeLost) -> None:
-        live, x.live = x.live, {}
-        real(x, event)
-        x.live = live
+    def node_lost(stream: Stream, event: NodeLost) -> None:
+        live, stream.live = stream.live, {}
+        real(stream, event)
+        stream.live = live
 
     return [(node_events, "node_lost", node_lost)]
 
@@ -92,10 +92,10 @@ def _pin_leaked() -> list[Patch]:
 
 
 def _gang_on_busy_machine() -> list[Patch]:
-    def gang(x: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
-        found = [x.machines[m] for m in command.machines if m in x.machines]
+    def gang(stream: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
+        found = [stream.machines[m] for m in command.machines if m in stream.machines]
         if len(found) > 1 or any(m.idle for m in found):
-            busy = [m for m in x.machines.values() if not m.idle and m not in found]
+            busy = [m for m in stream.machines.values() if not m.idle and m not in found]
             return found if len(found) == 1 else [found[0], *(busy or found[1:])[:1]]
         raise command_checks.RefusedError("no machine")
 
@@ -109,9 +109,9 @@ def _local_snapshot_outlives_its_node() -> list[Patch]:
 def _high_water_ignored() -> list[Patch]:
     real = run_messages._report
 
-    def report(x: Stream, job: Job, run: Run, *rest: Any) -> None:
+    def report(stream: Stream, job: Job, run: Run, *rest: Any) -> None:
         job.high_water = min(job.high_water, rest[0].position - 1)
-        real(x, job, run, *rest)
+        real(stream, job, run, *rest)
 
     return [(run_messages, "_report", report)]
 
@@ -138,11 +138,11 @@ def _machine_not_returned() -> list[Patch]:
 def _double_completion() -> list[Patch]:
     real = run_messages.rank_ended
 
-    def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
-        real(x, job, run, rank, body, at)
+    def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+        real(stream, job, run, rank, body, at)
         if job.run is None and job.state.ended:
-            x.live[job.id] = run
-            run_messages.close_run(x, job, run, at)
+            stream.live[job.id] = run
+            run_messages.close_run(stream, job, run, at)
 
     return [(run_messages, "rank_ended", rank_ended)]
 
@@ -150,12 +150,12 @@ def _double_completion() -> list[Patch]:
 def _run_over_with_a_rank_alive() -> list[Patch]:
     real = run_messages.rank_ended
 
-    def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+    def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
         for other in run.ranks[1:]:
             if other is not rank and not other.gone and rank is run.ranks[0]:
                 other.gone = True
-                x.free(other.machine)
-        real(x, job, run, rank, body, at)
+                stream.free(other.machine)
+        real(stream, job, run, rank, body, at)
 
     return [(run_messages, "rank_ended", rank_ended)]
 
@@ -163,8 +163,8 @@ def _run_over_with_a_rank_alive() -> list[Patch]:
 def _up_call_number_unchecked() -> list[Patch]:
     real = dispatch._is_news
 
-    def is_news(x: Stream, event: ExperimentEvent) -> bool:
-        return x.in_flight is not None if isinstance(event, PolicyAnswered) else real(x, event)
+    def is_news(stream: Stream, event: ExperimentEvent) -> bool:
+        return stream.in_flight is not None if isinstance(event, PolicyAnswered) else real(stream, event)
 
     return [(dispatch, "_is_news", is_news)]
 
@@ -195,9 +195,9 @@ def _local_snapshots_left_on_their_node() -> list[Patch]:
 def _not_asked_after_a_wait() -> list[Patch]:
     real = failures.let_go
 
-    def let_go(x: Stream, job: Job | None) -> None:
-        real(x, job)
-        x.outdated = False
+    def let_go(stream: Stream, job: Job | None) -> None:
+        real(stream, job)
+        stream.outdated = False
 
     return [(failures, "let_go", let_go)]
 
@@ -225,10 +225,10 @@ def _quota_drops_what_a_job_falls_back_to() -> list[Patch]:
 def _quota_drops_what_is_loaded() -> list[Patch]:
     real = eviction.needed
 
-    def needed(x: Stream, job: Job, entry: SnapshotEntry) -> bool:
+    def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
         pins, entry.pins = entry.pins, set()
         try:
-            return real(x, job, entry)
+            return real(stream, job, entry)
         finally:
             entry.pins = pins
 

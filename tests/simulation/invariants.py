@@ -58,7 +58,7 @@ class Invariants:
         """The core took an event."""
         if core is not self._core:  # A new one knows what was journalled; the rest is said again.
             self._core, self._stored, self._held = core, {}, {}
-            self._live = {x.id: len(x.live) for x in core.experiments.values()}
+            self._live = {stream.id: len(stream.live) for stream in core.experiments.values()}
         calls: set[str] = set()
         late = isinstance(event, PolicyAnswered | PolicyFailed)  # What waited for the answer is taken with it.
         touched: set[str] = set()  # Nothing changes in an experiment without a line in its journal.
@@ -77,66 +77,72 @@ class Invariants:
             elif isinstance(effect, Send) and isinstance(effect.body, Start):
                 started_for_good(core, effect)
         used: dict[str, str] = {}
-        for x in core.experiments.values():
-            if x.id not in touched and x.phase.over:
+        for stream in core.experiments.values():
+            if stream.id not in touched and stream.phase.over:
                 continue
-            check_runs(x, used)
-            may = x.concurrency if x.concurrency is not None else math.inf
+            check_runs(stream, used)
+            may = stream.concurrency if stream.concurrency is not None else math.inf
             # One of a group may end, and its limit with it, right after a job was started within that.
-            before, self._live[x.id] = self._live.get(x.id, 0), max(len(x.live), may)
-            require(len(x.live) <= max(before, may), "{0.id} trains {0.live}, {1} jobs may at a time", x, may)
-            if not core.thinks(x.id):  # Else it does not know yet what has happened to nodes and shares.
-                check_shares(core, x)
-                self._check_snapshots(core, x)
-            if x.id in touched:
-                check_jobs(x)
-                check_pins(x)
-                check_quota(x)
-                self._check_stored(x)
-                self._check_held(x, lossy=late or isinstance(event, NodeJoined | NodeExpired))
-                check_reasons(core, x, event.at)
+            before, self._live[stream.id] = self._live.get(stream.id, 0), max(len(stream.live), may)
+            require(len(stream.live) <= max(before, may), "{0.id} trains {0.live}, {1} jobs may at a time", stream, may)
+            if not core.thinks(stream.id):  # Else it does not know yet what has happened to nodes and shares.
+                check_shares(core, stream)
+                self._check_snapshots(core, stream)
+            if stream.id in touched:
+                check_jobs(stream)
+                check_pins(stream)
+                check_quota(stream)
+                self._check_stored(stream)
+                self._check_held(stream, lossy=late or isinstance(event, NodeJoined | NodeExpired))
+                check_reasons(core, stream, event.at)
         require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
         self._check_agents()
 
-    def _check_snapshots(self, core: Core, x: Stream) -> None:
-        for entry in x.snapshots.entries():
-            require(entry.available, "{} of {} is kept and nowhere", entry, x.id)
+    def _check_snapshots(self, core: Core, stream: Stream) -> None:
+        for entry in stream.snapshots.entries():
+            require(entry.available, "{} of {} is kept and nowhere", entry, stream.id)
             sha256 = entry.info.sha256
-            owned = not entry.stored or x.id in self.store.owners.get(sha256, ())
-            require(owned, "{} of {} is believed in the store, and is not", entry, x.id)
+            owned = not entry.stored or stream.id in self.store.owners.get(sha256, ())
+            require(owned, "{} of {} is believed in the store, and is not", entry, stream.id)
             for node in entry.nodes:
                 agent = self.agents[node]
                 told = agent.alive and agent.incarnation_known == agent.life
                 require(
-                    core.cluster.nodes[node].up, "{} of {} is believed on node {}, which is lost", entry, x.id, node
+                    core.cluster.nodes[node].up,
+                    "{} of {} is believed on node {}, which is lost",
+                    entry,
+                    stream.id,
+                    node,
                 )
                 if told:
                     there = sha256 in agent.disk or sha256 in agent.evicted
-                    require(there, "{} of {} is believed on node {}, and is not", entry, x.id, node)
+                    require(there, "{} of {} is believed on node {}, and is not", entry, stream.id, node)
                     # Another experiment's copy, which the node keeps for that one only, is as good while it is there.
-                    own = x.snapshots.keeps(node, sha256)
-                    room = sha256 in agent.disk or not own or x.id in self.store.owners.get(sha256, ())
-                    require(room, "{} of {} made room on node {}, and is not in the store", entry, x.id, node)
+                    own = stream.snapshots.keeps(node, sha256)
+                    room = sha256 in agent.disk or not own or stream.id in self.store.owners.get(sha256, ())
+                    require(room, "{} of {} made room on node {}, and is not in the store", entry, stream.id, node)
 
-    def _check_stored(self, x: Stream) -> None:
+    def _check_stored(self, stream: Stream) -> None:
         """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""
-        for name in x.open:
-            highest = max((e.info.position for e in x.snapshots.of(name) if e.stored), default=0)
-            before = self._stored.get((x.id, name), 0)
+        for name in stream.open:
+            highest = max((e.info.position for e in stream.snapshots.of(name) if e.stored), default=0)
+            before = self._stored.get((stream.id, name), 0)
             text = "job {} of {} could fall back to {}, and now to {} only"
-            require(highest >= before, text, name, x.id, before, highest)
-            self._stored[x.id, name] = highest
+            require(highest >= before, text, name, stream.id, before, highest)
+            self._stored[stream.id, name] = highest
 
-    def _check_held(self, x: Stream, lossy: bool) -> None:
+    def _check_held(self, stream: Stream, lossy: bool) -> None:
         """What a run loads, a forked job starts from or the policy asked for goes with its last copy, never to make room."""
-        held = {run.source for run in x.live.values() if run.source is not None}
-        held |= {job.fork_pin for job in x.jobs.values() if job.fork_pin is not None}
-        if x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED):
-            held |= {(j.id, p) for j in x.jobs.values() if j.state is not JobState.TERMINATED for p in _asked(x, j)}
-        here = {source for source in held if x.snapshots.get(*source) is not None}
-        gone = (self._held.get(x.id, set()) & held) - here
-        require(lossy or not gone, "{} has dropped {}, which a run or a forked job needs", x.id, gone)
-        self._held[x.id] = here
+        held = {run.source for run in stream.live.values() if run.source is not None}
+        held |= {job.fork_pin for job in stream.jobs.values() if job.fork_pin is not None}
+        if stream.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED):
+            held |= {
+                (j.id, p) for j in stream.jobs.values() if j.state is not JobState.TERMINATED for p in _asked(stream, j)
+            }
+        here = {source for source in held if stream.snapshots.get(*source) is not None}
+        gone = (self._held.get(stream.id, set()) & held) - here
+        require(lossy or not gone, "{} has dropped {}, which a run or a forked job needs", stream.id, gone)
+        self._held[stream.id] = here
 
     def _check_agents(self) -> None:
         attempts: dict[tuple[str, str], tuple[int, str]] = {}
@@ -152,81 +158,90 @@ class Invariants:
 
     def journalled(self, core: Core, effects: Iterable[Effect]) -> None:
         """A batch is in the journal, and so are its reports."""
-        self._over.update((name, x) for name, x in core.experiments.items() if x.phase.over)
+        self._over.update((name, stream) for name, stream in core.experiments.items() if stream.phase.over)
         for effect in effects:
             if isinstance(effect, ReportAccepted):
                 self._accept(_stream(core, effect.experiment), effect)
 
-    def _accept(self, x: Stream, effect: ReportAccepted) -> None:
+    def _accept(self, stream: Stream, effect: ReportAccepted) -> None:
         self.reports += 1
         report = effect.report
-        where = f"{x.id} job {effect.job} position {report.position}"
-        state = self._state(x, effect.job, report.position)
+        where = f"{stream.id} job {effect.job} position {report.position}"
+        state = self._state(stream, effect.job, report.position)
         if report.part:
-            key = (x.id, effect.job, report.part, report.position)
+            key = (stream.id, effect.job, report.part, report.position)
             require(key not in self._evaluated, f"{where} part {report.part} is accepted twice")
             self._evaluated.add(key)
-            self._check_combined(x, effect)
+            self._check_combined(stream, effect)
             expected = training.evaluation(state, report.part)[0]
         else:
-            last = self._accepted.get((x.id, effect.job), -1)
+            last = self._accepted.get((stream.id, effect.job), -1)
             require(report.position > last, f"{where} is accepted after {last}")
-            self._accepted[x.id, effect.job] = report.position
-            self._positions.setdefault((x.id, effect.job), []).append(report.position)
+            self._accepted[stream.id, effect.job] = report.position
+            self._positions.setdefault((stream.id, effect.job), []).append(report.position)
             expected = training.metrics(state)
         require(report.metrics == expected, f"{where}: accepted {report.metrics}, an undisturbed run gives {expected}")
 
-    def _state(self, x: Stream, name: str, position: int) -> int:
-        job = x.jobs[name]
+    def _state(self, stream: Stream, name: str, position: int) -> int:
+        job = stream.jobs[name]
         assert job.hyperparameters is not None
         rates = training.Rates(job.hyperparameters)
-        chain = self._states.get((x.id, name))
+        chain = self._states.get((stream.id, name))
         start = job.origin[1] if job.forked and job.origin is not None else 0
         if chain is None:
             first = (
-                self._state(x, job.origin[0], start) if job.forked and job.origin else training.initial(rates.before(1))
+                self._state(stream, job.origin[0], start)
+                if job.forked and job.origin
+                else training.initial(rates.before(1))
             )
-            chain = self._states[x.id, name] = [first]
+            chain = self._states[stream.id, name] = [first]
         while len(chain) <= position - start:
             chain.append(training.train(chain[-1], rates.before(start + len(chain)), start + len(chain)))
-        return chain[position - start] if position >= start else self._state(x, job.origin[0], position)  # type: ignore[index]
+        return chain[position - start] if position >= start else self._state(stream, job.origin[0], position)  # type: ignore[index]
 
     # ------------------------------------------------------------------------------------------------------- at the end
 
     def ended(self, core: Core, orphans: set[str]) -> None:
         """Everything is over and everybody has said all: nothing may be left over."""
         known: set[str] = set()
-        for x in self.streams(core).values():
-            for m in x.members.values():
+        for stream in self.streams(core).values():
+            for m in stream.members.values():
                 require(m.phase in (Phase.COMPLETED, Phase.STOPPED), f"{m.id} is {m.phase.value}: {m.reason}")
                 require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
-                self._check_told(m, x)
-            require(not x.machines and not x.live, f"{x.id} still holds {list(x.machines)} and runs {list(x.live)}")
-            late = any(m.out_of_time for m in x.members.values())  # These may go on.
-            timers = [ticket for ticket in x.timers if not (late and ticket.startswith(POLICY))]
-            require(not x.asks and not timers, f"{x.id} still waits for {list(x.asks)} {timers}")
-            for job in x.jobs.values():
+                self._check_told(m, stream)
+            require(
+                not stream.machines and not stream.live,
+                f"{stream.id} still holds {list(stream.machines)} and runs {list(stream.live)}",
+            )
+            late = any(m.out_of_time for m in stream.members.values())  # These may go on.
+            timers = [ticket for ticket in stream.timers if not (late and ticket.startswith(POLICY))]
+            require(not stream.asks and not timers, f"{stream.id} still waits for {list(stream.asks)} {timers}")
+            for job in stream.jobs.values():
                 left = job.member.out_of_time or job.member.reason == NOTHING_LEFT
                 waits = left and (job.state.idle or job.state is JobState.HELD)
-                require(job.state.ended or waits, f"job {job.id} of {x.id} is {job.state.value}: {list(job.story)}")
-                require(not job.state.idle or job.id in job.member.withheld, f"job {job.id} of {x.id} would not go on")
+                require(
+                    job.state.ended or waits, f"job {job.id} of {stream.id} is {job.state.value}: {list(job.story)}"
+                )
+                require(
+                    not job.state.idle or job.id in job.member.withheld, f"job {job.id} of {stream.id} would not go on"
+                )
                 kept, most = (
-                    [e for e in x.snapshots.of(job.id) if not e.pins],
+                    [e for e in stream.snapshots.of(job.id) if not e.pins],
                     max(job.terms.keep_latest, 1) + job.terms.keep_best,
                 )
                 # One more: the newest that is STORED, where the newest is not.
                 lasting = job.terms.plan and job.state is JobState.COMPLETED
                 asked = len(job.asked) if job.member.out_of_time or lasting else 0
-                require(len(kept) <= most + 1 + asked, f"job {job.id} of {x.id} still keeps {kept}")
-                self._check_curve(x, job)
-            forks = {job.fork_holder for job in x.jobs.values() if not job.state.ended}
-            for entry in x.snapshots.entries():
+                require(len(kept) <= most + 1 + asked, f"job {job.id} of {stream.id} still keeps {kept}")
+                self._check_curve(stream, job)
+            forks = {job.fork_holder for job in stream.jobs.values() if not job.state.ended}
+            for entry in stream.snapshots.entries():
                 pins = entry.pins - forks
                 require(not pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {pins}")
                 known.add(entry.info.sha256)
-        for x in core.experiments.values():  # All nodes have said hello since the faults stopped.
-            local = [e for e in x.snapshots.entries() if not e.stored]
-            require(not local, f"{x.id} keeps what is not in the store: {local}")
+        for stream in core.experiments.values():  # All nodes have said hello since the faults stopped.
+            local = [e for e in stream.snapshots.entries() if not e.stored]
+            require(not local, f"{stream.id} keeps what is not in the store: {local}")
         require(not core.cluster.tenants, f"tenants are left: {list(core.cluster.tenants)}")
         held = [m.spec.id for m in core.cluster.machines.values() if m.holder]
         require(not held, f"machines are held by nobody alive: {held}")
@@ -242,24 +257,24 @@ class Invariants:
         """All experiments that there are or were."""
         return {**self._over, **core.experiments}
 
-    def _check_combined(self, x: Stream, effect: ReportAccepted) -> None:
+    def _check_combined(self, stream: Stream, effect: ReportAccepted) -> None:
         """The last part, and no other, tells what all parts are together."""
         position = effect.report.position
-        count = _parts_of(x)
-        parts = [part for *job, part, at in self._evaluated if (tuple(job), at) == ((x.id, effect.job), position)]
+        count = _parts_of(stream)
+        parts = [part for *job, part, at in self._evaluated if (tuple(job), at) == ((stream.id, effect.job), position)]
         if effect.combined is None:
-            require(len(parts) < count, f"job {effect.job} of {x.id}: {count} parts of {position} make no whole")
+            require(len(parts) < count, f"job {effect.job} of {stream.id}: {count} parts of {position} make no whole")
             return
-        require(len(parts) == count, f"job {effect.job} of {x.id}: {parts} count as all parts of {position}")
-        self._positions.setdefault((x.id, effect.job), []).append(position)
+        require(len(parts) == count, f"job {effect.job} of {stream.id}: {parts} count as all parts of {position}")
+        self._positions.setdefault((stream.id, effect.job), []).append(position)
 
-    def _check_told(self, member: Experiment, x: Stream) -> None:
+    def _check_told(self, member: Experiment, stream: Stream) -> None:
         """A generator is told what it reads: each accepted report of its jobs once, in their order, and how jobs ended."""
         reads, calls = member.settings.generator_reads, member.generator_calls
-        for job in (job for job in x.jobs.values() if job.member is member):
+        for job in (job for job in stream.jobs.values() if job.member is member):
             where = f"the generator of {member.id}, which reads {reads}, on job {job.id}"
             told = [call.position for call in calls if call.kind == "report" and call.job == job.id]
-            accepted = self._positions.get((x.id, job.id), []) if reads == "reports" and job.generated else []
+            accepted = self._positions.get((stream.id, job.id), []) if reads == "reports" and job.generated else []
             require(told == accepted, f"{where}: told of {told}, accepted are {accepted}")
             ends = [call.outcome for call in calls if call.kind == "final" and call.job == job.id]
             final = reads != "nothing" and job.state.ended
@@ -267,18 +282,18 @@ class Invariants:
                 ends[-1:] == ([job.state] if final else []), f"{where}: told of ends {ends}, it is {job.state.value}"
             )
 
-    def _check_curve(self, x: Stream, job: Job) -> None:
+    def _check_curve(self, stream: Stream, job: Job) -> None:
         if job.hyperparameters is None or (job.origin is not None and not job.forked):
             return
-        for point in x.curve(job):
+        for point in stream.curve(job):
             if point.whole is not None:
-                state = self._state(x, job.id, point.position)
+                state = self._state(stream, job.id, point.position)
                 require(dict(point.whole) == training.metrics(state), f"curve of {job.id} at {point.position}")
             if point.parts:
-                state = self._state(x, job.id, point.position)
+                state = self._state(stream, job.id, point.position)
                 all_parts = [training.evaluation(state, part) for part in point.parts]
                 mean = sum(n * m["val"] for m, n in all_parts) / sum(n for _, n in all_parts)
-                if len(point.parts) < _parts_of(x):
+                if len(point.parts) < _parts_of(stream):
                     require(
                         "val" not in point.metrics, f"job {job.id} at {point.position}: {len(point.parts)} parts count"
                     )
@@ -286,9 +301,9 @@ class Invariants:
                 require(abs(point.metrics["val"] - mean) < 1e-12, f"parts of {job.id} at {point.position}")
 
 
-def _parts_of(x: Stream) -> int:
+def _parts_of(stream: Stream) -> int:
     """How many parts an evaluation has."""
-    return PARTS if x.data is None else sum(name.startswith("eval/") for name in x.data.partitions)
+    return PARTS if stream.data is None else sum(name.startswith("eval/") for name in stream.data.partitions)
 
 
 def _stream(core: Core, experiment: str) -> Stream:
@@ -301,9 +316,9 @@ def _usable(core: Core) -> int:
     return sum(not core.cluster.nodes[m.node].draining for m in core.cluster.machines.values())
 
 
-def _asked(x: Stream, job: Job) -> set[int]:
+def _asked(stream: Stream, job: Job) -> set[int]:
     """Where the policy may fork from a job because it asked for that, or has said so: of some policies, the newest that is there."""
     asked = job.asked if job.kept is None else job.kept
-    if not x.settings.forks_newest:
+    if not stream.settings.forks_newest:
         return asked
-    return {max(there)} if (there := asked.intersection(x.snapshots.positions(job.id))) else set()
+    return {max(there)} if (there := asked.intersection(stream.snapshots.positions(job.id))) else set()

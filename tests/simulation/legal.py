@@ -53,12 +53,12 @@ def require(holds: object, text: str, *values: object) -> None:
 
 
 def nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
-    for x in core.experiments.values():
-        for entry in x.snapshots.entries():
+    for stream in core.experiments.values():
+        for entry in stream.snapshots.entries():
             if entry.info.sha256 == effect.sha256:
-                theirs = not effect.stored or x.id != effect.experiment
+                theirs = not effect.stored or stream.id != effect.experiment
                 gone = theirs and entry.nodes.isdisjoint(effect.nodes)
-                require(gone, "{} is deleted, and job {} of {} needs it", effect.sha256, entry.job, x.id)
+                require(gone, "{} is deleted, and job {} of {} needs it", effect.sha256, entry.job, stream.id)
 
 
 def all_on_its_way(core: Core, event: NodeBack) -> None:
@@ -81,103 +81,121 @@ def started_for_good(core: Core, send: Send) -> None:
     require(send.run.attempt <= job.attempt, "{} is started, the job is at attempt {}", send.run, job.attempt)
 
 
-def check_runs(x: Stream, used: dict[str, str]) -> None:
-    for name, run in x.live.items():
-        require(x.jobs[name].run is run, "job {} and its live run disagree", name)
+def check_runs(stream: Stream, used: dict[str, str]) -> None:
+    for name, run in stream.live.items():
+        require(stream.jobs[name].run is run, "job {} and its live run disagree", name)
         alive = any(not rank.gone for rank in run.ranks)
         require(alive, "the run of job {} is live, and all its ranks are gone", name)
         for rank in run.ranks:
             if rank.gone:
                 continue
-            where = f"{x.id} job {name} attempt {run.attempt}"
+            where = f"{stream.id} job {name} attempt {run.attempt}"
             require(rank.machine not in used, "machine {} holds {} and {}", rank.machine, used.get(rank.machine), where)
             used[rank.machine] = where
-            held = x.machines.get(rank.machine)
+            held = stream.machines.get(rank.machine)
             holds = held is not None and held.run is run
             require(holds, "{} runs on {} without holding it", where, rank.machine)
-    for held in x.machines.values():
+    for held in stream.machines.values():
         if held.run is not None:
-            alive = held.id in used and x.live.get(held.run.job) is held.run
+            alive = held.id in used and stream.live.get(held.run.job) is held.run
             require(alive, "machine {} leaks: its run is over", held.id)
 
 
-def check_jobs(x: Stream) -> None:
-    for ticket, asked in x.asks.items():
-        over = asked.kind == PREDICT and x.jobs[asked.payload["job"]].state.ended
-        require(not over, "{} waits for a prediction {} of a job that is over", x.id, ticket)
+def check_jobs(stream: Stream) -> None:
+    for ticket, asked in stream.asks.items():
+        over = asked.kind == PREDICT and stream.jobs[asked.payload["job"]].state.ended
+        require(not over, "{} waits for a prediction {} of a job that is over", stream.id, ticket)
     waiting = set()
-    for job in x.jobs.values():
+    for job in stream.jobs.values():
         state = job.state
         live = state.live
         require((job.run is not None) == live, "job {0.id} is {0.state} with run {0.run}", job)
-        require((job.id in x.live) == live, "job {0.id} is {0.state}, live: {1}", job, x.live)
+        require((job.id in stream.live) == live, "job {0.id} is {0.state}, live: {1}", job, stream.live)
         fits = state in (JobState.HELD, JobState.CREATING, JobState.SUSPENDING) or live
         require(fits if job.held else state is not JobState.HELD, "job {0.id} is {0.state}: {0.held}", job)
         if state is JobState.HELD:
-            _check_idle(x, job)
+            _check_idle(stream, job)
         if state.idle:
-            if not failures.held(x, job):
+            if not failures.held(stream, job):
                 withheld = job.id in job.member.withheld
                 fits = withheld != job.member.running
                 require(fits, "job {0.id} of {0.member.phase} withheld: {1}", job, withheld)
                 if not withheld:
                     waiting.add(job.id)
-            _check_idle(x, job)
-    require(waiting == set(x.idle) == set(x.idle._keys), "idle jobs are {}, the queue has {}", waiting, x.idle)
-    for m in x.members.values():
-        own = Counter(job.state for job in x.jobs.values() if job.member is m)
+            _check_idle(stream, job)
+    require(
+        waiting == set(stream.idle) == set(stream.idle._keys),
+        "idle jobs are {}, the queue has {}",
+        waiting,
+        stream.idle,
+    )
+    for m in stream.members.values():
+        own = Counter(job.state for job in stream.jobs.values() if job.member is m)
         require(own == +Counter(m.states), "jobs of {0.id} are {1}, counted {0.states}", m, own)
-        require(all(x.jobs[name].state.idle for name in m.withheld), "withheld of {0.id}: {0.withheld}", m)
-        runs = [run for run in x.live.values() if x.jobs[run.job].member is m]
+        require(all(stream.jobs[name].state.idle for name in m.withheld), "withheld of {0.id}: {0.withheld}", m)
+        runs = [run for run in stream.live.values() if stream.jobs[run.job].member is m]
         require(not (m.phase.over and runs), "{} is over and has runs {}", m.id, runs)
-    require(set(x.open) == {j.id for j in x.jobs.values() if not j.state.ended}, "open jobs are {}", x.open)
-    require(x.busy == sum(not m.idle for m in x.machines.values()), "{} machines are counted as busy", x.busy)
-    vacant = {m.id for m in x.machines.values() if m.idle and not m.reserved}
-    require(x.vacant == vacant, "vacant are {}, counted {}", vacant, x.vacant)
-    moving = any(not entry.settled for entry in x.snapshots.entries())
-    settled = x.snapshots.settled
-    require(settled != moving, "{} counts its snapshots wrongly: settled is {}", x.id, settled)
-    require(not (x.phase.over and (x.live or x.machines)), "{0.id} is over and holds {0.machines}", x)
+    require(
+        set(stream.open) == {j.id for j in stream.jobs.values() if not j.state.ended}, "open jobs are {}", stream.open
+    )
+    require(
+        stream.busy == sum(not m.idle for m in stream.machines.values()), "{} machines are counted as busy", stream.busy
+    )
+    vacant = {m.id for m in stream.machines.values() if m.idle and not m.reserved}
+    require(stream.vacant == vacant, "vacant are {}, counted {}", vacant, stream.vacant)
+    moving = any(not entry.settled for entry in stream.snapshots.entries())
+    settled = stream.snapshots.settled
+    require(settled != moving, "{} counts its snapshots wrongly: settled is {}", stream.id, settled)
+    require(
+        not (stream.phase.over and (stream.live or stream.machines)), "{0.id} is over and holds {0.machines}", stream
+    )
 
 
-def _check_idle(x: Stream, job: Job) -> None:
-    source = x.source_of(job)
+def _check_idle(stream: Stream, job: Job) -> None:
+    source = stream.source_of(job)
     expected = source[1] if source is not None else 0
     require(job.position == expected, "job {0.id} waits at {0.position}, it can go on from {1}", job, expected)
     require(not job.forked or source is not None, "job {} waits, and what it was forked from is gone", job.id)
     if job.state is JobState.SUSPENDED:
-        require(x.snapshots.newest(job.id) is not None, "job {} is SUSPENDED without a snapshot", job.id)
+        require(stream.snapshots.newest(job.id) is not None, "job {} is SUSPENDED without a snapshot", job.id)
 
 
-def check_quota(x: Stream) -> None:
+def check_quota(stream: Stream) -> None:
     """The bytes are counted as they are, and above the quota there is only what somebody needs."""
-    sizes = {entry.info.sha256: entry.info.size for entry in x.snapshots.entries()}
+    sizes = {entry.info.sha256: entry.info.size for entry in stream.snapshots.entries()}
     total = sum(sizes.values())
-    require(x.snapshots.size == total, "{0.id} counts {0.snapshots.size} bytes of snapshots, there are {1}", x, total)
-    limit = x.snapshot_quota
+    require(
+        stream.snapshots.size == total,
+        "{0.id} counts {0.snapshots.size} bytes of snapshots, there are {1}",
+        stream,
+        total,
+    )
+    limit = stream.snapshot_quota
     if limit is None:
         return
     crowded = max(total - limit, 0)
-    require(x.crowded == crowded, "{0.id} says that it is {0.crowded} bytes above {1}, with {2}", x, limit, total)
+    require(
+        stream.crowded == crowded, "{0.id} says that it is {0.crowded} bytes above {1}, with {2}", stream, limit, total
+    )
     if total <= limit:
         return
     for sha256 in sizes:
-        holders = [entry for entry in x.snapshots.entries() if entry.info.sha256 == sha256]
-        needed = any(_vital(x, entry) for entry in holders)
-        require(needed, f"{x.id} has {total} bytes of snapshots, {limit} allowed, and {sha256} is not needed")
+        holders = [entry for entry in stream.snapshots.entries() if entry.info.sha256 == sha256]
+        needed = any(_vital(stream, entry) for entry in holders)
+        require(needed, f"{stream.id} has {total} bytes of snapshots, {limit} allowed, and {sha256} is not needed")
 
 
-def _vital(x: Stream, entry: SnapshotEntry) -> bool:
+def _vital(stream: Stream, entry: SnapshotEntry) -> bool:
     """Written down a second time, apart from the core's own."""
-    job, position = x.jobs[entry.job], entry.info.position
-    others = x.snapshots.of(job.id)
+    job, position = stream.jobs[entry.job], entry.info.position
+    others = stream.snapshots.of(job.id)
     later = [e for e in others if e.info.position > position]
     newest = not later or (entry.stored and not any(e.stored for e in later))
     if later and later[-1].by_order and not later[-1].stored and len(later[-1].nodes) == 1:
         # Else the loss of one node cost more than that.
         elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
         newest = newest or entry in elsewhere[-1:]
-    running = x.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
+    running = stream.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
     may_fork = running or job.member.out_of_time
     asked = (
         position in (job.asked if job.kept is None else job.kept) and may_fork and job.state is not JobState.TERMINATED
@@ -185,62 +203,64 @@ def _vital(x: Stream, entry: SnapshotEntry) -> bool:
     best = job.member.best
     result = False
     if best is not None and best[0] == job.id:
-        result = position == best[1] if x.snapshots.get(job.id, best[1]) is not None else not later
+        result = position == best[1] if stream.snapshots.get(job.id, best[1]) is not None else not later
     return bool(entry.pins) or (newest and not job.state.ended) or asked or result
 
 
-def check_pins(x: Stream) -> None:
-    for entry in x.snapshots.entries():
+def check_pins(stream: Stream) -> None:
+    for entry in stream.snapshots.entries():
         here = (entry.job, entry.info.position)
         for pin in entry.pins:
             kind, _, holder = pin.partition(":")
             if kind == "fork":
-                require(x.jobs[holder].fork_pin == here, "{} is pinned by {}, which does not know", here, pin)
+                require(stream.jobs[holder].fork_pin == here, "{} is pinned by {}, which does not know", here, pin)
             else:
                 job, _, attempt = holder.rpartition(".")
-                run = x.live.get(job)
+                run = stream.live.get(job)
                 known = run is not None and run.attempt == int(attempt) and run.source == here
                 require(known, "{} is pinned by {}, which is over or has loaded it", here, pin)
-    for run in x.live.values():
-        _check_source(x, run)
-    for child in x.jobs.values():
+    for run in stream.live.values():
+        _check_source(stream, run)
+    for child in stream.jobs.values():
         if child.fork_pin is not None:
             require(not child.state.ended, "job {} ended and still pins its origin", child.id)
-            entry_of = x.snapshots.get(*child.fork_pin)
+            entry_of = stream.snapshots.get(*child.fork_pin)
             require(entry_of is None or child.fork_holder in entry_of.pins, "job {} lost its pin", child.id)
 
 
-def _check_source(x: Stream, run: Run) -> None:
+def _check_source(stream: Stream, run: Run) -> None:
     if run.source is not None:
-        entry = x.snapshots.get(*run.source)
+        entry = stream.snapshots.get(*run.source)
         require(entry is None or run.holder in entry.pins, "job {0.job} loads {0.source}, which is not pinned", run)
 
 
-def check_shares(core: Core, x: Stream) -> None:
-    tenant = core.cluster.tenants.get(x.id)
-    require((tenant is None) == x.phase.over, "{0.id} is {0.phase} with tenant {1}", x, tenant)
+def check_shares(core: Core, stream: Stream) -> None:
+    tenant = core.cluster.tenants.get(stream.id)
+    require((tenant is None) == stream.phase.over, "{0.id} is {0.phase} with tenant {1}", stream, tenant)
     if tenant is None:
         return
-    require(tenant.held == set(x.machines), "{0.id} holds {0.machines}, the cluster says {1}", x, tenant)
-    terms = x.terms
-    require((tenant.weight, tenant.cap) == terms, "{} is {}, the cluster says {}", x.id, terms, tenant)
-    require(tenant.share == x.share, "{0.id} has share {0.share}, the cluster says {1}", x, tenant)
+    require(tenant.held == set(stream.machines), "{0.id} holds {0.machines}, the cluster says {1}", stream, tenant)
+    terms = stream.terms
+    require((tenant.weight, tenant.cap) == terms, "{} is {}, the cluster says {}", stream.id, terms, tenant)
+    require(tenant.share == stream.share, "{0.id} has share {0.share}, the cluster says {1}", stream, tenant)
     for machine in tenant.held:
         known = core.cluster.machines.get(machine)
-        agreed = known is not None and known.holder == x.id
-        require(agreed, "{} holds {}, the cluster does not know", x.id, machine)
-    if x.held > x.share and "core/share" not in x.timers:
-        leaving = sum(len(r.machines) for r in x.live.values() if r.ending is not None or not r.preemptible)
+        agreed = known is not None and known.holder == stream.id
+        require(agreed, "{} holds {}, the cluster does not know", stream.id, machine)
+    if stream.held > stream.share and "core/share" not in stream.timers:
+        leaving = sum(len(r.machines) for r in stream.live.values() if r.ending is not None or not r.preemptible)
         text = "{0.id} holds {0.held} of {0.share} after its deadline, {1} are leaving"
-        require(x.held - leaving <= x.share, text, x, leaving)
+        require(stream.held - leaving <= stream.share, text, stream, leaving)
 
 
-def check_reasons(core: Core, x: Stream, at: float) -> None:
-    waiting = WaitingReasons(x, core.cluster, at)
-    for job in x.open.values():
+def check_reasons(core: Core, stream: Stream, at: float) -> None:
+    waiting = WaitingReasons(stream, core.cluster, at)
+    for job in stream.open.values():
         trains = job.state is JobState.RUNNING
-        require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, x.id)
-    for member in x.members.values():
+        require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, stream.id)
+    for member in stream.members.values():
         says = waiting.experiment(member)
-        at_work = member.phase is Phase.RUNNING and any(x.jobs[r.job].member is member for r in x.live.values())
+        at_work = member.phase is Phase.RUNNING and any(
+            stream.jobs[r.job].member is member for r in stream.live.values()
+        )
         require(says or at_work, "{0.id} is {0.phase}, runs nothing, and does not say why", member)

@@ -184,10 +184,11 @@ class Schedule:
         if core is None:
             return "the scheduler is down"
         parts = [
-            f"{x.id} {x.phase.value} ({x.reason}) in flight {x.in_flight} share {x.share} machines {list(x.machines)} "
-            + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in x.jobs.values() if not j.state.ended)
-            for x in core.experiments.values()
-            if not x.phase.over
+            f"{stream.id} {stream.phase.value} ({stream.reason}) in flight {stream.in_flight} share {stream.share} "
+            f"machines {list(stream.machines)} "
+            + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in stream.jobs.values() if not j.state.ended)
+            for stream in core.experiments.values()
+            if not stream.phase.over
         ]
         parts += [f"{a.node} channels {list(a.channels)}" for a in self.agents.values() if a.channels]
         return "; ".join(parts)
@@ -245,7 +246,7 @@ class Schedule:
                 settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
-        live = [x for x in core.experiments.values() if not x.phase.over and not core.thinks(x.id)]
+        live = [stream for stream in core.experiments.values() if not stream.phase.over and not core.thinks(stream.id)]
         if live and self.joins(rng.random()):
             group = rng.choice(live)
             self.world.fault("joined a group", name)
@@ -263,16 +264,16 @@ class Schedule:
         """What all experiments have trained so far; what the store has of it is the new one's, too."""
         assert self.scheduler.core is not None
         found = []
-        for x in self.invariants.streams(self.scheduler.core).values():
-            for job in (job for job in x.jobs.values() if job.hyperparameters is not None):
-                reports = tuple(Report(point.position, point.metrics, point.seconds) for point in x.curve(job))
-                saved = [e.info for e in x.snapshots.of(job.id) if e.stored and reports]
+        for stream in self.invariants.streams(self.scheduler.core).values():
+            for job in (job for job in stream.jobs.values() if job.hyperparameters is not None):
+                reports = tuple(Report(point.position, point.metrics, point.seconds) for point in stream.curve(job))
+                saved = [e.info for e in stream.snapshots.of(job.id) if e.stored and reports]
                 there = tuple(i for i in saved if i.sha256 in self.store and i.position <= reports[-1].position)
                 for info in there:
                     self.store.put(self.store[info.sha256], name)
                 if reports:
                     found.append(
-                        EarlierTrial(f"{x.id}/{job.id}", dict(job.hyperparameters or {}), reports, None, there)
+                        EarlierTrial(f"{stream.id}/{job.id}", dict(job.hyperparameters or {}), reports, None, there)
                     )
         return tuple(found)
 
@@ -296,7 +297,9 @@ class Schedule:
             for one in DATA.partitions
         )
         there = [
-            x.id for x in core.experiments.values() if not x.phase.over and x.data is not None and x.data.differs(now)
+            stream.id
+            for stream in core.experiments.values()
+            if not stream.phase.over and stream.data is not None and stream.data.differs(now)
         ]
         for name in there:
             if self.scheduler.core is not None:
@@ -313,13 +316,15 @@ class Schedule:
             return
         self.world.later(self._room.uniform(0.5, 5.0), self._need_room_again)
         core = self.scheduler.core
-        there = [x for x in core.experiments.values() if not core.thinks(x.id)] if core is not None else []
+        there = (
+            [stream for stream in core.experiments.values() if not core.thinks(stream.id)] if core is not None else []
+        )
         if there:
-            x = self._room.choice(there)
-            hashes = sorted({entry.info.sha256 for entry in x.snapshots.entries()})
+            stream = self._room.choice(there)
+            hashes = sorted({entry.info.sha256 for entry in stream.snapshots.entries()})
             chosen = tuple(sha256 for sha256 in hashes if self._room.random() < 0.5)
-            self.world.fault("the store needed room", x.id)
-            self.scheduler.handle(SnapshotsGivenUp(self.world.now, x.id, chosen))
+            self.world.fault("the store needed room", stream.id)
+            self.scheduler.handle(SnapshotsGivenUp(self.world.now, stream.id, chosen))
 
     # ---------------------------------------------------------------------------------------------------------- faults
 
@@ -393,14 +398,18 @@ class Schedule:
 
     def _person(self) -> None:
         core = self.scheduler.core
-        running = [x for x in core.experiments.values() if x.phase is Phase.RUNNING] if core is not None else []
+        running = (
+            [stream for stream in core.experiments.values() if stream.phase is Phase.RUNNING]
+            if core is not None
+            else []
+        )
         if running:
-            x = self.world.rng.choice(running)
-            member = self.world.rng.choice(x.running)
+            stream = self.world.rng.choice(running)
+            member = self.world.rng.choice(stream.running)
             action: Literal["pause", "stop"] = "stop" if self.world.rng.random() < 0.1 else "pause"
             self.world.fault(f"{'paused' if action == 'pause' else 'stopped'} by a person", member.id)
-            self.scheduler.handle(Operated(self.world.now, x.id, action, member.id))
-            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, x.id, member.id)
+            self.scheduler.handle(Operated(self.world.now, stream.id, action, member.id))
+            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, stream.id, member.id)
 
     def _resume(self, experiment: str, member: str) -> None:
         core = self.scheduler.core
@@ -419,22 +428,26 @@ class Schedule:
             return
         self.world.later(self._more.uniform(2.0, 15.0), self._hold_again)
         core = self.scheduler.core
-        there = [x for x in core.experiments.values() if x.open and not x.phase.over] if core is not None else []
+        there = (
+            [stream for stream in core.experiments.values() if stream.open and not stream.phase.over]
+            if core is not None
+            else []
+        )
         if not there:
             return
-        x = self._more.choice(there)
+        stream = self._more.choice(there)
         if self._more.random() < 0.2:
-            self.world.fault("limit changed by a person", x.id)
+            self.world.fault("limit changed by a person", stream.id)
             limit = self._more.choice([1, 2, None])
-            limit = None if x.data is not None else limit
+            limit = None if stream.data is not None else limit
             cleared = ("concurrency",) if limit is None else ()
             request = f"u{self.world.now}"
-            self.scheduler.handle(Updated(self.world.now, x.id, request, concurrency=limit, cleared=cleared))
+            self.scheduler.handle(Updated(self.world.now, stream.id, request, concurrency=limit, cleared=cleared))
             return
-        job = self._more.choice(list(x.open))
-        self.world.fault("job paused by a person", f"{x.id} {job}")
-        self.scheduler.handle(JobHeld(self.world.now, x.id, job, True, asks_anew=True))
-        self.world.later(self._more.uniform(0.2, 20.0), self._let_go, x.id, job)
+        job = self._more.choice(list(stream.open))
+        self.world.fault("job paused by a person", f"{stream.id} {job}")
+        self.scheduler.handle(JobHeld(self.world.now, stream.id, job, True, asks_anew=True))
+        self.world.later(self._more.uniform(0.2, 20.0), self._let_go, stream.id, job)
 
     def _more_time_again(self) -> None:
         """A person gives more time to what had to stop for want of it."""
@@ -442,23 +455,25 @@ class Schedule:
             return
         self.world.later(self._late.uniform(1.0, 15.0), self._more_time_again)
         core = self.scheduler.core
-        streams = [x for x in core.experiments.values() if not core.thinks(x.id)] if core is not None else []
-        late = [(x, m) for x in streams for m in x.members.values() if m.phase.over and m.out_of_time]
+        streams = (
+            [stream for stream in core.experiments.values() if not core.thinks(stream.id)] if core is not None else []
+        )
+        late = [(stream, m) for stream in streams for m in stream.members.values() if m.phase.over and m.out_of_time]
         if late and self.scheduler.crash is None:  # Else it would be lost, and nobody would know that it is over.
-            x, member = self._late.choice(late)
+            stream, member = self._late.choice(late)
             self.world.fault("more time by a person", member.id)
-            self.scheduler.reopened(x.id, member.id)
+            self.scheduler.reopened(stream.id, member.id)
             seconds = self._late.uniform(1.0, 60.0)
-            more = Updated(self.world.now, x.id, f"t{self.world.now}", more_seconds=seconds, member=member.id)
+            more = Updated(self.world.now, stream.id, f"t{self.world.now}", more_seconds=seconds, member=member.id)
             self.scheduler.handle(more)
 
     def _let_go(self, experiment: str, job: str) -> None:
         """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""
         core = self.scheduler.core
-        x = core.experiments.get(experiment) if core is not None else None
-        if core is None or (x is not None and core.thinks(experiment)):
+        stream = core.experiments.get(experiment) if core is not None else None
+        if core is None or (stream is not None and core.thinks(experiment)):
             self.world.later(1.0, self._let_go, experiment, job)
-        elif x is not None and job in x.jobs and x.jobs[job].held:
+        elif stream is not None and job in stream.jobs and stream.jobs[job].held:
             now = self.world.now
             end = self._more.random() < 0.1
             ended = JobOperated(now, experiment, TerminateJob(job), asks_anew=True)

@@ -158,8 +158,8 @@ class Scheduler:
         for effect in batch:
             if isinstance(effect, Record):
                 self.journal.setdefault(effect.stream, []).append(effect.event)
-        self.finished.update(name for name, x in core.experiments.items() if x.phase.over)
-        self.over.update(m.id for x in core.experiments.values() for m in x.members.values() if m.phase.over)
+        self.finished.update(name for name, stream in core.experiments.items() if stream.phase.over)
+        self.over.update(m.id for stream in core.experiments.values() for m in stream.members.values() if m.phase.over)
         self.watcher.journalled(core, batch)
         if self.crash == "journalled":
             # Finished experiments are not read again, so what their last batch wanted deleted stays in the store.
@@ -171,17 +171,17 @@ class Scheduler:
             self._carry_out(core, effect, sender)
 
     def _make(self, core: Core, call: UpCall, events: deque[Event]) -> None:
-        x = core.experiments[call.experiment]
-        if x.in_flight is None or x.in_flight[0] != call.number:
+        stream = core.experiments[call.experiment]
+        if stream.in_flight is None or stream.in_flight[0] != call.number:
             return
         if call.experiment in self.given_up or self.world.happens(self.rates.thinking):
             self.world.fault("policy thinks", call.experiment)
             core.think(call.experiment)
             rng = self.world.rng
             delay = rng.choice([rng.uniform(0.01, 1.0), rng.uniform(1.0, LEASE * 1.5)])
-            self.world.later(delay, self._thought, self.life, call, dump.picture(x))
+            self.world.later(delay, self._thought, self.life, call, dump.picture(stream))
             return
-        answer = self._host(call.experiment).answer(x, call)
+        answer = self._host(call.experiment).answer(stream, call)
         self.world.note("up-call", call.number, call.call, "->", answer)
         if isinstance(answer, PolicyFailed):
             raise BrokenPolicyError(answer.error)
@@ -195,8 +195,8 @@ class Scheduler:
         core, name = self.core, call.experiment
         if core is None or life != self.life:
             return
-        x = core.experiments[name]
-        changed = dump.difference(seen, dump.picture(x))
+        stream = core.experiments[name]
+        changed = dump.difference(seen, dump.picture(stream))
         assert changed is None, f"{name} changed while its policy thought: {changed}"
         answer: PolicyAnswered | PolicyFailed
         if self.world.happens(self.rates.too_long):
@@ -208,7 +208,7 @@ class Scheduler:
         else:
             if name in self.given_up:
                 self._make_again(name, call)
-            answer = self._host(name).answer(x, call)
+            answer = self._host(name).answer(stream, call)
             if isinstance(answer, PolicyFailed):
                 raise BrokenPolicyError(answer.error)
             answer = replace(answer, at=self.world.now)
@@ -227,14 +227,14 @@ class Scheduler:
 
     def _resume(self, name: str) -> None:
         """A person resumes what was paused because its policy took too long."""
-        x = self.core.experiments.get(name) if self.core is not None else None
-        if self.core is not None and (x is None or x.phase.over):
+        stream = self.core.experiments.get(name) if self.core is not None else None
+        if self.core is not None and (stream is None or stream.phase.over):
             return
-        for member in list(x.members.values()) if x is not None else []:
+        for member in list(stream.members.values()) if stream is not None else []:
             if member.phase in _PAUSED and self.core is not None:
                 self.handle(Operated(self.world.now, name, "resume", member.id))
-        x = self.core.experiments.get(name) if self.core is not None else None
-        paused = x is None or any(member.phase in _PAUSED for member in x.members.values())
+        stream = self.core.experiments.get(name) if self.core is not None else None
+        paused = stream is None or any(member.phase in _PAUSED for member in stream.members.values())
         if paused or (self.core is not None and self.core.thinks(name)):
             self.world.later(1.0, self._resume, name)
 
@@ -354,8 +354,8 @@ class Scheduler:
 
     def knows(self, experiment: str, sha256: str) -> bool:
         """Whether the core is up and an experiment of its refers to a snapshot."""
-        x = self.core.experiments.get(experiment) if self.core is not None else None
-        return x is not None and x.snapshots.holds(sha256)
+        stream = self.core.experiments.get(experiment) if self.core is not None else None
+        return stream is not None and stream.snapshots.holds(sha256)
 
     def journalled(self, experiment: str) -> bool:
         """Whether the journal has the event that made an experiment."""

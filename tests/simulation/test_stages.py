@@ -70,7 +70,7 @@ class Counting(Schedule):
     def _stop_one(self) -> None:
         """A person stops one of several."""
         core = self.scheduler.core
-        groups = [x for x in core.experiments.values() if len(x.running) > 1] if core is not None else []
+        groups = [stream for stream in core.experiments.values() if len(stream.running) > 1] if core is not None else []
         if not groups or (core is not None and core.thinks(groups[0].id)):
             self.world.later(1.0, self._stop_one)
             return
@@ -90,27 +90,27 @@ class Counting(Schedule):
             return
         self.world.later(self._chance.uniform(0.5, 6.0), self._request)
         core = self.scheduler.core
-        open_ones = [m.id for x in core.experiments.values() for m in x.running] if core is not None else []
+        open_ones = [m.id for stream in core.experiments.values() for m in stream.running] if core is not None else []
         if core is None or not open_ones:
             return
-        x, member = core.find(self._chance.choice(open_ones)) or (None, None)
-        assert x is not None
+        stream, member = core.find(self._chance.choice(open_ones)) or (None, None)
+        assert stream is not None
         assert member is not None
         for more in reversed(range(self._chance.randint(1, 3))):  # The scheduler may die between them.
             wanted = training.sequenced(self._chance.randrange(1000))
             position = self._chance.randint(1, member.settings.max_position)
             self.requests += 1
-            asked = Requested(self.world.now, x.id, f"r{self.requests}", wanted, position, member.id, more)
+            asked = Requested(self.world.now, stream.id, f"r{self.requests}", wanted, position, member.id, more)
             self.scheduler.handle(asked)
 
     def check(self) -> tuple[int, int]:
         """Nothing was trained again without a reason. Answers how much was lost, and how much was trained again."""
         paths: dict[str, dict[str, list[int]]] = {}
         assert self.scheduler.core is not None
-        for x in self.invariants.streams(self.scheduler.core).values():
-            for job in x.jobs.values():
+        for stream in self.invariants.streams(self.scheduler.core).values():
+            for job in stream.jobs.values():
                 if job.hyperparameters is not None:
-                    paths.setdefault(x.id, {})[job.id] = path(job.hyperparameters)
+                    paths.setdefault(stream.id, {})[job.id] = path(job.hyperparameters)
         trained, lost = by_group(self.world.trained), by_group(self.world.lost)
         late = Counter[State]()
         for group, own in paths.items():

@@ -22,19 +22,19 @@ class Histories:
     def __init__(self) -> None:
         self._written: dict[str, dict[str, tuple[tuple[int, bool, object], str]]] = {}
 
-    def others(self, x: Stream, job: Job) -> str:
+    def others(self, stream: Stream, job: Job) -> str:
         """A JSON list of the curves of the other jobs of a job's experiment, in the order of their creation."""
         written = self._written.setdefault(job.member.id, {})
-        return f"[{','.join(_text(x, one, written) for one in others(x, job))}]"
+        return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
 
     def forget(self, experiment: str) -> None:
         """An experiment is over."""
         self._written.pop(experiment, None)
 
 
-def others(x: Stream, job: Job) -> list[Job]:
+def others(stream: Stream, job: Job) -> list[Job]:
     """The other jobs of a job's experiment whose curves go with a question, in the order of their creation."""
-    candidates = (one for one in x.jobs.values() if one.member is job.member and one is not job and one.high_water)
+    candidates = (one for one in stream.jobs.values() if one.member is job.member and one is not job and one.high_water)
     furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
     chosen, points = [], 0
     for one in furthest:
@@ -50,13 +50,13 @@ def state_of(job: Job) -> tuple[int, bool, object]:
     return len(job.curve.points), job.state.ended, job.origin
 
 
-def _text(x: Stream, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
+def _text(stream: Stream, job: Job, written: dict[str, tuple[tuple[int, bool, object], str]]) -> str:
     state = state_of(job)
     before = written.get(job.id)
     if before is not None and before[0] == state:
         return before[1]
-    metric = x.settings.metric
-    points = [(point.position, point.metrics) for point in x.curve(job)]
+    metric = stream.settings.metric
+    points = [(point.position, point.metrics) for point in stream.curve(job)]
     known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
     curve = {
         "positions": [position for position, _ in known],

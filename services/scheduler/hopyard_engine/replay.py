@@ -167,32 +167,32 @@ class Replay:
         Args:
             host: Makes it, instead of the replayed policy.
         """
-        call, x = self.unmade, self.experiment
-        if call is None or x is None:
+        call, stream = self.unmade, self.experiment
+        if call is None or stream is None:
             return None
         if self.gone is not None:
             return PolicyFailed(call.at, call.experiment, call.number, self.gone, unheard=True)
-        return self._make(x, call, host)
+        return self._make(stream, call, host)
 
     @property
     def unmade(self) -> UpCall | None:
         """The up-call that the journal has no answer for, if it ends with one."""
-        call, x = self._pending, self.experiment
-        if call is None or x is None or x.in_flight is None or x.in_flight[0] != call.number:
+        call, stream = self._pending, self.experiment
+        if call is None or stream is None or stream.in_flight is None or stream.in_flight[0] != call.number:
             return None
         return call
 
-    def _make(self, x: Stream, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
+    def _make(self, stream: Stream, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
         if host is None and self.host is None and not self._elsewhere:
             self._doing = MAKING
-            made = self._make_host(x)
+            made = self._make_host(stream)
             self._done()
             self.host, self._elsewhere = made, made is None
         host = host or self.host
         if host is None:
             return None
         self._doing = call
-        answer = host.answer(x, call)
+        answer = host.answer(stream, call)
         self._done()
         return answer
 
@@ -365,15 +365,15 @@ class ReplayState:
     jobs: tuple[JobLine, ...]
 
 
-def state_of(x: Stream, event: int, at: float) -> ReplayState:
+def state_of(stream: Stream, event: int, at: float) -> ReplayState:
     """The experiment as it stands now, after an event; `machines` names the job that runs on each, or nothing."""
     return ReplayState(
         event=event,
         at=at,
-        state=x.phase.value,
-        reason=x.reason,
-        share=x.share,
-        machines={m.id: m.run.job if m.run is not None else "" for _, m in sorted(x.machines.items())},
+        state=stream.phase.value,
+        reason=stream.reason,
+        share=stream.share,
+        machines={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.machines.items())},
         jobs=tuple(
             JobLine(
                 id=job.id,
@@ -381,10 +381,10 @@ def state_of(x: Stream, event: int, at: float) -> ReplayState:
                 position=job.position,
                 attempt=job.attempt,
                 machines=job.run.machines if job.run is not None else (),
-                snapshots=tuple(x.snapshots.positions(job.id)),
+                snapshots=tuple(stream.snapshots.positions(job.id)),
                 best=job.best[0] if job.best is not None else None,
                 reason=job.reason,
             )
-            for job in x.jobs.values()
+            for job in stream.jobs.values()
         ),
     )

@@ -220,18 +220,18 @@ def _start_to_proto(
 
 
 def experiment_to_proto(
-    x: Stream, member: Experiment, at: float, reason: str | None = None
+    stream: Stream, member: Experiment, at: float, reason: str | None = None
 ) -> experiment_pb2.Experiment:
     """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's.
 
     Args:
-        x: Its stream.
+        stream: Its stream.
         member: The experiment.
         at: Now.
         reason: Why it waits; None: what its last change of state said.
     """
-    alone = len(x.members) == 1
-    held = len(x.machines) if alone else sum(len(run.machines) for run in runs_of(x, member))
+    alone = len(stream.members) == 1
+    held = len(stream.machines) if alone else sum(len(run.machines) for run in runs_of(stream, member))
     message = experiment_pb2.Experiment(
         id=member.id,
         name=member.payload["name"],
@@ -245,11 +245,11 @@ def experiment_to_proto(
         jobs={state.value: count for state, count in member.states.items() if count},
         machines=held,
         running_seconds=member.running_seconds(at),
-        share=x.share,
-        group=x.id,
-        warning=eviction.warning(x),
-        snapshot_bytes=x.snapshots.size,
-        hops=experiment_pb2.Hops(**asdict(x.hops)),
+        share=stream.share,
+        group=stream.id,
+        warning=eviction.warning(stream),
+        snapshot_bytes=stream.snapshots.size,
+        hops=experiment_pb2.Hops(**asdict(stream.hops)),
         machine_seconds=member.machine_seconds,
     )
     if member.best is not None:
@@ -285,11 +285,11 @@ def _metric_to_proto(member: Experiment) -> common_pb2.Metric:
     return metric
 
 
-def job_to_proto(x: Stream, job: Job, reason: str | None = None) -> experiment_pb2.Job:
+def job_to_proto(stream: Stream, job: Job, reason: str | None = None) -> experiment_pb2.Job:
     """A job as it stands.
 
     Args:
-        x: Its stream.
+        stream: Its stream.
         job: The job.
         reason: Why it waits; None: what its last change of state said, if it does not run.
     """
@@ -297,7 +297,7 @@ def job_to_proto(x: Stream, job: Job, reason: str | None = None) -> experiment_p
         reason = "" if job.state.live else job.reason
     message = experiment_pb2.Job(
         experiment=job.member.id,
-        group=x.id,
+        group=stream.id,
         id=job.id,
         state=JOB_STATES.to_proto(job.state),
         reason=reason,
@@ -308,14 +308,14 @@ def job_to_proto(x: Stream, job: Job, reason: str | None = None) -> experiment_p
         seconds=job.seconds,
         failures=job.failures,
         suspends=job.suspends,
-        snapshots=[snapshot_to_proto(entry) for entry in x.snapshots.of(job.id)],
+        snapshots=[snapshot_to_proto(entry) for entry in stream.snapshots.of(job.id)],
         shared_position=job.shared,
     )
     if job.state.ended:
-        kept = {entry.info.position for entry in x.for_others(job)}
-        for snapshot, entry in zip(message.snapshots, x.snapshots.of(job.id), strict=True):
+        kept = {entry.info.position for entry in stream.for_others(job)}
+        for snapshot, entry in zip(message.snapshots, stream.snapshots.of(job.id), strict=True):
             snapshot.for_others = entry.info.position in kept
-            snapshot.seconds_again = seconds_again(x, entry)
+            snapshot.seconds_again = seconds_again(stream, entry)
     if job.priority is not None:
         message.priority = job.priority
     if job.origin is not None:

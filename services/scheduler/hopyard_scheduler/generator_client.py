@@ -133,8 +133,8 @@ class Generators:
                 return self._answered(question, None, str(error))
 
     async def _attempt(self, question: AskOutside, asked: _Asked) -> Hyperparameters | None:
-        x, member = self._found(question)
-        for ticket in [ticket for ticket in asked.fresh if ticket not in x.asks]:
+        stream, member = self._found(question)
+        for ticket in [ticket for ticket in asked.fresh if ticket not in stream.asks]:
             del asked.fresh[ticket]
         calls, after = member.generator_calls, question.payload["after"]
         news = [call for call in calls[max(asked.told, member.told_generator) : after] if call.kind != "create"]

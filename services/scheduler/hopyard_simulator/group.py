@@ -86,7 +86,7 @@ def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Itera
             yield one.stopped, Operated(one.stopped, stream, "stop", name)
 
 
-def results(x: Stream) -> Mapping[str, MemberResult]:
+def results(stream: Stream) -> Mapping[str, MemberResult]:
     """What came of each experiment, in the order in which they joined."""
     return {
         name: MemberResult(
@@ -95,8 +95,8 @@ def results(x: Stream) -> Mapping[str, MemberResult]:
             ended=member.ended_at,
             best=member.best[2] if member.best is not None else None,
             best_job=member.best[0] if member.best is not None else None,
-            jobs=tuple(job.id for job in x.jobs.values() if job.member is member),
+            jobs=tuple(job.id for job in stream.jobs.values() if job.member is member),
             reason=member.reason,
         )
-        for name, member in x.members.items()
+        for name, member in stream.members.items()
     }

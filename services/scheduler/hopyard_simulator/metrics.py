@@ -208,20 +208,20 @@ class Measure:
         if job.priority is not None and (known is None or known[-1][1] != job.priority):
             self.labels.setdefault(job.id, []).append([now, job.priority])
 
-    def look(self, x: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
+    def look(self, stream: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
         """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
-        member = x.founder
+        member = stream.founder
         if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:
-            ended = [job for job in x.jobs.values() if job.state is JobState.TERMINATED]
+            ended = [job for job in stream.jobs.values() if job.state is JobState.TERMINATED]
             self.terminated = sum(job.reason != member.final[1] for job in ended)  # The others ended with the search.
         if now < self._next_look:
             return
-        states = x.states
-        promising = sum((x.jobs[name].priority or 0.0) > 0 for name in x.live)
+        states = stream.states
+        promising = sum((stream.jobs[name].priority or 0.0) > 0 for name in stream.live)
         waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
-        self.pools.append((now, promising, len(x.live) - promising, *waiting))
-        if self.details and x.share and (chances := confidences()):
-            self.confidences.append((now, x.share, sorted(chances.values(), reverse=True)))
+        self.pools.append((now, promising, len(stream.live) - promising, *waiting))
+        if self.details and stream.share and (chances := confidences()):
+            self.confidences.append((now, stream.share, sorted(chances.values(), reverse=True)))
         if len(self.pools) > _MOST_POINTS:
             self.pools, self.confidences = self.pools[::2], self.confidences[::2]
             self._step = max(2 * self._step, (self.pools[-1][0] - self.pools[0][0]) / (_MOST_POINTS / 2))

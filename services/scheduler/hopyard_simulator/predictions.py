@@ -73,7 +73,7 @@ class SimulatedPredictions:
         self._foreseen = foreseen
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
 
-    def answer(self, x: Stream, question: AskOutside) -> dict[str, Any]:
+    def answer(self, stream: Stream, question: AskOutside) -> dict[str, Any]:
         """A prediction as the journal of a live experiment has it.
 
         Raises:
@@ -84,7 +84,11 @@ class SimulatedPredictions:
         predictor = self._predictor()
         asked = question.payload["question"]
         reads = predictor.reads == "curves"
-        beside = tuple(self._curve(x, job) for job in others(x, x.jobs[question.payload["job"]])) if reads else ()
+        beside = (
+            tuple(self._curve(stream, job) for job in others(stream, stream.jobs[question.payload["job"]]))
+            if reads
+            else ()
+        )
         curve = asked["curve"]
         return self._foreseen.of(
             predictor,
@@ -100,13 +104,13 @@ class SimulatedPredictions:
             ),
         )
 
-    def _curve(self, x: Stream, job: Job) -> Curve:
+    def _curve(self, stream: Stream, job: Job) -> Curve:
         state = state_of(job)
         made = self._curves.get(job.id)
         if made is not None and made[0] == state:
             return made[1]
-        metric = x.settings.metric
-        points = [(point.position, point.metrics) for point in x.curve(job)]
+        metric = stream.settings.metric
+        points = [(point.position, point.metrics) for point in stream.curve(job)]
         known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
         curve = Curve(
             tuple(position for position, _ in known),

@@ -10,15 +10,15 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial
 
 
-def trained(x: Stream) -> tuple[EarlierTrial, ...]:
+def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
     """The trials that were trained, each with its whole curve and what is saved of it."""
     found = []
-    for job in x.jobs.values():
-        points = x.curve(job)
+    for job in stream.jobs.values():
+        points = stream.curve(job)
         if not points or job.hyperparameters is None or job.copied or job.state is JobState.FAILED:
             continue
         reports = tuple(Report(point.position, point.metrics, point.seconds) for point in points)
-        saved = tuple(entry.info for entry in x.snapshots.of(job.id) if entry.stored)
+        saved = tuple(entry.info for entry in stream.snapshots.of(job.id) if entry.stored)
         found.append(EarlierTrial(f"{job.member.id}/{job.id}", job.hyperparameters, reports, None, saved))
     return tuple(found)
 

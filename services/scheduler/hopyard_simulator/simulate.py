@@ -213,9 +213,9 @@ def _result(
     questions: _Questions,
     note: str,
 ) -> Result:
-    measure, x, now = world.measure, world.experiment, world.timeline.now
+    measure, stream, now = world.measure, world.experiment, world.timeline.now
     capacity, started = measure.closed(now)
-    best = x.best
+    best = stream.best
     return Result(
         policy=policy,
         parameters=parameters,
@@ -234,25 +234,25 @@ def _result(
         job_seconds=measure.job_seconds,
         jobs_started=started,
         jobs_terminated=measure.terminated or 0,
-        suspends=sum(job.suspends for job in x.jobs.values()),
+        suspends=sum(job.suspends for job in stream.jobs.values()),
         iterations=measure.iterations,
         utilisation=measure.job_seconds / capacity if capacity else 0.0,
         first_at_R=measure.at_max[0][0] if measure.at_max else None,
         jobs_at_R=tuple(measure.at_max),
-        promotions=measure.promotions if x.data is None else 0,
+        promotions=measure.promotions if stream.data is None else 0,
         pools={"names": list(POOLS), "points": measure.pools},
-        reason=x.reason,
+        reason=stream.reason,
         events=world.events,
         predictions=questions.asked,
         predictions_failed=questions.failed,
         note=note,
         runs=tuple(measure.runs) if measure.details else None,
-        states={job.id: job.state.value for job in x.jobs.values()} if measure.details else None,
+        states={job.id: job.state.value for job in stream.jobs.values()} if measure.details else None,
         curves=measure.curves if measure.details else None,
         labels=measure.labels if measure.details else None,
         confidences=measure.confidences if measure.details else None,
-        trained=trained(x) if measure.details else None,
-        experiments=results(x) if len(x.members) > 1 else None,
+        trained=trained(stream) if measure.details else None,
+        experiments=results(stream) if len(stream.members) > 1 else None,
     )
 
 

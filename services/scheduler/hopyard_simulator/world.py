@@ -164,15 +164,15 @@ class World:
             following = None
             while calls and following is None:
                 call = calls.popleft()
-                x = self.experiment
-                if x.in_flight is not None and x.in_flight[0] == call.number:
-                    following = host.answer(x, call)
+                stream = self.experiment
+                if stream.in_flight is not None and stream.in_flight[0] == call.number:
+                    following = host.answer(stream, call)
                     if type(following) is PolicyFailed:
                         raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
-        x = self.experiment
-        if x.phase in (Phase.PAUSED, Phase.PAUSING):
-            raise SimulationError(f"after {self.timeline.now:g} s: {x.reason}")
-        self.measure.look(x, self.timeline.now, lambda: host.confidences(x, self.timeline.now))
+        stream = self.experiment
+        if stream.phase in (Phase.PAUSED, Phase.PAUSING):
+            raise SimulationError(f"after {self.timeline.now:g} s: {stream.reason}")
+        self.measure.look(stream, self.timeline.now, lambda: host.confidences(stream, self.timeline.now))
         for effect in effects:
             carry[type(effect)](effect)
 
@@ -267,8 +267,8 @@ class World:
             self.measure.labelled(self.experiment.jobs[effect.job], self.timeline.now)
 
     def _accepted(self, effect: ReportAccepted) -> None:
-        x, report = self.experiment, effect.report
-        job = x.jobs[effect.job]
+        stream, report = self.experiment, effect.report
+        job = stream.jobs[effect.job]
         value = job.curve.points[report.position].metrics.get(self._metric, math.nan)  # Evaluations by parts combined.
-        reached = target.at(x, job, report.position, value) is not None
+        reached = target.at(stream, job, report.position, value) is not None
         self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

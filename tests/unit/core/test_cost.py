@@ -89,11 +89,11 @@ def test_what_the_core_counts_is_what_there_is() -> None:
         rig.create()
     rig.start("1", "n1/0", "n1/1")
     rig.command(TerminateJob("2"))
-    x = rig.x
-    assert x.busy == sum(not m.idle for m in x.machines.values()) == 2
-    assert x.vacant == {m.id for m in x.machines.values() if m.idle and not m.reserved} == {"n1/2"}
-    assert set(x.open) == {job.id for job in x.jobs.values() if not job.state.ended} == {"1", "3", "4"}
-    assert x.states[JobState.PENDING] == 2
+    stream = rig.x
+    assert stream.busy == sum(not m.idle for m in stream.machines.values()) == 2
+    assert stream.vacant == {m.id for m in stream.machines.values() if m.idle and not m.reserved} == {"n1/2"}
+    assert set(stream.open) == {job.id for job in stream.jobs.values() if not job.state.ended} == {"1", "3", "4"}
+    assert stream.states[JobState.PENDING] == 2
 
 
 Step = tuple[str, int, float]

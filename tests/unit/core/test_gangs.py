@@ -253,17 +253,19 @@ class Bench:
 
     def running(self) -> list[tuple[str, int]]:
         """Experiments and numbers of ranks of the runs under way."""
-        return sorted((x.id, len(run.ranks)) for x in self.core.experiments.values() for run in x.live.values())
+        return sorted(
+            (stream.id, len(run.ranks)) for stream in self.core.experiments.values() for run in stream.live.values()
+        )
 
     def finish_one(self) -> bool:
         """The oldest run trains to its end and leaves; False when there is none."""
-        for x in self.core.experiments.values():
-            for run in x.live.values():
+        for stream in self.core.experiments.values():
+            for run in stream.live.values():
                 self.now += 1.0
-                saved = snapshot(run.until, f"{x.id}.{run.job}")
-                self.finished.append(x.id)
+                saved = snapshot(run.until, f"{stream.id}.{run.job}")
+                self.finished.append(stream.id)
                 for index in range(len(run.ranks)):
-                    key = RunKey(x.id, run.job, run.attempt, index)
+                    key = RunKey(stream.id, run.job, run.attempt, index)
                     self._say(key, Started(0))
                     if index == 0:
                         self._say(key, Reports((Report(run.until, {"score": 1.0}, at_until=True),)))
@@ -317,24 +319,24 @@ def test_a_gang_of_three_and_one_of_two_on_four_machines_take_turns() -> None:
 
 def test_one_experiment_with_two_jobs_for_two_of_three_machines_trains_one_after_the_other() -> None:
     bench = Bench(3)
-    x = bench.create("a", Gangs(2), jobs=2)
+    stream = bench.create("a", Gangs(2), jobs=2)
     assert bench.running() == [("a", 2)]
-    assert len(x.machines) == 2
+    assert len(stream.machines) == 2
     while bench.finish_one():
         pass
-    assert x.phase is Phase.COMPLETED
-    assert x.reason == "all jobs ended"
+    assert stream.phase is Phase.COMPLETED
+    assert stream.reason == "all jobs ended"
 
 
 def test_a_policy_that_waits_for_the_second_machine_of_a_gang_is_not_at_its_end() -> None:
     bench = Bench(1)
-    x = bench.create("a", Gangs(2), jobs=1)
-    assert (x.phase, len(x.machines)) == (Phase.RUNNING, 0)
+    stream = bench.create("a", Gangs(2), jobs=1)
+    assert (stream.phase, len(stream.machines)) == (Phase.RUNNING, 0)
     bench.feed(NodeJoined(bench.now, "m", "a", (MachineSpec("m/0"),)))
     assert bench.running() == [("a", 2)]
     bench.feed(NodeExpired(bench.now, "m"))
     bench._say(RunKey("a", "1", 1, 1), Ended(RunEndReason.TERMINATED, 0))
-    assert (x.phase, len(x.machines), x.share) == (Phase.RUNNING, 0, 0)
+    assert (stream.phase, len(stream.machines), stream.share) == (Phase.RUNNING, 0, 0)
 
 
 # ------------------------------------------------------------------------------------------------- what machines must have

@@ -41,33 +41,33 @@ def suspended(rig: Rig, *, stored: bool = True) -> None:
 def test_what_came_along_is_stored_and_lies_on_no_node() -> None:
     rig = Rig()
     suspended(rig)
-    x, effects = moved(rig, "s3")
+    stream, effects = moved(rig, "s3")
     assert isinstance(effects[0], Record)
-    entry = x.snapshots.get("1", 3)
+    entry = stream.snapshots.get("1", 3)
     assert entry is not None
     assert (entry.stored, entry.nodes) == (True, set())
-    assert (x.jobs["1"].state, x.jobs["1"].position) == (JobState.SUSPENDED, 3)
-    assert x.phase is Phase.PAUSED
+    assert (stream.jobs["1"].state, stream.jobs["1"].position) == (JobState.SUSPENDED, 3)
+    assert stream.phase is Phase.PAUSED
     assert {e.job for e in effects if isinstance(e, JobChanged)} == {"1", "2"}
 
 
 def test_what_did_not_come_along_is_lost_and_its_job_begins_anew() -> None:
     rig = Rig()
     suspended(rig)
-    x, effects = moved(rig)
-    assert x.snapshots.get("1", 3) is None
-    assert (x.jobs["1"].state, x.jobs["1"].position) == (JobState.PENDING, 0)
+    stream, effects = moved(rig)
+    assert stream.snapshots.get("1", 3) is None
+    assert (stream.jobs["1"].state, stream.jobs["1"].position) == (JobState.PENDING, 0)
     assert [e.sha256 for e in effects if isinstance(e, ForgetSnapshot)] == ["s3"]
-    assert x.jobs["1"].high_water == 3  # What was reported stays.
+    assert stream.jobs["1"].high_water == 3  # What was reported stays.
 
 
 def test_a_snapshot_that_lay_on_a_node_only_may_come_along_too() -> None:
     rig = Rig()
     suspended(rig, stored=False)
-    x, _ = moved(rig, "s3")
-    assert x.snapshots.settled
-    assert x.phase is Phase.PAUSED
-    assert x.jobs["1"].position == 3
+    stream, _ = moved(rig, "s3")
+    assert stream.snapshots.settled
+    assert stream.phase is Phase.PAUSED
+    assert stream.jobs["1"].position == 3
 
 
 def test_machines_and_runs_of_the_other_cluster_are_gone() -> None:
@@ -75,10 +75,10 @@ def test_machines_and_runs_of_the_other_cluster_are_gone() -> None:
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1)
-    x, effects = moved(rig)
-    assert not x.machines
-    assert not x.live
-    assert (x.jobs["1"].state, x.jobs["1"].losses) == (JobState.PENDING, 1)
+    stream, effects = moved(rig)
+    assert not stream.machines
+    assert not stream.live
+    assert (stream.jobs["1"].state, stream.jobs["1"].losses) == (JobState.PENDING, 1)
     assert not [e for e in effects if isinstance(e, MachineReturned)]
 
 
@@ -96,10 +96,10 @@ def test_the_same_import_again_changes_nothing() -> None:
 def test_it_is_admitted_to_a_running_core_and_gets_machines_when_it_is_resumed() -> None:
     rig = Rig(max_seconds=1e6)
     suspended(rig)
-    x, _ = moved(rig, "s3")
+    stream, _ = moved(rig, "s3")
     here = Core()
     here.handle(NodeJoined(500.0, "m", "a", (MachineSpec("m/0"),)))
-    timers = [e for e in here.admit(x) if isinstance(e, SetTimer)]
+    timers = [e for e in here.admit(stream) if isinstance(e, SetTimer)]
     assert [t.ticket for t in timers] == ["policy/keep"]
     effects = here.handle(Operated(501.0, "x", "resume"))
     granted = [e.event for e in effects if isinstance(e, Record) and isinstance(e.event, MachineGranted)]
@@ -110,8 +110,8 @@ def test_a_finished_one_asks_for_nothing() -> None:
     rig = Rig()
     suspended(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    x, _ = moved(rig)
+    stream, _ = moved(rig)
     here = Core()
-    assert here.admit(x) == []
+    assert here.admit(stream) == []
     assert not here.cluster.tenants
     assert here.find("x") is not None

@@ -38,9 +38,9 @@ def gone(room: Room, limit: int) -> list[str]:
 
 
 def test_what_is_quickest_to_train_again_for_its_bytes_goes_first_of_whichever_experiment() -> None:
-    x = [held("long", 10, 100.0), held("short", 10, 5.0)]
+    stream = [held("long", 10, 100.0), held("short", 10, 5.0)]
     y = [held("large", 1000, 100.0), held("small", 1, 5.0)]
-    room = Room({"x": x, "y": y})
+    room = Room({"x": stream, "y": y})
     assert room.held == 1021
     # By byte: 0.1 s for "large", 0.5 for "short", 5 for "small", 10 for "long".
     assert gone(room, 15) == ["large", "short"]
@@ -48,10 +48,10 @@ def test_what_is_quickest_to_train_again_for_its_bytes_goes_first_of_whichever_e
 
 
 def test_what_goes_makes_dearer_what_lies_behind_it_also_in_another_experiment() -> None:
-    x = [held("a", 1, 3.0), held("b", 1, 4.0, "a")]
+    stream = [held("a", 1, 3.0), held("b", 1, 4.0, "a")]
     y = [held("c", 1, 2.0, "b"), held("d", 1, 8.0)]
     # c costs 2, then a costs 3, then b costs 3 + 4 and d 8.
-    assert gone(Room({"x": x, "y": y}), 1) == ["c", "a", "b"]
+    assert gone(Room({"x": stream, "y": y}), 1) == ["c", "a", "b"]
 
 
 def test_what_extensions_would_go_on_from_goes_last() -> None:
@@ -138,8 +138,8 @@ def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(
 # -------------------------------------------------------------------------------------------------------- what is needed
 
 
-def ranks(x: Stream) -> dict[str, EvictionRank]:
-    return {one.sha256: one.rank for one in holding(x)}
+def ranks(stream: Stream) -> dict[str, EvictionRank]:
+    return {one.sha256: one.rank for one in holding(stream)}
 
 
 def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_lets_it_go() -> None:

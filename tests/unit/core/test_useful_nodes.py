@@ -99,14 +99,14 @@ def test_another_experiment_leaves_the_machine_that_only_one_can_use_for_one_tha
     rig.create()
     rig.start("1", "n1/0")
     rig.feed(ExperimentCreated(rig.now, "y", settings()))
-    x, y = rig.x, rig.core.experiments["y"]
-    assert (list(x.machines), list(y.machines)) == (["n1/0"], ["n2/0"])
+    stream, y = rig.x, rig.core.experiments["y"]
+    assert (list(stream.machines), list(y.machines)) == (["n1/0"], ["n2/0"])
     rig.of_use = ("n1",)
     rig.feed(Requested(rig.now, "y", "r", {}, 1))
-    assert x.draining == {"n1/0"}
+    assert stream.draining == {"n1/0"}
     assert list(y.machines) == []
     rig.ended(RunEndReason.SUSPENDED, 0)
-    assert (list(x.machines), list(y.machines)) == (["n2/0"], ["n1/0"])
+    assert (list(stream.machines), list(y.machines)) == (["n2/0"], ["n1/0"])
 
 
 def test_machines_of_use_to_one_only_are_left_to_it() -> None:

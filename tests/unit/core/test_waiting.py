@@ -64,8 +64,8 @@ def why(rig: Rig, name: str = "1") -> str:
 
 def whole(rig: Rig, experiment: str = "x") -> str:
     """An experiment's reason."""
-    x = rig.core.experiments[experiment]
-    return WaitingReasons(x, rig.core.cluster, rig.now).experiment(x.founder)
+    stream = rig.core.experiments[experiment]
+    return WaitingReasons(stream, rig.core.cluster, rig.now).experiment(stream.founder)
 
 
 def second(rig: Rig, **terms: object) -> None:

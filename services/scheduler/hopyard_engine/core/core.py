@@ -136,30 +136,30 @@ class Core:
 
     def find(self, name: str) -> tuple[Stream, Experiment] | None:
         """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
-        x = self.experiments.get(self._streams.get(name, ""))
-        return (x, x.members[name]) if x is not None else None
+        stream = self.experiments.get(self._streams.get(name, ""))
+        return (stream, stream.members[name]) if stream is not None else None
 
-    def install(self, x: Stream) -> None:
+    def install(self, stream: Stream) -> None:
         """Takes a stream with its experiments, new or restored elsewhere."""
-        self.experiments[x.id] = x
-        self._streams.update(dict.fromkeys(x.members, x.id))
+        self.experiments[stream.id] = stream
+        self._streams.update(dict.fromkeys(stream.members, stream.id))
 
-    def admit(self, x: Stream) -> list[Effect]:
+    def admit(self, stream: Stream) -> list[Effect]:
         """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants machines from now on.
 
         Returns:
             What it waits for from the outside.
         """
-        self.install(x)
-        if x.phase.over:
+        self.install(stream)
+        if stream.phase.over:
             return []
-        self._enter(x)
-        return outstanding(x)
+        self._enter(stream)
+        return outstanding(stream)
 
     def forget(self, name: str) -> None:
         """A stream that is over need not stay in memory."""
-        x = self.experiments.pop(name, None)
-        for member in x.members if x is not None else ():
+        stream = self.experiments.pop(name, None)
+        for member in stream.members if stream is not None else ():
             del self._streams[member]
 
     def think(self, name: str) -> None:
@@ -182,8 +182,8 @@ class Core:
 
     def acknowledge(self, key: RunKey, sequence: int) -> None:
         """An agent has taken over a run's commands up to a sequence. Not an event: only what is sent again depends on it."""
-        x = self.experiments.get(key.experiment)
-        job = x.jobs.get(key.job) if x is not None else None
+        stream = self.experiments.get(key.experiment)
+        job = stream.jobs.get(key.job) if stream is not None else None
         channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
         if channel is not None:
             channel.acknowledge(sequence)
@@ -191,10 +191,10 @@ class Core:
     def unacknowledged(self, node: str) -> list[Send]:
         """Commands to live runs on a node that it has not acknowledged, in order: what to send again."""
         sends = []
-        for x in self.experiments.values():
-            for run in x.live.values():
+        for stream in self.experiments.values():
+            for run in stream.live.values():
                 for index, rank in enumerate(run.ranks):
-                    key = RunKey(x.id, run.job, run.attempt, index)
+                    key = RunKey(stream.id, run.job, run.attempt, index)
                     if rank.node == node and not rank.gone and not self._thinking.doomed(key, node):
                         pending = sorted(rank.channel.unacknowledged.items())
                         sends += [Send(node, key, number, body) for number, body in pending]
@@ -203,15 +203,15 @@ class Core:
     def orders(self, node: str) -> list[ShipmentOrder]:
         """What a node was told to bring to the store and has not answered: what to send after its welcome."""
         return [
-            ShipmentOrder(x.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
-            for x in self.experiments.values()
-            for entry in x.snapshots.ordered(node)
+            ShipmentOrder(stream.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
+            for stream in self.experiments.values()
+            for entry in stream.snapshots.ordered(node)
             if entry.shipper is not None
         ]
 
     def partners(self, node: str) -> list[str]:
         """Other nodes with ranks of the gangs that a node has ranks of."""
-        gangs = [{r.node for r in run.ranks} for x in self.experiments.values() for run in x.live.values()]
+        gangs = [{r.node for r in run.ranks} for stream in self.experiments.values() for run in stream.live.values()]
         return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
 
     # ------------------------------------------------------------------------------------------------------- recovery
@@ -255,35 +255,40 @@ class Core:
         # Experiments may have been thinking when a crash took what waited for them; they are told with the first event,
         # or after the answer that they waited for.
         self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
-        for x in self.experiments.values():
-            if x.phase.over:
+        for stream in self.experiments.values():
+            if stream.phase.over:
                 continue
-            self._enter(x)
-            for machine in x.machines.values():
-                self.cluster.adopt(x.id, machine.spec, machine.node, machine.id in x.draining)
-            for entry in x.snapshots.entries():
+            self._enter(stream)
+            for machine in stream.machines.values():
+                self.cluster.adopt(stream.id, machine.spec, machine.node, machine.id in stream.draining)
+            for entry in stream.snapshots.entries():
                 for node in entry.nodes:
                     self.cluster.presume(node)
-            lost = {m.node for m in x.machines.values() if self.cluster.reborn(m.node, m.incarnation)}
-            self._lost_before += [(x.id, node) for node in sorted(lost)]
-            if lost and x.in_flight is not None:
-                self.think(x.id)
-            effects += outstanding(x)
+            lost = {m.node for m in stream.machines.values() if self.cluster.reborn(m.node, m.incarnation)}
+            self._lost_before += [(stream.id, node) for node in sorted(lost)]
+            if lost and stream.in_flight is not None:
+                self.think(stream.id)
+            effects += outstanding(stream)
         return effects
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _add(self, event: ExperimentCreated) -> None:
-        x = Stream(event)
-        self.install(x)
-        self.cluster.enter(x.id, Tenant(*x.terms_told, need=need(x)))
+        stream = Stream(event)
+        self.install(stream)
+        self.cluster.enter(stream.id, Tenant(*stream.terms_told, need=need(stream)))
 
-    def _enter(self, x: Stream) -> None:
+    def _enter(self, stream: Stream) -> None:
         """A restored stream competes for machines again."""
         tenant = Tenant(
-            *x.terms_told, x.claimed, x.share, gang=x.claimed_gang, need=need(x), nodes=frozenset(x.claimed_nodes)
+            *stream.terms_told,
+            stream.claimed,
+            stream.share,
+            gang=stream.claimed_gang,
+            need=need(stream),
+            nodes=frozenset(stream.claimed_nodes),
         )
-        self.cluster.enter(x.id, tenant)
+        self.cluster.enter(stream.id, tenant)
 
     def _joined(self, event: NodeJoined) -> None:
         before = self.cluster.nodes.get(event.node)
@@ -293,14 +298,14 @@ class Core:
             self._lost(event.node, event.at, event.snapshots)
         self._settle_inbox()
         unannounced = self.cluster.unannounced(event)
-        for x in self._involved(event.node, event.snapshots, event.runs):
-            runs = tuple(key for key in event.runs if key.experiment == x.id)
-            own = {entry.info.sha256 for entry in x.snapshots.entries()}
+        for stream in self._involved(event.node, event.snapshots, event.runs):
+            runs = tuple(key for key in event.runs if key.experiment == stream.id)
+            own = {entry.info.sha256 for entry in stream.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
-            gone = tuple(m for m in unannounced if m in x.machines)
-            lost = node_events.not_run_any_more(x, event.node, frozenset(runs), frozenset(gone))
-            ship = node_events.not_shipped_any_more(x, event.node, frozenset(runs), frozenset(listed))
-            self._inbox.append(NodeBack(event.at, x.id, event.node, runs, listed, lost, gone, ship))
+            gone = tuple(m for m in unannounced if m in stream.machines)
+            lost = node_events.not_run_any_more(stream, event.node, frozenset(runs), frozenset(gone))
+            ship = node_events.not_shipped_any_more(stream, event.node, frozenset(runs), frozenset(listed))
+            self._inbox.append(NodeBack(event.at, stream.id, event.node, runs, listed, lost, gone, ship))
         self.cluster.remove(unannounced)
         self._settle_inbox()
         unknown = tuple(key for key in event.runs if not self._wanted(key, event.node))
@@ -313,12 +318,12 @@ class Core:
                 self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
 
     def _evicted(self, event: NodeEvicted) -> None:
-        for x in self._involved(event.node, ()):
-            mine = x.snapshots.may_evict(event.node)
-            late = self._thinking.concerns(x.id, event.node)  # It may know of more once it is told what waits.
+        for stream in self._involved(event.node, ()):
+            mine = stream.snapshots.may_evict(event.node)
+            late = self._thinking.concerns(stream.id, event.node)  # It may know of more once it is told what waits.
             gone = tuple(sha256 for sha256 in event.snapshots if late or sha256 in mine)
             if gone:
-                self._inbox.append(CopiesEvicted(event.at, x.id, event.node, gone))
+                self._inbox.append(CopiesEvicted(event.at, stream.id, event.node, gone))
 
     def _drained(self, event: NodeDrained) -> None:
         self.cluster.drain(event.node)
@@ -327,18 +332,22 @@ class Core:
     def _tell_lost_before(self, at: float) -> None:
         """That a node was lost, to those that could not be told before a crash; its disk is there until its agent says hello."""
         for name, node in self._lost_before:
-            x = self.experiments[name]
-            kept = tuple(sorted(e.info.sha256 for e in x.snapshots.entries() if node in e.nodes))
-            self.cluster.remove([m.id for m in x.machines.values() if m.node == node and m.id in self.cluster.machines])
+            stream = self.experiments[name]
+            kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
+            self.cluster.remove(
+                [m.id for m in stream.machines.values() if m.node == node and m.id in self.cluster.machines]
+            )
             self._inbox.append(NodeLost(at, name, node, kept))
         self._lost_before = []
         self._settle_inbox()
 
     def _tell_draining(self, node: str, at: float) -> None:
         """To all that hold machines of a drained node and do not know."""
-        for x in self.experiments.values():
-            if any(m.node == node and m.id not in x.draining for m in x.machines.values()):
-                self._inbox.append(NodeDraining(at, x.id, node, pending_answers.unsent(x, node, self._effects)))
+        for stream in self.experiments.values():
+            if any(m.node == node and m.id not in stream.draining for m in stream.machines.values()):
+                self._inbox.append(
+                    NodeDraining(at, stream.id, node, pending_answers.unsent(stream, node, self._effects))
+                )
 
     def _recall(self) -> None:
         """Takes back commands to processes that are gone by now."""
@@ -350,29 +359,29 @@ class Core:
         ]
 
     def _known_snapshots(self) -> set[str]:
-        return {e.info.sha256 for x in self.experiments.values() for e in x.snapshots.entries()}
+        return {e.info.sha256 for stream in self.experiments.values() for e in stream.snapshots.entries()}
 
     def _wanted(self, key: RunKey, node: str) -> bool:
-        x = self.experiments.get(key.experiment)
-        if x is None or not node_events.wanted(x, key):
+        stream = self.experiments.get(key.experiment)
+        if stream is None or not node_events.wanted(stream, key):
             return False
-        return not self._thinking.doomed(key, node) or node_events.has_ended(x, key)
+        return not self._thinking.doomed(key, node) or node_events.has_ended(stream, key)
 
     def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Stream]:
         listed, named = set(snapshots), {key.experiment for key in runs}
         return [
-            x
-            for x in self.experiments.values()
-            if x.id in named
-            or any(m.node == node for m in x.machines.values())
-            or any(node in e.nodes or e.info.sha256 in listed for e in x.snapshots.entries())
-            or self._thinking.concerns(x.id, node)
+            stream
+            for stream in self.experiments.values()
+            if stream.id in named
+            or any(m.node == node for m in stream.machines.values())
+            or any(node in e.nodes or e.info.sha256 in listed for e in stream.snapshots.entries())
+            or self._thinking.concerns(stream.id, node)
         ]
 
     def _lost(self, node: str, at: float, snapshots: tuple[str, ...]) -> None:
-        for x in self._involved(node):
-            own = {entry.info.sha256 for entry in x.snapshots.entries()}
-            self._inbox.append(NodeLost(at, x.id, node, tuple(s for s in snapshots if s in own)))
+        for stream in self._involved(node):
+            own = {entry.info.sha256 for entry in stream.snapshots.entries()}
+            self._inbox.append(NodeLost(at, stream.id, node, tuple(s for s in snapshots if s in own)))
 
     def _settle(self, at: float) -> None:
         self._settle_inbox()
@@ -389,18 +398,18 @@ class Core:
 
     def _woken(self, event: ExperimentEvent) -> None:
         """The answer of a policy that was thinking, then what waited for its experiment."""
-        x = self.experiments[event.experiment]
-        if not pending_answers.answers(x, event):
+        stream = self.experiments[event.experiment]
+        if not pending_answers.answers(stream, event):
             if isinstance(event, PolicyAnswered | PolicyFailed):
                 return  # To an earlier up-call: a repetition.
-            raise RuntimeError(f"experiment {x.id} waits for its policy's answer, found {type(event).__name__}")
-        waiting = self._thinking.end(x.id)
+            raise RuntimeError(f"experiment {stream.id} waits for its policy's answer, found {type(event).__name__}")
+        waiting = self._thinking.end(stream.id)
         self._inbox.append(event)
         self._settle_inbox()
         for waited in waiting:
-            late = pending_answers.late(x, waited, event.at)
+            late = pending_answers.late(stream, waited, event.at)
             if isinstance(late, NodeDraining):
-                late = replace(late, unsent=pending_answers.unsent(x, late.node, self._effects))
+                late = replace(late, unsent=pending_answers.unsent(stream, late.node, self._effects))
             self._inbox.append(late)
             self._settle_inbox()
             if isinstance(late, NodeBack) and late.ship:
@@ -430,8 +439,8 @@ class Core:
             case ExperimentEnded():
                 self.cluster.leave(effect.experiment)
             case ExperimentRevived():
-                x = self.experiments[effect.experiment]
-                self.cluster.enter(effect.experiment, Tenant(*x.terms_told, need=need(x)))
+                stream = self.experiments[effect.experiment]
+                self.cluster.enter(effect.experiment, Tenant(*stream.terms_told, need=need(stream)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
                 if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
                     self._effects.append(replace(effect, nodes=()))
@@ -439,17 +448,17 @@ class Core:
                 self._effects.append(effect)
 
     def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
-        others = (x for x in self.experiments.values() if x.id != effect.experiment)
-        return any(x.snapshots.holds(effect.sha256) for x in others)
+        others = (stream for stream in self.experiments.values() if stream.id != effect.experiment)
+        return any(stream.snapshots.holds(effect.sha256) for stream in others)
 
 
-def need(x: Stream) -> MachineKind:
+def need(stream: Stream) -> MachineKind:
     """What each machine of an experiment must have."""
-    return MachineKind(x.settings.cpus, x.settings.gpus)
+    return MachineKind(stream.settings.cpus, stream.settings.gpus)
 
 
-def outstanding(x: Stream) -> list[Effect]:
+def outstanding(stream: Stream) -> list[Effect]:
     """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
-    effects: list[Effect] = [*x.asks.values()]
-    effects += [SetTimer(x.id, ticket, when) for ticket, when in x.timers.items()]
+    effects: list[Effect] = [*stream.asks.values()]
+    effects += [SetTimer(stream.id, ticket, when) for ticket, when in stream.timers.items()]
     return effects

@@ -57,7 +57,7 @@ class Thinking:
         )
 
 
-def answers(x: Stream, event: ExperimentEvent) -> bool:
+def answers(stream: Stream, event: ExperimentEvent) -> bool:
     """Whether an event is the answer to the up-call that the experiment waits for."""
     number = (
         event.answer.number
@@ -66,30 +66,30 @@ def answers(x: Stream, event: ExperimentEvent) -> bool:
         if isinstance(event, PolicyFailed)
         else None
     )
-    return x.in_flight is not None and number == x.in_flight[0]
+    return stream.in_flight is not None and number == stream.in_flight[0]
 
 
-def late(x: Stream, event: ExperimentEvent, at: float) -> ExperimentEvent:
+def late(stream: Stream, event: ExperimentEvent, at: float) -> ExperimentEvent:
     """An event that waited, as it is now: no earlier than the answer.
 
     A node that came back has lost the runs that the answer put where none can be, and ships what is left by now.
     """
     event = replace(event, at=max(event.at, at))
     if isinstance(event, NodeBack):
-        more = node_events.on_machines(x, frozenset(event.gone))
-        ship = node_events.not_shipped_any_more(x, event.node, frozenset(event.runs), frozenset(event.snapshots))
+        more = node_events.on_machines(stream, frozenset(event.gone))
+        ship = node_events.not_shipped_any_more(stream, event.node, frozenset(event.runs), frozenset(event.snapshots))
         event = replace(event, lost=(*event.lost, *(key for key in more if key not in event.lost)), ship=ship)
     return event
 
 
-def unsent(x: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
+def unsent(stream: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
     """Processes of an experiment on a node that these effects start: the node has not heard of them."""
     sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Start)]
-    return tuple(send.run for send in sends if send.run.experiment == x.id and send.node == node)
+    return tuple(send.run for send in sends if send.run.experiment == stream.id and send.node == node)
 
 
-def in_vain(x: Stream, send: Send) -> bool:
+def in_vain(stream: Stream, send: Send) -> bool:
     """Whether a command goes to a process of the experiment that is gone by now."""
-    job = x.jobs.get(send.run.job)
+    job = stream.jobs.get(send.run.job)
     run = run_messages.current_run(job, send.run.attempt) if job is not None else None
     return run is None or run.ranks[send.run.rank].gone

@@ -13,25 +13,25 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     Its machines are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The
     event that led here is not in the journal, and a failed experiment is not replayed.
     """
-    x = core.experiments[name]
+    stream = core.experiments[name]
     core.forget_pending(name)
     if name in core.cluster.tenants:
         core.cluster.leave(name)
-    timers, asked = list(x.timers), list(x.asks)
-    x.calls.clear()
-    x.asks.clear()
-    x.timers.clear()
-    x.live.clear()
-    x.machines.clear()
-    x.vacant.clear()
-    x.draining.clear()
-    x.busy = 0
-    x.quarantined = True
-    x.in_flight = None
-    for job in x.jobs.values():
+    timers, asked = list(stream.timers), list(stream.asks)
+    stream.calls.clear()
+    stream.asks.clear()
+    stream.timers.clear()
+    stream.live.clear()
+    stream.machines.clear()
+    stream.vacant.clear()
+    stream.draining.clear()
+    stream.busy = 0
+    stream.quarantined = True
+    stream.in_flight = None
+    for job in stream.jobs.values():
         job.run = None
-    x.share = 0
-    failed = [member for member in x.members.values() if not member.phase.over]
+    stream.share = 0
+    failed = [member for member in stream.members.values() if not member.phase.over]
     for member in failed:
         member.running_since = None
         member.ended_at = at

@@ -85,29 +85,29 @@ class Before:
     idle: dict[str, int]
 
 
-def name_of(x: Stream, member: str) -> str:
+def name_of(stream: Stream, member: str) -> str:
     """How a sentence calls an experiment: by its id where it is one of several."""
-    return "the experiment" if len(x.members) == 1 else f"experiment {member}"
+    return "the experiment" if len(stream.members) == 1 else f"experiment {member}"
 
 
-def before_event(x: Stream | None, event: Event) -> Before:
+def before_event(stream: Stream | None, event: Event) -> Before:
     """The state before an event is taken; of no experiment yet, if it is its first."""
-    if x is None:
+    if stream is None:
         return Before({}, {}, {}, 0, "", "", 0, "", "", {})
-    call = x.in_flight[1] if x.in_flight is not None else None
-    job = x.jobs.get(event.job) if isinstance(event, RunMessage) else None
-    question = x.asks.get(event.ticket) if isinstance(event, Answered) else None
+    call = stream.in_flight[1] if stream.in_flight is not None else None
+    job = stream.jobs.get(event.job) if isinstance(event, RunMessage) else None
+    question = stream.asks.get(event.ticket) if isinstance(event, Answered) else None
     return Before(
-        live=dict(x.live),
-        positions={name: run.position for name, run in x.live.items()},
-        phases={member.id: member.phase for member in x.members.values()},
-        share=x.share,
+        live=dict(stream.live),
+        positions={name: run.position for name, run in stream.live.items()},
+        phases={member.id: member.phase for member in stream.members.values()},
+        share=stream.share,
         call=answer_text.told(call) if call is not None else "",
         call_job=answer_text.job_of_call(call) if call is not None else "",
         high_water=job.high_water if job is not None else 0,
         ticket_kind=question.kind if question is not None else "",
         ticket_job=question.payload["job"] if question is not None and question.kind == PREDICT else "",
-        idle={job.id: job.position for job in x.open.values()} if isinstance(event, NodeLost) else {},
+        idle={job.id: job.position for job in stream.open.values()} if isinstance(event, NodeLost) else {},
     )
 
 
@@ -115,11 +115,11 @@ def _known(earlier: Sequence[EarlierTrial]) -> str:
     return f"; {count(len(earlier), 'earlier trial')} of the same training" if earlier else ""
 
 
-def sentences(x: Stream, before: Before, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
+def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
     """What an event of an experiment says itself.
 
     Args:
-        x: The experiment, after the event.
+        stream: The experiment, after the event.
         before: What was before.
         event: The event.
         effects: What followed from it.
@@ -143,20 +143,21 @@ def sentences(x: Stream, before: Before, event: Event, effects: Sequence[Effect]
                 )
             ]
         case NodeLost():
-            lost = _lost_runs(x, before, f"node {event.node} is lost, so ")
-            missing = x.data.missing() if x.data is not None else []
+            lost = _lost_runs(stream, before, f"node {event.node} is lost, so ")
+            missing = stream.data.missing() if stream.data is not None else []
             nowhere = [EventPart("", answer_text.partition(one)) for one in missing if event.node in one.homes]
-            return [*(lost or [EventPart("", f"node {event.node} is lost")]), *_went_back(x, before), *nowhere]
+            return [*(lost or [EventPart("", f"node {event.node} is lost")]), *_went_back(stream, before), *nowhere]
         case NodeBack():
             what = (
                 f"with {count(len(event.runs), 'run')} and {count(len(event.snapshots), 'snapshot')} of this experiment"
             )
             what += f", without {', '.join(event.gone)}" if event.gone else ""
-            lost = _lost_runs(x, before, f"node {event.node} is back without it: ")
+            lost = _lost_runs(stream, before, f"node {event.node} is back without it: ")
             ship = [EventPart(job, answer_text.ship(event.node, job, position)) for job, position in event.ship]
-            unwanted = [key for key in event.runs if key.job in x.jobs and not node_events.wanted(x, key)]
+            unwanted = [key for key in event.runs if key.job in stream.jobs and not node_events.wanted(stream, key)]
             ended = [
-                EventPart(key.job, answer_text.unwanted(event.node, key, x.jobs[key.job].attempt)) for key in unwanted
+                EventPart(key.job, answer_text.unwanted(event.node, key, stream.jobs[key.job].attempt))
+                for key in unwanted
             ]
             return [EventPart("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
@@ -172,30 +173,30 @@ def sentences(x: Stream, before: Before, event: Event, effects: Sequence[Effect]
                 return [EventPart("", f"the share is {count(event.slots, 'machine')} as before")]
             return [EventPart("", f"the share changed {before.share} -> {event.slots} machines")]
         case RunMessage():
-            return _run_message(x, before, event, effects)
+            return _run_message(stream, before, event, effects)
         case SnapshotShipped():
             return [EventPart(event.job, answer_text.shipped(event))]
         case PolicyAnswered():
-            return _answered(x, before, event, effects)
+            return _answered(stream, before, event, effects)
         case PolicyFailed():
-            return [EventPart(before.call_job, _failed(x, before, event))]
+            return [EventPart(before.call_job, _failed(stream, before, event))]
         case PolicyProcess():
             return [EventPart("", _process(event))]
         case Answered():
             return [_outside(before, event)]
         case TimerElapsed():
-            return [_timer(x, event)]
+            return [_timer(stream, event)]
         case Requested():
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
             return [EventPart("", f"a client asked for {wanted} ({event.ticket})")]
         case Operated():
-            member = x.members[event.member or x.id]
+            member = stream.members[event.member or stream.id]
             if event.action == "keep":
-                return [EventPart("", f"a client keeps {name_of(x, member.id)} open")]
+                return [EventPart("", f"a client keeps {name_of(stream, member.id)} open")]
             done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
             who = "a client" if event.action == "close" else "a person"
             idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
-            return [EventPart("", f"{who} {done} {name_of(x, member.id)}{idle}")]
+            return [EventPart("", f"{who} {done} {name_of(stream, member.id)}{idle}")]
         case JobOperated():
             job = answer_text.job_of_command(event.command)
             return [EventPart(job, f"a person {answer_text.command(event.command)}{_notes(effects, job)}")]
@@ -203,7 +204,7 @@ def sentences(x: Stream, before: Before, event: Event, effects: Sequence[Effect]
             done = "paused" if event.held else "resumed"
             return [EventPart(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
         case Updated():
-            return [EventPart("", _updated(x, event))]
+            return [EventPart("", _updated(stream, event))]
         case SnapshotsGivenUp():
             return [EventPart("", f"the store needs the room of {count(len(event.snapshots), 'snapshot')}")]
         case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
@@ -261,25 +262,27 @@ def _scaling(known: Sequence[Measured]) -> Iterator[str]:
         yield f"measured earlier on {hardware}: a unit takes {told}"
 
 
-def _updated(x: Stream, event: Updated) -> str:
+def _updated(stream: Stream, event: Updated) -> str:
     changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
     changes += [f"{event.max_position} positions"] if event.max_position is not None else []
     changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
     for name in ("target", "weight", "slots", "concurrency"):
         value = getattr(event, name)
         changes += [f"{name} {value:g}"] if value is not None else [f"no {name}"] if name in event.cleared else []
-    whose = "" if len(x.members) == 1 else f" of {name_of(x, event.member or x.id)}"
+    whose = "" if len(stream.members) == 1 else f" of {name_of(stream, event.member or stream.id)}"
     return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
 
 
-def _timer(x: Stream, event: TimerElapsed) -> EventPart:
+def _timer(stream: Stream, event: TimerElapsed) -> EventPart:
     ticket = event.ticket
     if ticket.startswith(END_TIMER):
-        return EventPart("", f"the time of {name_of(x, ticket.removeprefix(END_TIMER))} is over")
+        return EventPart("", f"the time of {name_of(stream, ticket.removeprefix(END_TIMER))} is over")
     if ticket.startswith(IDLE_TIMER):
-        return EventPart("", f"nothing was asked of {name_of(x, ticket.removeprefix(IDLE_TIMER))} for its idle time")
+        return EventPart(
+            "", f"nothing was asked of {name_of(stream, ticket.removeprefix(IDLE_TIMER))} for its idle time"
+        )
     if ticket == DEADLINE:
-        return EventPart("", f"the deadline of the smaller share of {count(x.share, 'machine')} has passed")
+        return EventPart("", f"the deadline of the smaller share of {count(stream.share, 'machine')} has passed")
     if ticket.startswith(HOLD):
         job = ticket.removeprefix(HOLD)
         return EventPart(job, f"job {job} has waited after losses or failures, and may try again")
@@ -326,8 +329,8 @@ def _notes(effects: Sequence[Effect], job: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------ policy
 
 
-def _answered(x: Stream, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[EventPart]:
-    refused = {id(v.command): v.reason for v in x.verdicts}
+def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[EventPart]:
+    refused = {id(v.command): v.reason for v in stream.verdicts}
     for effect in effects:
         if isinstance(effect, UpCall):
             refused |= {id(v.command): v.reason for v in effect.verdicts}
@@ -348,10 +351,10 @@ def _answered(x: Stream, before: Before, event: PolicyAnswered, effects: Sequenc
     return parts
 
 
-def _failed(x: Stream, before: Before, event: PolicyFailed) -> str:
+def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
     if event.error.startswith(OBJECTION):
         return "the scheduler restarted and found that the policy decides otherwise now"
-    paused = any(m.phase is not before.phases.get(m.id) for m in x.members.values())
+    paused = any(m.phase is not before.phases.get(m.id) for m in stream.members.values())
     said = "" if paused else f": {event.error}"  # Else the pause says it.
     return f"the policy was {before.call} and failed{said}"
 
@@ -372,26 +375,28 @@ def _source(position: int) -> str:
 # -------------------------------------------------------------------------------------------------------------------- runs
 
 
-def _run_message(x: Stream, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[EventPart]:
+def _run_message(stream: Stream, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[EventPart]:
     name, body = event.job, event.body
     run = f"run {event.attempt} of job {name}" + (f" (rank {event.rank})" if event.rank else "")
     refused = any(isinstance(e, Noted) and e.text.startswith("refused") for e in effects)
     if refused:
-        now = x.jobs[name].attempt
+        now = stream.jobs[name].attempt
         which = f"the job is at attempt {now}" if now != event.attempt else "that run is over"
-        return [EventPart(name, f"a late message of {run} was refused ({_body(body, before.high_water, x)}); {which}")]
-    return [EventPart(name, f"{run} {_body(body, before.high_water, x)}{_notes(effects, name)}")]
+        return [
+            EventPart(name, f"a late message of {run} was refused ({_body(body, before.high_water, stream)}); {which}")
+        ]
+    return [EventPart(name, f"{run} {_body(body, before.high_water, stream)}{_notes(effects, name)}")]
 
 
 def _body(
-    body: Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended, high_water: int, x: Stream
+    body: Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended, high_water: int, stream: Stream
 ) -> str:
     match body:
         case Started():
             got = f", {size(body.fetched)} of it from {'the store' if body.from_store else 'another agent'}"
             return f"is up {_source(body.position)}" + (got if body.fetched else "")
         case Reports():
-            return "reported " + ", ".join(_report(report, high_water, x) for report in body.reports)
+            return "reported " + ", ".join(_report(report, high_water, stream) for report in body.reports)
         case Amended():
             return (
                 f"took amendment {body.ticket} at {body.position}"
@@ -414,8 +419,8 @@ def _body(
             assert_never(body)
 
 
-def _report(report: Report, high_water: int, x: Stream) -> str:
-    metric = x.settings.metric
+def _report(report: Report, high_water: int, stream: Stream) -> str:
+    metric = stream.settings.metric
     names = [metric] if metric in report.metrics else sorted(report.metrics)
     values = ", ".join(f"{name} {number(report.metrics[name])}" for name in names) or "nothing"
     notes = [f"part {report.part}"] if report.part else []
@@ -424,16 +429,16 @@ def _report(report: Report, high_water: int, x: Stream) -> str:
     return f"{report.position}: {values}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _lost_runs(x: Stream, before: Before, why: str) -> list[EventPart]:
+def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
     """The runs that an event of a node ended."""
-    over = [(name, run) for name, run in before.live.items() if x.live.get(name) is not run]
+    over = [(name, run) for name, run in before.live.items() if stream.live.get(name) is not run]
     return [
         EventPart(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}")
         for name, run in over
     ]
 
 
-def _went_back(x: Stream, before: Before) -> list[EventPart]:
+def _went_back(stream: Stream, before: Before) -> list[EventPart]:
     """The jobs without a run whose newest snapshot went with a node."""
     return [
         EventPart(
@@ -441,17 +446,17 @@ def _went_back(x: Stream, before: Before) -> list[EventPart]:
             f"job {name} goes back to {f'its snapshot at {to}' if to else 'the start'}: the one at {at} was nowhere else",
         )
         for name, at in before.idle.items()
-        if name not in before.live and (to := x.jobs[name].position) < at
+        if name not in before.live and (to := stream.jobs[name].position) < at
     ]
 
 
-def runs_over(x: Stream, before: Before) -> list[EventPart]:
+def runs_over(stream: Stream, before: Before) -> list[EventPart]:
     """Where the jobs stand whose runs are over."""
     parts = []
     for name, run in before.live.items():
-        if x.live.get(name) is run or name not in x.jobs:
+        if stream.live.get(name) is run or name not in stream.jobs:
             continue
-        job = x.jobs[name]
+        job = stream.jobs[name]
         text = f"job {name} is {job.state.value}"
         if job.state.idle or job.state is JobState.HELD:
             text += f" and goes on {_source(job.position)}"

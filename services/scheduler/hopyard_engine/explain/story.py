@@ -67,32 +67,33 @@ class Story:
             return StoryLine(self._number, event.at, kind, (of_cluster(event),))
         before = before_event(self.experiment, event)
         effects = self._core.restore(event)
-        x = self.experiment = self._core.experiments[event.experiment]
+        stream = self.experiment = self._core.experiments[event.experiment]
         if not effects or not isinstance(effects[0], Record):
             return StoryLine(self._number, event.at, kind, (EventPart("", f"{kind}: a repetition, ignored"),))
-        parts = sentences(x, before, event, effects)
-        parts += runs_over(x, before)
-        parts += self._states_changed(x, before, effects)
+        parts = sentences(stream, before, event, effects)
+        parts += runs_over(stream, before)
+        parts += self._states_changed(stream, before, effects)
         parts += [EventPart("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
         parts += [
             EventPart(
-                "", f"{name_of(x, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}"
+                "",
+                f"{name_of(stream, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}",
             )
-            for member in x.members.values()
+            for member in stream.members.values()
             if member.phase is not before.phases.get(member.id, Phase.RUNNING)
         ]
         stored = event.body if isinstance(event, RunMessage) and isinstance(event.body, SnapshotStored) else None
         routine = stored is not None and not stored.error and len(parts) == 1
         return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
-    def _states_changed(self, x: Stream, before: Before, effects: Sequence[Effect]) -> list[EventPart]:
+    def _states_changed(self, stream: Stream, before: Before, effects: Sequence[Effect]) -> list[EventPart]:
         """Changes that the sentences do not say themselves."""
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
-            job = x.jobs.get(name)
+            job = stream.jobs.get(name)
             if job is None or self._states.get(name) is job.state:
                 continue
-            over = name in before.live and x.live.get(name) is not before.live[name]
+            over = name in before.live and stream.live.get(name) is not before.live[name]
             new = name not in self._states or self._states[name] is JobState.CREATING
             self._states[name] = job.state
             if job.state not in _QUIET and not over and not (new and job.state is JobState.PENDING):

@@ -37,15 +37,15 @@ class WaitingReasons:
     """Says why the jobs and experiments of one stream wait, at one moment: made anew for each look.
 
     Args:
-        x: The stream.
+        stream: The stream.
         cluster: The cluster that it shares with others.
         at: The time, of the clock that the core's events carry.
         policy: Why the policy cannot answer now, where it has no process; empty: it can.
     """
 
-    def __init__(self, x: Stream, cluster: ClusterState, at: float, policy: str = "") -> None:
-        self._policy = policy if x.in_flight is not None else ""
-        self._x = x
+    def __init__(self, stream: Stream, cluster: ClusterState, at: float, policy: str = "") -> None:
+        self._policy = policy if stream.in_flight is not None else ""
+        self._x = stream
         self._cluster = cluster
         self._at = at
 
@@ -102,31 +102,31 @@ class WaitingReasons:
     @cached_property
     def _for_a_machine(self) -> str:
         """Why the jobs that any idle machine would serve have none: the same for all of them."""
-        x, machines = self._x, self._usable
+        stream, machines = self._x, self._usable
         if self._impossible:
             return f"waits for a machine: {self._impossible}"
-        if x.in_flight is not None:
+        if stream.in_flight is not None:
             return self._thinking
-        idle = [machine for machine in x.machines.values() if machine.idle and machine.id not in x.draining]
-        if self._missing and (idle or x.share == 0):
+        idle = [machine for machine in stream.machines.values() if machine.idle and machine.id not in stream.draining]
+        if self._missing and (idle or stream.share == 0):
             return f"waits for {self._missing}"
-        if x.share == 0:
+        if stream.share == 0:
             return f"waits for a machine: {self._its_share} is 0 of {machines}{self._limit}"
-        if x.placed > x.share:
-            return f"waits for a machine: {self._its_share} fell to {x.share}, and {_count(x.placed, 'is', 'are')} busy"
-        if x.placed == x.share:
-            return f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy{self._limit}"
+        if stream.placed > stream.share:
+            return f"waits for a machine: {self._its_share} fell to {stream.share}, and {_count(stream.placed, 'is', 'are')} busy"
+        if stream.placed == stream.share:
+            return f"waits for a machine: {stream.placed} of {stream.share} in {self._its_share} are busy{self._limit}"
         free = sum(not machine.reserved for machine in idle)
-        if idle and len(idle) < x.gang:
-            return f"waits for {x.gang} machines at once: {_count(len(idle), 'is', 'are')} idle"
+        if idle and len(idle) < stream.gang:
+            return f"waits for {stream.gang} machines at once: {_count(len(idle), 'is', 'are')} idle"
         if free:
             return f"the policy has not started it ({_count(free, 'machine is', 'machines are')} idle)"
         if idle:
             kept = _count(len(idle), "idle machine", "idle machines")
             return f"waits for a machine: the policy keeps {kept} for something else"
-        missing = x.share - x.held
+        missing = stream.share - stream.held
         return (
-            f"waits for a machine: {x.placed} of {x.share} in {self._its_share} are busy, "
+            f"waits for a machine: {stream.placed} of {stream.share} in {self._its_share} are busy, "
             f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
         )
 
@@ -194,9 +194,11 @@ class WaitingReasons:
 
     def _only_held(self, member: Experiment) -> str:
         """That it goes on when a person resumes a job, and not before; empty: it goes on."""
-        x, held, still = self._x, member.states.get(JobState.HELD, 0), member.jobs_left
+        stream, held, still = self._x, member.states.get(JobState.HELD, 0), member.jobs_left
         # Others may stand where the policy never lets them go on, as at a rung.
-        done = x.demand == 0 and not (x.live or x.asks or x.calls or x.in_flight or x.outdated)
+        done = stream.demand == 0 and not (
+            stream.live or stream.asks or stream.calls or stream.in_flight or stream.outdated
+        )
         alone = sum(n for state, n in member.states.items() if not state.ended) == held
         if not held or still or not (alone or done):
             return ""
@@ -208,20 +210,20 @@ class WaitingReasons:
         )
 
     def _nothing_runs(self, member: Experiment) -> str:
-        x, machines = self._x, self._usable
-        waiting = [job for job in x.open.values() if job.member is member]
+        stream, machines = self._x, self._usable
+        waiting = [job for job in stream.open.values() if job.member is member]
         if waiting and self._missing:
             return f"no job runs: it waits for {self._missing}"
-        if IDLE_TIMER + member.id in x.timers:
-            left = _seconds(x.timers[IDLE_TIMER + member.id] - self._at)
+        if IDLE_TIMER + member.id in stream.timers:
+            left = _seconds(stream.timers[IDLE_TIMER + member.id] - self._at)
             return f"is open for requests and has none: ends in {left} unless one comes"
-        if x.share == 0:
+        if stream.share == 0:
             return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
-        if not x.held:
-            others = _count(x.share, "machine", "machines")
-            return f"{self._its_share} is {x.share} of {machines}, and others have yet to leave {others}"
+        if not stream.held:
+            others = _count(stream.share, "machine", "machines")
+            return f"{self._its_share} is {stream.share} of {machines}, and others have yet to leave {others}"
         coming = [job for job in waiting if job.state is JobState.CREATING]
-        if x.in_flight is not None and not self._thinks_long:
+        if stream.in_flight is not None and not self._thinks_long:
             return self._thinking
         # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
         first = next(
@@ -229,22 +231,22 @@ class WaitingReasons:
         )
         if first is not None:
             return f"no job runs: job {first.id} {self.job(first)}"
-        if coming or any(name.startswith(CREATE) and a.member == member.id for name, a in x.asks.items()):
+        if coming or any(name.startswith(CREATE) and a.member == member.id for name, a in stream.asks.items()):
             return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
-        if x.in_flight is not None:
+        if stream.in_flight is not None:
             return self._thinking
-        return f"the policy has no job to run ({_count(len(x.vacant), 'machine is', 'machines are')} idle)"
+        return f"the policy has no job to run ({_count(len(stream.vacant), 'machine is', 'machines are')} idle)"
 
     @property
     def _shrinking(self) -> str:
         """What it has yet to leave to others."""
-        x = self._x
-        if x.held <= x.share:
+        stream = self._x
+        if stream.held <= stream.share:
             return ""
-        words = f"{self._its_share} fell to {x.share} of {self._usable}: "
-        words += f"it has yet to leave {_count(x.held - x.share, 'machine', 'machines')}"
-        if DEADLINE in x.timers:
-            return f"{words}, and is made to in {_seconds(x.timers[DEADLINE] - self._at)}"
+        words = f"{self._its_share} fell to {stream.share} of {self._usable}: "
+        words += f"it has yet to leave {_count(stream.held - stream.share, 'machine', 'machines')}"
+        if DEADLINE in stream.timers:
+            return f"{words}, and is made to in {_seconds(stream.timers[DEADLINE] - self._at)}"
         return words
 
     # ------------------------------------------------------------------------------------------------------ the cluster
@@ -316,19 +318,19 @@ class WaitingReasons:
     @cached_property
     def _limit(self) -> str:
         """What keeps the share from being larger, after a separator; empty: it is all there is."""
-        x, machines = self._x, self._usable
-        tenant = self._cluster.tenants.get(x.id)
-        if tenant is None or x.share >= machines:
+        stream, machines = self._x, self._usable
+        tenant = self._cluster.tenants.get(stream.id)
+        if tenant is None or stream.share >= machines:
             return ""
-        if x.concurrency is not None and len(x.live) >= x.concurrency:
-            return f": resources.concurrency is {x.concurrency}"
-        if tenant.demand is not None and x.share + tenant.gang > tenant.demand:
+        if stream.concurrency is not None and len(stream.live) >= stream.concurrency:
+            return f": resources.concurrency is {stream.concurrency}"
+        if tenant.demand is not None and stream.share + tenant.gang > tenant.demand:
             return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
-        if tenant.cap is not None and x.share + tenant.gang > tenant.cap:
-            if x.concurrency is not None:
-                return f": resources.concurrency is {x.concurrency}"
+        if tenant.cap is not None and stream.share + tenant.gang > tenant.cap:
+            if stream.concurrency is not None:
+                return f": resources.concurrency is {stream.concurrency}"
             return f": resources.slots is {tenant.cap}"
-        others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != x.id and t.share]
+        others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != stream.id and t.share]
         named = [f"{name} (weight {t.weight:g}: {t.share})" for name, t in others[:_NAMED]]
         if len(others) > _NAMED:
             named.append(f"{len(others) - _NAMED} more")

@@ -66,27 +66,27 @@ class JobViews:
         self._terms: dict[str, tuple[Settings, ExperimentView]] = {}
         self._spaces: dict[str, Space] = {}
 
-    def look(self, x: Stream) -> None:
+    def look(self, stream: Stream) -> None:
         """Forgets what has changed since the look before. To be called before others are, whenever something may have happened."""
-        settings = {member.id: member.settings for member in x.members.values()}
+        settings = {member.id: member.settings for member in stream.members.values()}
         seen, touched, saved = self._looked
-        if seen is not x or any(self._settings.get(name) is not terms for name, terms in settings.items()):
+        if seen is not stream or any(self._settings.get(name) is not terms for name, terms in settings.items()):
             self._known.clear()
             self._saved.clear()
         else:
-            for job in (*x.touched.since(touched), *self._live, *x.live):
+            for job in (*stream.touched.since(touched), *self._live, *stream.live):
                 self._known.pop(job, None)
-            for job in x.snapshots.touched.since(saved):
+            for job in stream.snapshots.touched.since(saved):
                 self._saved.pop(job, None)
         self._settings = settings
-        self._looked = x, x.touched.count, x.snapshots.touched.count
-        self._live = frozenset(x.live)
+        self._looked = stream, stream.touched.count, stream.snapshots.touched.count
+        self._live = frozenset(stream.live)
 
-    def saved(self, x: Stream, job: str) -> list[int]:
+    def saved(self, stream: Stream, job: str) -> list[int]:
         """Positions of a job's own snapshots, ascending."""
         found = self._saved.get(job)
         if found is None:
-            found = self._saved[job] = x.snapshots.positions(job)
+            found = self._saved[job] = stream.snapshots.positions(job)
         return found
 
     def space(self, member: Experiment) -> Space | None:
@@ -177,10 +177,10 @@ class CoreView(CollectingView):
     """The view of one up-call on one experiment of the core."""
 
     def __init__(self, experiment: Stream, call: UpCall, views: JobViews | None = None) -> None:
-        x = self._x = experiment
-        super().__init__(call.number, call.at, call.seed, x.ordinals, x.machines, x.earlier)
+        stream = self._x = experiment
+        super().__init__(call.number, call.at, call.seed, stream.ordinals, stream.machines, stream.earlier)
         self._views = views or JobViews()
-        self._views.look(x)
+        self._views.look(stream)
         self._data: Data | None = None
         self._jobs = _Jobs(experiment.jobs, self._views)
         self._terms: tuple[int, ExperimentView] | None = None
@@ -195,16 +195,16 @@ class CoreView(CollectingView):
         return self._terms[1]
 
     def _experiment(self) -> ExperimentView:
-        x = self._x
+        stream = self._x
         created = sum(isinstance(c, CreateJob) and c.limit is None for c in self.commands)
-        jobs_left = max(x.jobs_left - created, 0)
-        if len(x.members) == 1:
-            return self._views.terms(x.founder, jobs_left, self._partitions)
-        live = [m for m in x.members.values() if not m.phase.over] or [x.founder]
+        jobs_left = max(stream.jobs_left - created, 0)
+        if len(stream.members) == 1:
+            return self._views.terms(stream.founder, jobs_left, self._partitions)
+        live = [m for m in stream.members.values() if not m.phase.over] or [stream.founder]
         top = max(m.settings.max_position for m in live)
         running = any(m.running for m in live)
         terms = self._views.terms(live[0], jobs_left, self._partitions)
-        return replace(terms, max_position=top, running=running, concurrency=x.concurrency)
+        return replace(terms, max_position=top, running=running, concurrency=stream.concurrency)
 
     @property
     @override

@@ -104,7 +104,7 @@ class Catalog:
             raise NotFound(self._unknown(name))
         shown = data_pb2.DataSet()
         shown.CopyFrom(kept.data)
-        shown.experiments.extend(sorted(m for x in self._users(name) for m in x.members))
+        shown.experiments.extend(sorted(m for stream in self._users(name) for m in stream.members))
         for one in shown.partitions:
             for replica in one.replicas:
                 replica.state, replica.detail = self._state((name, one.name), replica.node)
@@ -168,7 +168,7 @@ class Catalog:
         async with self.using, self._names.setdefault(name, asyncio.Lock()):
             if name not in self._kept:
                 raise NotFound(self._unknown(name))
-            users = [member for x in self._users(name) for member in x.members]
+            users = [member for stream in self._users(name) for member in stream.members]
             if users:
                 raise Conflict(f"data set {name} is used by {', '.join(sorted(users))}; stop that first")
             await self._whole(self._forget(name))
@@ -260,22 +260,22 @@ class Catalog:
         for node in self._held:
             if not self._is_up(node):
                 self._held[node] = {}
-        for x in list(self._live.core.experiments.values()):
-            if x.data is None or x.phase.over:
+        for stream in list(self._live.core.experiments.values()):
+            if stream.data is None or stream.phase.over:
                 continue
-            kept = self._kept.get(x.data.name)
+            kept = self._kept.get(stream.data.name)
             now = {one.name: one for one in kept.data.partitions} if kept is not None else {}
             changed = []
-            for known in x.data.partitions.values():
+            for known in stream.data.partitions.values():
                 one = now.get(known.name)
                 if one is None or one.sha256 != known.sha256:  # Another content is another data set.
                     placed = PlacedPartition(known.name, known.size, known.sha256, known.examples)
                 else:
-                    placed = self._placed(x.data.name, one, known)
+                    placed = self._placed(stream.data.name, one, known)
                 if placed != known:
                     changed.append(placed)
             if changed:
-                self._live.post(DataChanged(self._live.clock(), x.id, tuple(changed)))
+                self._live.post(DataChanged(self._live.clock(), stream.id, tuple(changed)))
 
     def _placed(self, name: str, one: data_pb2.DataPartition, known: PlacedPartition | None) -> PlacedPartition:
         paths = {replica.node: replica.path for replica in one.replicas}
@@ -325,12 +325,12 @@ class Catalog:
         kept = self._kept.get(name)
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
         return [
-            x
-            for x in self._live.core.experiments.values()
-            if x.data is not None
-            and x.data.name == name
-            and not x.phase.over
-            and any((one.name, one.sha256) in content for one in x.data.partitions.values())
+            stream
+            for stream in self._live.core.experiments.values()
+            if stream.data is not None
+            and stream.data.name == name
+            and not stream.phase.over
+            and any((one.name, one.sha256) in content for one in stream.data.partitions.values())
         ]
 
     def _unknown(self, name: str) -> str:

@@ -64,8 +64,8 @@ class Importer:
             finally:
                 if not done:
                     self._door.give_back(claimed)
-            x, _ = await self._door.loaded(stream.experiments[0])
-            return x.id, len({entry.info.sha256 for entry in x.snapshots.entries()})
+            imported, _ = await self._door.loaded(stream.experiments[0])
+            return imported.id, len({entry.info.sha256 for entry in imported.snapshots.entries()})
 
     async def _write(self, stream: ArrivingStream, journal: str, request: str, claimed: list[str]) -> bool:
         """Writes all of it; False: an earlier call with this request id has."""
@@ -109,8 +109,8 @@ class Importer:
             yield waiting
 
     async def _need_same(self, name: str, request: str) -> None:
-        x, _ = await self._door.loaded(name)
-        if request not in x.requests:
+        stream, _ = await self._door.loaded(name)
+        if request not in stream.requests:
             raise AlreadyExists(
                 f"experiment {name} is here already; import it under another id (hopyard import FILE --as ID)"
             )

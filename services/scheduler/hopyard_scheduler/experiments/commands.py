@@ -169,11 +169,11 @@ class FrontDoor:
         Raises:
             InvalidInput: It does not agree with what the group goes by.
         """
-        for x in self._live.core.experiments.values():
-            other = self._live.program(x.id).spec
-            if other.share == spec.share and not x.phase.over:
-                need_agreement(spec, other, x.id)
-                return x.id
+        for stream in self._live.core.experiments.values():
+            other = self._live.program(stream.id).spec
+            if other.share == spec.share and not stream.phase.over:
+                need_agreement(spec, other, stream.id)
+                return stream.id
         return None
 
     async def _named(self, slug: str, payload: Mapping[str, str]) -> tuple[bool, str]:
@@ -248,12 +248,12 @@ class FrontDoor:
         Raises:
             Conflict: A finished experiment cannot be resumed.
         """
-        x, member = await self.loaded(name)
+        stream, member = await self.loaded(name)
         if member.phase.over and action not in ("stop", "close"):
             raise Conflict(
                 f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
             )
-        await self._live.apply(Operated(self._live.clock(), x.id, action, name))
+        await self._live.apply(Operated(self._live.clock(), stream.id, action, name))
 
     async def keep(self, name: str) -> None:
         """Keeps an experiment open that is idle: nothing is written while it has something to do.
@@ -261,11 +261,11 @@ class FrontDoor:
         Raises:
             Conflict: It has ended.
         """
-        x, member = await self.loaded(name)
+        stream, member = await self.loaded(name)
         if member.phase.over or member.phase is Phase.ENDING:
             raise Conflict(f"experiment {name} is {member.phase.value} ({member.reason})")
-        if IDLE_TIMER + name in x.timers:
-            await self._live.apply(Operated(self._live.clock(), x.id, "keep", name))
+        if IDLE_TIMER + name in stream.timers:
+            await self._live.apply(Operated(self._live.clock(), stream.id, "keep", name))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """More jobs, longer jobs, more time.
@@ -273,7 +273,7 @@ class FrontDoor:
         Raises:
             InvalidInput: Nothing to extend, or less than there is.
         """
-        x, member = await self.loaded(name)
+        stream, member = await self.loaded(name)
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
         if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
@@ -285,7 +285,7 @@ class FrontDoor:
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
         now = self._live.clock()
-        await self._change(Updated(now, x.id, request, jobs, max_iterations or None, seconds, member=name))
+        await self._change(Updated(now, stream.id, request, jobs, max_iterations or None, seconds, member=name))
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
         """Changes target, weight, slots or concurrency.
@@ -293,8 +293,8 @@ class FrontDoor:
         Raises:
             InvalidInput: A term that cannot be, or nothing to change.
         """
-        x, member = await self.loaded(name)
-        await self._change(update_of(self._live.clock(), x.id, member, terms))
+        stream, member = await self.loaded(name)
+        await self._change(update_of(self._live.clock(), stream.id, member, terms))
 
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
         """Has configurations trained to positions, each as a job of its own.
@@ -303,28 +303,28 @@ class FrontDoor:
             InvalidInput: What is wrong with which of them; then none is asked for.
             Conflict: The experiment takes no requests (any more), or a request id stands for another request.
         """
-        x, member = await self.loaded(name)
-        if not x.settings.requests:
-            policy = self._live.program(x.id).spec.policy.label
+        stream, member = await self.loaded(name)
+        if not stream.settings.requests:
+            policy = self._live.program(stream.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
         check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
         # One call after the other: what two of them ask for is known to the second, so that its last one is news.
-        async with self._locks.setdefault(f"request {x.id}", asyncio.Lock()):
-            new = [each for each in wanted if not known(x, member, each)]
+        async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
+            new = [each for each in wanted if not known(stream, member, each)]
             if new and (member.phase.over or member.phase is Phase.ENDING):
                 raise Conflict(
                     f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
                 )
             at = self._live.clock()
             asked = [
-                Requested(at, x.id, each.request, each.hyperparameters, each.position, name, more)
+                Requested(at, stream.id, each.request, each.hyperparameters, each.position, name, more)
                 for each, more in zip(new, reversed(range(len(new))), strict=True)
             ]
             refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
         if refused:
             raise Conflict(refused[0])
         return self.look.shown_jobs(
-            x, [x.jobs[member.requested[each.request]] for each in wanted if known(x, member, each)]
+            stream, [stream.jobs[member.requested[each.request]] for each in wanted if known(stream, member, each)]
         )
 
     async def _change(self, event: Updated) -> None:

@@ -46,7 +46,7 @@ def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
         raise InvalidInput("\n".join(wrong))
 
 
-def known(x: Stream, member: Experiment, wanted: JobRequest) -> bool:
+def known(stream: Stream, member: Experiment, wanted: JobRequest) -> bool:
     """Whether a request was taken before.
 
     Raises:
@@ -54,7 +54,7 @@ def known(x: Stream, member: Experiment, wanted: JobRequest) -> bool:
     """
     if wanted.request not in member.requested:
         return False
-    job = x.jobs.get(member.requested[wanted.request])
+    job = stream.jobs.get(member.requested[wanted.request])
     same = job is not None and job.limit == wanted.position
     if job is None or not same or dict(job.hyperparameters or {}) != dict(wanted.hyperparameters):
         other = (

@@ -63,9 +63,9 @@ class ExperimentQueries:
     async def show_all(self) -> list[experiment_pb2.Experiment]:
         """All experiments, newest first."""
         found = {
-            member.id: self._shown(x, member)
-            for x in self._live.core.experiments.values()
-            for member in x.members.values()
+            member.id: self._shown(stream, member)
+            for stream in self._live.core.experiments.values()
+            for member in stream.members.values()
         }
         token = ""
         while True:
@@ -86,8 +86,8 @@ class ExperimentQueries:
         """
         known = self._live.core.find(name)
         if known is not None:
-            x, member = known
-            return self.shown_jobs(x, [job for job in x.jobs.values() if job.member is member])
+            stream, member = known
+            return self.shown_jobs(stream, [job for job in stream.jobs.values() if job.member is member])
         await self.show(name)
         jobs, token = [], ""
         while True:
@@ -116,23 +116,23 @@ class ExperimentQueries:
             raise NotFound(f"experiment {name} has no job {job!r}")
         return found
 
-    def shown_job(self, x: Stream, job: Job) -> experiment_pb2.Job:
+    def shown_job(self, stream: Stream, job: Job) -> experiment_pb2.Job:
         """A job of the core as it stands, and why it waits."""
-        return job_to_proto(x, job, self._waiting(x).job(job))
+        return job_to_proto(stream, job, self._waiting(stream).job(job))
 
-    def shown_jobs(self, x: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
+    def shown_jobs(self, stream: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
         """Jobs of the core as they stand, and why they wait."""
-        waiting = self._waiting(x)
-        return [job_to_proto(x, job, waiting.job(job)) for job in jobs]
+        waiting = self._waiting(stream)
+        return [job_to_proto(stream, job, waiting.job(job)) for job in jobs]
 
-    def _shown(self, x: Stream, member: Experiment) -> experiment_pb2.Experiment:
-        shown = experiment_to_proto(x, member, self._live.clock(), self._waiting(x).experiment(member))
+    def _shown(self, stream: Stream, member: Experiment) -> experiment_pb2.Experiment:
+        shown = experiment_to_proto(stream, member, self._live.clock(), self._waiting(stream).experiment(member))
         if not (shown.warning or member.phase.over):
             shown.warning = self.warning()
         return shown
 
-    def _waiting(self, x: Stream) -> WaitingReasons:
-        return WaitingReasons(x, self._live.core.cluster, self._live.clock(), self._live.absent(x.id))
+    def _waiting(self, stream: Stream) -> WaitingReasons:
+        return WaitingReasons(stream, self._live.core.cluster, self._live.clock(), self._live.absent(stream.id))
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """The present state of the experiment and its jobs, then every change until it is over.
@@ -145,13 +145,13 @@ class ExperimentQueries:
             for job in await self.jobs(name):
                 yield experiment_pb2.WatchExperimentResponse(job=job)
             return
-        x, member = known
+        stream, member = known
         watcher = self._live.watchers.add(name)
-        told = WatcherState(self._live.core, x, member, self._live.clock, lambda: self._live.absent(x.id))
+        told = WatcherState(self._live.core, stream, member, self._live.clock, lambda: self._live.absent(stream.id))
         try:
-            for present in [job for job in x.jobs.values() if job.member is member]:
+            for present in [job for job in stream.jobs.values() if job.member is member]:
                 yield told.job(present)
-                for point in x.curve(present):
+                for point in stream.curve(present):
                     yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
             while True:
                 with suppress(TimeoutError):
@@ -160,7 +160,7 @@ class ExperimentQueries:
                 while watcher.jobs:
                     touched = next(iter(watcher.jobs))
                     del watcher.jobs[touched]
-                    changed = x.jobs.get(touched)
+                    changed = stream.jobs.get(touched)
                     gone = experiment_pb2.WatchExperimentResponse(job_gone=touched)
                     yield told.job(changed) if changed is not None else gone
                 while watcher.reports:

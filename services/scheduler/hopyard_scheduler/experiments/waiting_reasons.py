@@ -28,7 +28,7 @@ class WatcherState:
 
     Args:
         core: Holds the experiment.
-        x: Its stream.
+        stream: Its stream.
         member: The experiment.
         clock: Seconds since the epoch.
         absent: Why its policy has no process that could answer; empty: it has.
@@ -37,20 +37,20 @@ class WatcherState:
     def __init__(
         self,
         core: Core,
-        x: Stream,
+        stream: Stream,
         member: Experiment,
         clock: Callable[[], float],
         absent: Callable[[], str] = lambda: "",
     ) -> None:
         self._absent = absent
         self._core = core
-        self._x = x
+        self._x = stream
         self._member = member
         self._clock = clock
         self._jobs: dict[str, str] = {}
         self._experiment = ""
         self._looked_at = clock()
-        self._waiting = WaitingReasons(x, core.cluster, self._looked_at, absent())
+        self._waiting = WaitingReasons(stream, core.cluster, self._looked_at, absent())
         self._news_at = self._looked_at
 
     def job(self, job: Job) -> experiment_pb2.WatchExperimentResponse:

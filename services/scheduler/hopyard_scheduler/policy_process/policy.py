@@ -118,12 +118,12 @@ class RemotePolicy:
         )
 
     async def answer(
-        self, x: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
+        self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call. The experiment stays as it is until the answer.
 
         Args:
-            x: The experiment.
+            stream: The experiment.
             call: The up-call.
             settled: Is entered before the journal is read: then what led to the up-call is in it.
 
@@ -134,7 +134,7 @@ class RemotePolicy:
         losses = 0
         while True:
             try:
-                return await self._answer(x, call, settled)
+                return await self._answer(stream, call, settled)
             except SeatLost:
                 losses += 1
                 _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
@@ -165,7 +165,7 @@ class RemotePolicy:
     # ------------------------------------------------------------------------------------------------------------ one try
 
     async def _answer(
-        self, x: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
+        self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
         seat = self._seat
         if seat is None or seat.gone:
@@ -181,9 +181,9 @@ class RemotePolicy:
             if differs is not None:
                 return PolicyFailed(call.at, call.experiment, call.number, differs)
         if self._asked is None or self._asked.number != call.number:
-            self._asked = self._changes.up_call(x, call)
+            self._asked = self._changes.up_call(stream, call)
         await seat.send(pb.DriveResponse(up_call=self._asked))
-        answer = await self._hear(seat, call, most_commands(len(x.jobs)))
+        answer = await self._hear(seat, call, most_commands(len(stream.jobs)))
         self._answered = call.number
         return answer
 

@@ -57,42 +57,44 @@ class StateDelta:
         self._earlier: dict[str, tuple[int, ...]] = {}
         self._scaled = False
 
-    def up_call(self, x: Stream, call: UpCall, *, again: bool = False) -> pb.UpCall:
+    def up_call(self, stream: Stream, call: UpCall, *, again: bool = False) -> pb.UpCall:
         """The message of an up-call on the experiment as it is now; from then on the process knows what is in it."""
         message = pb.UpCall(number=call.number, at=call.at, seed=call.seed, again=again)
-        message.changes.extend(self._news(x))
+        message.changes.extend(self._news(stream))
         message.verdicts.extend(map(verdict_to_proto, call.verdicts))
         fill_call(message, call.call)
         return message
 
-    def _news(self, x: Stream) -> Iterator[pb.StateChange]:
+    def _news(self, stream: Stream) -> Iterator[pb.StateChange]:
         tops = self._tops
-        yield from self._terms(x)
-        yield from self._of_machines(x)
-        if x.share != self._share:
-            self._share = x.share
-            yield pb.StateChange(share=x.share)
-        if x.snapshots.loans != self._loans or x is not self._seen:
-            self._loans = x.snapshots.loans
-            yield from self._of_earlier(x)
+        yield from self._terms(stream)
+        yield from self._of_machines(stream)
+        if stream.share != self._share:
+            self._share = stream.share
+            yield pb.StateChange(share=stream.share)
+        if stream.snapshots.loans != self._loans or stream is not self._seen:
+            self._loans = stream.snapshots.loans
+            yield from self._of_earlier(stream)
         if not self._scaled:
             self._scaled = True
-            for one in x.scaling:
+            for one in stream.scaling:
                 known = pb.PolicyScaling(hardware=one.hardware, machines=one.machines, seconds=one.seconds)
                 yield pb.StateChange(scaling=known)
         # Where an experiment's jobs are complete concerns all of them; another core, which led to the same, counts for itself.
-        anew = self._tops != tops or x is not self._seen
-        yield from self._of_jobs(x, [*x.jobs, *(self._jobs.keys() - x.jobs.keys())] if anew else self._candidates(x))
-        self._seen = x
-        if x.ordinals != self._made:
-            self._made = x.ordinals
-            yield pb.StateChange(jobs_made=x.ordinals)
-        if x.best is not None and x.best != self._best:
-            self._best = x.best
-            job, position, value = x.best
+        anew = self._tops != tops or stream is not self._seen
+        yield from self._of_jobs(
+            stream, [*stream.jobs, *(self._jobs.keys() - stream.jobs.keys())] if anew else self._candidates(stream)
+        )
+        self._seen = stream
+        if stream.ordinals != self._made:
+            self._made = stream.ordinals
+            yield pb.StateChange(jobs_made=stream.ordinals)
+        if stream.best is not None and stream.best != self._best:
+            self._best = stream.best
+            job, position, value = stream.best
             yield pb.StateChange(incumbent=pb.PolicyIncumbent(job=job, position=position, value=value))
-        if x.data is not None:
-            data = x.data.view({machine.node for machine in x.machines.values()})
+        if stream.data is not None:
+            data = stream.data.view({machine.node for machine in stream.machines.values()})
             if data != self._data:
                 self._data = data
                 yield pb.StateChange(data=_data(data))
@@ -101,9 +103,9 @@ class StateDelta:
     def _tops(self) -> dict[str, int]:
         return {name: message.max_position for name, message in self._members.items()}
 
-    def _terms(self, x: Stream) -> Iterator[pb.StateChange]:
-        for member in x.members.values():
-            partitions = x.data.units if x.data is not None else 0
+    def _terms(self, stream: Stream) -> Iterator[pb.StateChange]:
+        for member in stream.members.values():
+            partitions = stream.data.units if stream.data is not None else 0
             message = terms_to_proto(_terms_of(member, partitions), over=member.phase.over)
             known = self._members.get(member.id)
             if known is None:
@@ -117,26 +119,26 @@ class StateDelta:
                 self._members[member.id] = message
                 yield pb.StateChange(experiment=message)
 
-    def _of_machines(self, x: Stream) -> Iterator[pb.StateChange]:
-        for name in [name for name in self._machines if name not in x.machines]:
+    def _of_machines(self, stream: Stream) -> Iterator[pb.StateChange]:
+        for name in [name for name in self._machines if name not in stream.machines]:
             del self._machines[name]
             yield pb.StateChange(machine_gone=name)
-        for name, machine in sorted(x.machines.items()):
+        for name, machine in sorted(stream.machines.items()):
             message = pb.PolicyMachine(
                 id=name,
                 node=machine.node,
                 idle=machine.run is None,
                 job=machine.run.job if machine.run is not None else "",
                 reserved=machine.reserved,
-                draining=name in x.draining,
+                draining=name in stream.draining,
                 hardware=machine.hardware,
             )
             if self._machines.get(name) != message:
                 self._machines[name] = message
                 yield pb.StateChange(machine=message)
 
-    def _of_earlier(self, x: Stream) -> Iterator[pb.StateChange]:
-        for name, one in x.earlier.items():
+    def _of_earlier(self, stream: Stream) -> Iterator[pb.StateChange]:
+        for name, one in stream.earlier.items():
             saved = tuple(sorted(one.snapshots))
             if self._earlier.get(name) != saved:
                 self._earlier[name] = saved
@@ -149,26 +151,31 @@ class StateDelta:
                 )
                 yield pb.StateChange(earlier=told)
 
-    def _candidates(self, x: Stream) -> list[str]:
+    def _candidates(self, stream: Stream) -> list[str]:
         """Jobs that may be other than they were, in order of creation, and at last those that are gone."""
-        names = {*x.touched.since(self._touched), *x.snapshots.touched.since(self._snapshots), *x.live, *self._live}
-        there = sorted((x.jobs[name] for name in names if name in x.jobs), key=lambda job: job.ordinal)
-        return [*(job.id for job in there), *sorted(names - x.jobs.keys())]
+        names = {
+            *stream.touched.since(self._touched),
+            *stream.snapshots.touched.since(self._snapshots),
+            *stream.live,
+            *self._live,
+        }
+        there = sorted((stream.jobs[name] for name in names if name in stream.jobs), key=lambda job: job.ordinal)
+        return [*(job.id for job in there), *sorted(names - stream.jobs.keys())]
 
-    def _of_jobs(self, x: Stream, names: Iterable[str]) -> Iterator[pb.StateChange]:
+    def _of_jobs(self, stream: Stream, names: Iterable[str]) -> Iterator[pb.StateChange]:
         for name in names:
-            job = x.jobs.get(name)
+            job = stream.jobs.get(name)
             if job is None:
                 if self._jobs.pop(name, None) is not None:
                     yield pb.StateChange(job_gone=name)
                 continue
-            yield from self._of_job(x, job)
-        self._touched, self._snapshots = x.touched.count, x.snapshots.touched.count
-        self._live = frozenset(x.live)
+            yield from self._of_job(stream, job)
+        self._touched, self._snapshots = stream.touched.count, stream.snapshots.touched.count
+        self._live = frozenset(stream.live)
 
-    def _of_job(self, x: Stream, job: Job) -> Iterator[pb.StateChange]:
+    def _of_job(self, stream: Stream, job: Job) -> Iterator[pb.StateChange]:
         known = self._jobs.get(job.id)
-        snapshots, queued = tuple(x.snapshots.positions(job.id)), x.idle.place(job.id)
+        snapshots, queued = tuple(stream.snapshots.positions(job.id)), stream.idle.place(job.id)
         points = len(job.curve.added)
         now = self._jobs[job.id] = _KnownJob(job_view(job), snapshots, queued, job.prefix, points)
         if known is None or known[:3] != now[:3]:
@@ -176,7 +183,7 @@ class StateDelta:
         if not self._curves:
             return
         if known is None or known.prefix is not job.prefix or known.view.max_position != job.max_position:
-            whole = x.curve(job)
+            whole = stream.curve(job)
             if whole or known is not None:
                 yield _curve(job, True, [CurvePoint(p.position, p.metrics, p.seconds) for p in whole])
         elif points != known.points:

@@ -169,21 +169,21 @@ class PredictionDispatcher:
             InvalidInput: There is no such predictor, or it cannot be made.
             Unavailable: No node is there for too long.
         """
-        x, job = self._found(question.asked)
+        stream, job = self._found(question.asked)
         spec = self._program(job.member.id).spec
         reads = await self._predictors.reads(spec.predictor) == "curves"
         earlier = "[]"
         if reads and spec.predictor.earlier:
             earlier = await self._earlier.curves(job.member.id, spec, job.member.created_at)
         while True:
-            node = await self._node(x, job)
+            node = await self._node(stream, job)
             async with self._windows.setdefault(node, asyncio.Semaphore(WINDOW)):
                 session = self._sessions.of(node)
                 if session is None or not session.ready:
                     continue
                 question.session = session
                 question.answer = asyncio.get_running_loop().create_future()
-                message = self._message(ticket, question.asked, x, job, earlier if reads else None)
+                message = self._message(ticket, question.asked, stream, job, earlier if reads else None)
                 session.send(resource_manager_pb2.AgentSessionResponse(question=message))
                 try:
                     return await question.answer
@@ -191,39 +191,39 @@ class PredictionDispatcher:
                     question.session = None
 
     def _found(self, asked: AskOutside) -> tuple[Stream, Job]:
-        x = self._core.experiments.get(asked.experiment)
-        job = x.jobs.get(asked.payload["job"]) if x is not None else None
-        if x is None or job is None:
+        stream = self._core.experiments.get(asked.experiment)
+        job = stream.jobs.get(asked.payload["job"]) if stream is not None else None
+        if stream is None or job is None:
             raise Unavailable(f"experiment {asked.experiment} is over")
-        return x, job
+        return stream, job
 
-    async def _node(self, x: Stream, job: Job) -> str:
+    async def _node(self, stream: Stream, job: Job) -> str:
         try:
             async with asyncio.timeout(self._node_seconds):
-                while (node := self._chosen(x, job)) is None:
+                while (node := self._chosen(stream, job)) is None:
                     await self._arrival.wait()
                 return node
         except TimeoutError as error:
             raise Unavailable(f"no node was there to predict on for {self._node_seconds:g} s") from error
 
-    def _chosen(self, x: Stream, job: Job) -> str | None:
+    def _chosen(self, stream: Stream, job: Job) -> str | None:
         """The node that trains a job or trained it last; else the least busy one of the experiment's; else of all."""
         there = [session.node for session in self._sessions.connected() if session.ready]
         latest = job.channels.get((job.attempt, 0))
         if latest is not None and latest.node in there:
             return latest.node
-        own = {machine.node for machine in x.machines.values()}
+        own = {machine.node for machine in stream.machines.values()}
         busy = [question.session.node for question in self._open.values() if question.session is not None]
         return min(there, key=lambda node: (node not in own, busy.count(node), node), default=None)
 
     def _message(
-        self, ticket: str, asked: AskOutside, x: Stream, job: Job, earlier: str | None
+        self, ticket: str, asked: AskOutside, stream: Stream, job: Job, earlier: str | None
     ) -> resource_manager_pb2.NodeQuestion:
         program = self._program(job.member.id)
         predictor = program.spec.predictor
         payload = json.dumps(asked.payload["question"], separators=(",", ":"))
         if earlier is not None:  # The predictor reads curves.
-            payload = f'{payload[:-1]},"others":{self._histories.others(x, job)},"earlier":{earlier}}}'
+            payload = f'{payload[:-1]},"others":{self._histories.others(stream, job)},"earlier":{earlier}}}'
         return resource_manager_pb2.NodeQuestion(
             ticket=ticket,
             kind=asked.kind,

@@ -149,8 +149,8 @@ class Batch:
 
     def _thinks_here(self, call: UpCall) -> bool:
         """Whether an up-call is made in this process, which may take its time."""
-        x = self._core.experiments[call.experiment]
-        if x.in_flight is None or x.in_flight[0] != call.number:
+        stream = self._core.experiments[call.experiment]
+        if stream.in_flight is None or stream.in_flight[0] != call.number:
             return False
         host = self._host(call)
         return host is not None and not isinstance(host, RemotePolicy | PolicyFailed)
@@ -207,8 +207,8 @@ class Batch:
         A policy is asked when nothing else of its event is left to take, so that nothing comes between what it sees and the
         record of its answer: that is where recovery makes the up-call again.
         """
-        x = self._core.experiments[call.experiment]
-        if x.in_flight is None or x.in_flight[0] != call.number:
+        stream = self._core.experiments[call.experiment]
+        if stream.in_flight is None or stream.in_flight[0] != call.number:
             return None, True
         host = self._host(call)
         if host is None or isinstance(host, RemotePolicy):
@@ -218,7 +218,7 @@ class Batch:
             return host, True
         self._doing = call
         try:
-            answer: Answer = host.answer(x, call)
+            answer: Answer = host.answer(stream, call)
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it costs this experiment, and no other

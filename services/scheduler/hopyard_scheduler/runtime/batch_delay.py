@@ -11,24 +11,24 @@ def patient(core: Core, event: Event) -> bool:
     """Whether neither a run, nor a machine, nor a person waits for what follows from an event."""
     if not isinstance(event, RunMessage | Answered):
         return False
-    x = core.experiments.get(event.experiment)
-    if x is None:
+    stream = core.experiments.get(event.experiment)
+    if stream is None:
         return False
     if isinstance(event, Answered):
-        return not x.vacant  # A new job finds no machine anyway.
+        return not stream.vacant  # A new job finds no machine anyway.
     match event.body:
         case Started() | SnapshotTaken() | SnapshotStored():
             return True
         case Reports():
-            return _only_recorded(x, event, event.body)
+            return _only_recorded(stream, event, event.body)
         case _:
             return False
 
 
-def _only_recorded(x: Stream, event: RunMessage, body: Reports) -> bool:
+def _only_recorded(stream: Stream, event: RunMessage, body: Reports) -> bool:
     """Whether the policy is not asked, and the run trains on."""
-    job = x.jobs.get(event.job)
-    if job is None or job.run is None or x.settings.statistics or x.settings.every_iteration:
+    job = stream.jobs.get(event.job)
+    if job is None or job.run is None or stream.settings.statistics or stream.settings.every_iteration:
         return False
     run = job.run
     return all(run.completes if report.at_until else report.position < run.allowed for report in body.reports)

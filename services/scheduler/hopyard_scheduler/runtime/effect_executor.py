@@ -150,8 +150,8 @@ class Carrier:
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         """To the node whose channel it is; a channel of a job that is no more is unknown to its agent's next hello."""
-        x = self._core.experiments.get(ack.run.experiment)
-        job = x.jobs.get(ack.run.job) if x is not None else None
+        stream = self._core.experiments.get(ack.run.experiment)
+        job = stream.jobs.get(ack.run.job) if stream is not None else None
         channel = job.channels.get((ack.run.attempt, ack.run.rank)) if job is not None else None
         session = self.sessions.of(channel.node) if channel is not None else None
         if session is not None:

@@ -42,8 +42,8 @@ class Changes:
         """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
         rows = []
         for name in self.experiments:
-            x, member = _found(core, name)
-            message = experiment_to_proto(x, member, at)
+            stream, member = _found(core, name)
+            message = experiment_to_proto(stream, member, at)
             row = appstat_pb2.ExperimentRow(
                 id=name,
                 name=message.name,
@@ -54,23 +54,23 @@ class Changes:
             )
             rows.append(appstat_pb2.Projection(experiment=row))
         for name, job in self.jobs:
-            x, _ = _found(core, name)
-            if job not in x.jobs:
+            stream, _ = _found(core, name)
+            if job not in stream.jobs:
                 rows.append(appstat_pb2.Projection(job=appstat_pb2.JobRow(experiment=name, id=job, state="REMOVED")))
                 continue
-            detail = MessageToJson(job_to_proto(x, x.jobs[job]), indent=None)
+            detail = MessageToJson(job_to_proto(stream, stream.jobs[job]), indent=None)
             rows.append(
                 appstat_pb2.Projection(
                     job=appstat_pb2.JobRow(
                         experiment=name,
                         id=job,
-                        ordinal=x.jobs[job].ordinal,
-                        state=x.jobs[job].state.value,
+                        ordinal=stream.jobs[job].ordinal,
+                        state=stream.jobs[job].state.value,
                         detail_json=detail,
                     )
                 )
             )
-            if (planned := plans.row(x, x.jobs[job])) is not None:
+            if (planned := plans.row(stream, stream.jobs[job])) is not None:
                 rows.append(planned)
         rows += statistics(self.reports, at)
         rows += [_scaling(profiled, at) for profiled in self.profiles]

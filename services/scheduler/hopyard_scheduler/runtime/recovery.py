@@ -89,15 +89,15 @@ class Recovered:
         under way pauses by the answer to that; one that does not run pauses when it is resumed.
         """
         found: list[Event] = [
-            Operated(at, x.id, "keep", member)
-            for x in core.experiments.values()
-            for member in x.members
-            if IDLE_TIMER + member in x.timers
+            Operated(at, stream.id, "keep", member)
+            for stream in core.experiments.values()
+            for member in stream.members
+            if IDLE_TIMER + member in stream.timers
         ]
         for name in {**self.diverged, **self.given_up}:
-            x = core.experiments[name]
-            if x.phase is Phase.RUNNING and x.in_flight is None:
-                found.append(ShareSet(at, name, x.share))
+            stream = core.experiments[name]
+            if stream.phase is Phase.RUNNING and stream.in_flight is None:
+                found.append(ShareSet(at, name, stream.share))
         return found
 
 
@@ -170,7 +170,7 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
     That happens on another thread, which nothing else may do with this core meanwhile. A policy that takes too long over an
     up-call is asked nothing more, and what is recorded is applied without it.
     """
-    driven = Replay(core, lambda x: None if _elsewhere(x) else _host(x))
+    driven = Replay(core, lambda stream: None if _elsewhere(stream) else _host(stream))
     chunk: list[Event] = []
     async for event in journal.read(name):
         chunk.append(event)
@@ -178,8 +178,8 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
             await _feed(driven, chunk, patience)
             chunk = []
     await _feed(driven, chunk, patience)
-    x = core.experiments[name]
-    if _elsewhere(x):
+    stream = core.experiments[name]
+    if _elsewhere(stream):
         if driven.unmade is not None:
             found.waiting.append(driven.unmade)
         return
@@ -187,15 +187,15 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
     objecting = None
     if difference is not None:
         found.diverged[name] = difference.text
-        objecting = Objecting(driven.host or _host(x), difference)
+        objecting = Objecting(driven.host or _host(stream), difference)
     unanswered = await _unanswered(driven, objecting, patience)
     if unanswered is not None:
         found.unanswered.append(unanswered)
     if driven.gone is not None:
         found.diverged.pop(name, None)
-        found.given_up[name] = driven.gone if x.phase is Phase.RUNNING and unanswered is None else ""
+        found.given_up[name] = driven.gone if stream.phase is Phase.RUNNING and unanswered is None else ""
     else:
-        found.hosts[name] = objecting or driven.host or _host(x)
+        found.hosts[name] = objecting or driven.host or _host(stream)
 
 
 async def _feed(driven: Replay, events: list[Event], patience: Patience) -> None:
@@ -238,10 +238,10 @@ async def _minded(driven: Replay, function: Callable[[], T], patience: Patience)
     return await threads.finish(threads.start(function), patience.seconds, lambda: driven.doing, stop)
 
 
-def _host(x: Stream) -> Host:
-    return host_of(program_of(x.founder.payload).spec)
+def _host(stream: Stream) -> Host:
+    return host_of(program_of(stream.founder.payload).spec)
 
 
-def _elsewhere(x: Stream) -> bool:
+def _elsewhere(stream: Stream) -> bool:
     """Whether the policy runs in a process of its own."""
-    return program_of(x.founder.payload).spec.policy.remote
+    return program_of(stream.founder.payload).spec.policy.remote

@@ -108,7 +108,7 @@ class Live:
         self._plans = PlanRows()
         self.batched: Callable[[], None] = lambda: None
         """Called after each batch."""
-        self.leaves: Callable[[Stream], None] = lambda x: None
+        self.leaves: Callable[[Stream], None] = lambda stream: None
         """Told of each stream that is over and leaves the core."""
         carrier.attach(self.core, self.post, self.program)
         if remotes is not None:
@@ -322,9 +322,9 @@ class Live:
         """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
         return name not in self._changing
 
-    def install(self, x: Stream, found: Recovered) -> None:
+    def install(self, stream: Stream, found: Recovered) -> None:
         """Takes a stream that was replayed apart, and holds no machines."""
-        outstanding = self.core.admit(x)
+        outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)
         self.given_up.update(found.given_up)
         for event in found.unanswered:
@@ -337,19 +337,21 @@ class Live:
     def _let_finished_go(self, changes: Changes) -> None:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
         for name in changes.experiments:
-            x, member = experiment_of(self.core, name)
+            stream, member = experiment_of(self.core, name)
             if member.phase.over:
                 self.carrier.ended(name)
                 self._plans.forget(name)
-            if not x.phase.over:
-                self._finished.pop(x.id, None)
-            elif x.id not in self._finished:
-                self._finished[x.id] = None
-                if x.id in self._thoughts:  # It was failed meanwhile.
-                    self._thoughts.pop(x.id).cancel()
-                if self.remotes is not None and isinstance(self.hosts.get(x.id), RemotePolicy):
-                    del self.hosts[x.id]
-                    closing = asyncio.create_task(self.remotes.over(x.id), name=f"end of the policy of {x.id}")
+            if not stream.phase.over:
+                self._finished.pop(stream.id, None)
+            elif stream.id not in self._finished:
+                self._finished[stream.id] = None
+                if stream.id in self._thoughts:  # It was failed meanwhile.
+                    self._thoughts.pop(stream.id).cancel()
+                if self.remotes is not None and isinstance(self.hosts.get(stream.id), RemotePolicy):
+                    del self.hosts[stream.id]
+                    closing = asyncio.create_task(
+                        self.remotes.over(stream.id), name=f"end of the policy of {stream.id}"
+                    )
                     self._closing.add(closing)
                     closing.add_done_callback(self._closing.discard)
         while len(self._finished) > MAX_FINISHED:
@@ -372,6 +374,6 @@ def experiment_of(core: Core, name: str) -> tuple[Stream, Experiment]:
     """
     found = core.find(name)
     if found is None:
-        known = ", ".join(sorted(member for x in core.experiments.values() for member in x.members)) or "none"
+        known = ", ".join(sorted(member for stream in core.experiments.values() for member in stream.members)) or "none"
         raise NotFound(f"there is no experiment {name!r}; there are: {known}")
     return found

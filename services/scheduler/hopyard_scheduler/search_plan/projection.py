@@ -18,15 +18,15 @@ class PlanRows:
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], tuple[int, frozenset[tuple[int, str]]]] = {}
 
-    def row(self, x: Stream, job: Job) -> appstat_pb2.Projection | None:
+    def row(self, stream: Stream, job: Job) -> appstat_pb2.Projection | None:
         """The row of a job; None: it is known, or its policy shares nothing, or its configuration does not tell all of its training."""
         root, limit = job.member.settings.plan, job.max_position
         if not root or job.hyperparameters is None or job.copied:
             return None
         stored = {
             (position, entry.info.sha256): entry
-            for position in x.snapshots.positions(job.id)
-            if (entry := x.snapshots.get(job.id, position)) is not None and entry.stored
+            for position in stream.snapshots.positions(job.id)
+            if (entry := stream.snapshots.get(job.id, position)) is not None and entry.stored
         }
         name = (job.member.id, job.id)
         before = self._told.get(name)
@@ -47,7 +47,7 @@ class PlanRows:
                     sha256=sha256,
                     size_bytes=entry.info.size,
                     provider=entry.info.provider,
-                    owner=x.id,
+                    owner=stream.id,
                 )
                 for (position, sha256), entry in sorted(stored.items())
             ],

@@ -32,11 +32,11 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
     ) -> pb.GetIdleJobResponse:
         """The idle job that comes next."""
-        x, member = experiment_of(self._live.core, request.experiment)
-        idle = [job for job in x.idle_jobs() if job.member is member]
+        stream, member = experiment_of(self._live.core, request.experiment)
+        idle = [job for job in stream.idle_jobs() if job.member is member]
         if not idle:
             raise NotFound(f"experiment {member.id} has no idle job")
-        return pb.GetIdleJobResponse(job=self._door.look.shown_job(x, idle[0]))
+        return pb.GetIdleJobResponse(job=self._door.look.shown_job(stream, idle[0]))
 
     async def StartJob(
         self,
@@ -53,8 +53,8 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.ResumeJobRequest, pb.ResumeJobResponse],
     ) -> pb.ResumeJobResponse:
         """Starts an idle job that has a snapshot."""
-        x, _ = experiment_of(self._live.core, request.experiment)
-        if request.job in x.jobs and x.source_of(x.jobs[request.job]) is None:
+        stream, _ = experiment_of(self._live.core, request.experiment)
+        if request.job in stream.jobs and stream.source_of(stream.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
         start = StartJob(request.job, tuple(request.machines), request.until or None)
         return pb.ResumeJobResponse(job=await self._act(request.experiment, request.job, start))
@@ -123,25 +123,25 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         return pb.ListJobsResponse(jobs=shown, next_page_token=token)
 
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
-        x = await self._stream(name, job)
-        return await self._operate(x, job, JobOperated(self._live.clock(), x.id, command, asks_anew=True))
+        stream = await self._stream(name, job)
+        return await self._operate(stream, job, JobOperated(self._live.clock(), stream.id, command, asks_anew=True))
 
     async def _hold(self, name: str, job: str, held: bool) -> experiment_pb2.Job:
-        x = await self._stream(name, job)
-        return await self._operate(x, job, JobHeld(self._live.clock(), x.id, job, held, asks_anew=True))
+        stream = await self._stream(name, job)
+        return await self._operate(stream, job, JobHeld(self._live.clock(), stream.id, job, held, asks_anew=True))
 
     async def _stream(self, name: str, job: str) -> Stream:
-        x, member = await self._door.loaded(name)
-        if job not in x.jobs or x.jobs[job].member is not member:
+        stream, member = await self._door.loaded(name)
+        if job not in stream.jobs or stream.jobs[job].member is not member:
             raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
         if member.phase.over:
             raise Conflict(
                 f"experiment {name} is {member.phase.value}, and none of its jobs trains; hopyard extend goes on"
             )
-        return x
+        return stream
 
-    async def _operate(self, x: Stream, job: str, event: JobHeld | JobOperated) -> experiment_pb2.Job:
+    async def _operate(self, stream: Stream, job: str, event: JobHeld | JobOperated) -> experiment_pb2.Job:
         refused = await self._live.operate(event)
         if refused:
             raise Conflict(refused)
-        return self._door.look.shown_job(x, x.jobs[job])
+        return self._door.look.shown_job(stream, stream.jobs[job])

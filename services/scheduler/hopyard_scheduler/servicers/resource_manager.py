@@ -138,13 +138,13 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         context: grpc.aio.ServicerContext[pb.ReserveIdleMachineRequest, pb.ReserveIdleMachineResponse],
     ) -> pb.ReserveIdleMachineResponse:
         """Reserves an idle machine of an experiment."""
-        x, _ = experiment_of(self._live.core, request.experiment)
+        stream, _ = experiment_of(self._live.core, request.experiment)
         if request.request_id in self._reservations:
             return pb.ReserveIdleMachineResponse(machine=self._reservations[request.request_id])
-        idle = sorted(m.id for m in x.machines.values() if m.idle and not m.reserved)
+        idle = sorted(m.id for m in stream.machines.values() if m.idle and not m.reserved)
         if not idle:
-            raise Exhausted(f"experiment {x.id} has no idle machine; it holds {len(x.machines)}")
-        refused = await self._live.operate(JobOperated(self._live.clock(), x.id, ReserveMachine(idle[0])))
+            raise Exhausted(f"experiment {stream.id} has no idle machine; it holds {len(stream.machines)}")
+        refused = await self._live.operate(JobOperated(self._live.clock(), stream.id, ReserveMachine(idle[0])))
         if refused:
             raise Exhausted(refused)
         if request.request_id:
@@ -204,11 +204,11 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         spec = machine.spec
         message = pb.Machine(id=name, node=machine.node, cpus=spec.cpus, gpus=spec.gpus, hardware=spec.hardware)
         message.experiment = machine.holder
-        x = self._live.core.experiments.get(machine.holder)
-        held = x.machines.get(name) if x is not None else None
-        if x is not None and held is not None and held.run is not None:
+        stream = self._live.core.experiments.get(machine.holder)
+        held = stream.machines.get(name) if stream is not None else None
+        if stream is not None and held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt
-            message.experiment = x.jobs[held.run.job].member.id
+            message.experiment = stream.jobs[held.run.job].member.id
             message.rank, message.world = held.run.machines.index(name), len(held.run.ranks)
         return message
 

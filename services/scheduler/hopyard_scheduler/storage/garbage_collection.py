@@ -127,19 +127,21 @@ class SnapshotNeeds:
         """Whether an owner of a blob needs it, as far as `read` has read of it. Nobody's blobs are left alone."""
         if owner == BUNDLE_OWNER:
             return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
-        x = self._live.core.experiments.get(owner)
-        if x is not None:
-            return x.snapshots.holds(sha256)
+        stream = self._live.core.experiments.get(owner)
+        if stream is not None:
+            return stream.snapshots.holds(sha256)
         return owner == "" or sha256 in self._finished.get(owner, ())
 
     def held(self, sha256: str) -> bool:
         """Whether any experiment holds a snapshot."""
         books = self._live.core.experiments.values()
-        return any(x.snapshots.holds(sha256) for x in books) or any(sha256 in held for held in self._finished.values())
+        return any(stream.snapshots.holds(sha256) for stream in books) or any(
+            sha256 in held for held in self._finished.values()
+        )
 
     def _code_of_one_in_the_core(self, sha256: str) -> bool:
         streams = self._live.core.experiments.values()
-        return any(member.payload["bundle"] == sha256 for x in streams for member in x.members.values())
+        return any(member.payload["bundle"] == sha256 for stream in streams for member in stream.members.values())
 
 
 class GarbageCollector:

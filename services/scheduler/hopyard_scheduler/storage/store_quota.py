@@ -89,13 +89,13 @@ class StoreQuota:
             "dropped"
         )
 
-    def leaves(self, x: Stream) -> None:
+    def leaves(self, stream: Stream) -> None:
         """A stream that is over leaves the core. Without a quota its rows are read again should anybody ask."""
         if self._live.core.cluster.store_quota is None:
             self._read = False
             return
-        self._finished[x.id] = store_quota.holding(x)
-        self._elsewhere += sum(one.size for one in self._finished[x.id])
+        self._finished[stream.id] = store_quota.holding(stream)
+        self._elsewhere += sum(one.size for one in self._finished[stream.id])
 
     def reread(self) -> None:
         """What there is in the store of experiments that are over has changed otherwise."""
@@ -108,7 +108,7 @@ class StoreQuota:
         if quota is None:
             self.above = 0
             return
-        size = sum(x.snapshots.size for x in self._live.core.experiments.values())
+        size = sum(stream.snapshots.size for stream in self._live.core.experiments.values())
         if size != self._seen:
             self._seen = size
             if size + self._elsewhere > quota or self.above:
@@ -172,13 +172,13 @@ class StoreQuota:
         jobs: list[str] | None = None
         while jobs is None or jobs:
             async with self._live.turn:
-                x = self._live.core.experiments.get(name)
-                if x is None:
+                stream = self._live.core.experiments.get(name)
+                if stream is None:
                     return None
                 if jobs is None:
-                    jobs, found = list(x.jobs), store_quota.lent(x)
-                for job in [x.jobs[each] for each in jobs[:_JOBS] if each in x.jobs]:
-                    found += store_quota.of_job(x, job)
+                    jobs, found = list(stream.jobs), store_quota.lent(stream)
+                for job in [stream.jobs[each] for each in jobs[:_JOBS] if each in stream.jobs]:
+                    found += store_quota.of_job(stream, job)
                 del jobs[:_JOBS]
         return found
 

@@ -77,8 +77,10 @@ async def tell(
                     if follow:
                         sys.stdout.flush()
     if job is not None and not told:
-        x, own = story.experiment, source.experiment.id
-        jobs = ", ".join(name for name, one in x.jobs.items() if one.member.id == own) if x is not None else ""
+        stream, own = story.experiment, source.experiment.id
+        jobs = (
+            ", ".join(name for name, one in stream.jobs.items() if one.member.id == own) if stream is not None else ""
+        )
         raise NotFound(f"experiment {source.experiment.id} has no job {job!r}; it has {jobs or 'none'}")
     if json:
         emit_json({"experiment": source.experiment.id, "job": job, "events": lines})

@@ -28,32 +28,32 @@ class PartitionVisits:
         self._live: dict[str, tuple[Run, list[PlottedVisit], range]] = {}
         self._amounts = (0, 0, 0)
 
-    def take(self, x: Stream, event: Event) -> None:
+    def take(self, stream: Stream, event: Event) -> None:
         """Takes the stream as it is after an event."""
-        if x.data is None:
+        if stream.data is None:
             return
-        amounts = (x.hops.direct_bytes, x.hops.fetched_bytes, x.hops.stored_bytes)
+        amounts = (stream.hops.direct_bytes, stream.hops.fetched_bytes, stream.hops.stored_bytes)
         if amounts != self._amounts:
             self.moved.append((event.at, *amounts))
         if isinstance(event, RunMessage) and event.job in self._live:
             self._started(event, amounts[0] - self._amounts[0], amounts[1] - self._amounts[1])
         self._amounts = amounts
         for job, (run, visits, those) in list(self._live.items()):
-            if x.live.get(job) is not run:
+            if stream.live.get(job) is not run:
                 del self._live[job]
                 reason = end_reason(run, run.ended).value if run.ended is not None else None
                 for index in those:
                     visits[index] = replace(visits[index], end=event.at, reason=reason)
-        for job, run in x.live.items():
+        for job, run in stream.live.items():
             if job not in self._live and run.inputs and run.mode is not RunMode.PROFILE:
-                visits = self.told.setdefault(x.jobs[job].member.id, [])
+                visits = self.told.setdefault(stream.jobs[job].member.id, [])
                 evaluates, first = run.mode is RunMode.EVALUATE, len(visits)
                 visits += [
                     PlottedVisit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)
                     for rank in run.ranks
                 ]
                 self._live[job] = run, visits, range(first, len(visits))
-        self._hold(x)
+        self._hold(stream)
 
     def _started(self, event: RunMessage, direct: int, fetched: int) -> None:
         run, visits, those = self._live[event.job]
@@ -64,10 +64,10 @@ class PartitionVisits:
             got, from_store = max(direct, fetched), fetched > 0
             visits[index] = replace(visits[index], began=event.at, got=got, from_store=from_store)
 
-    def _hold(self, x: Stream) -> None:
+    def _hold(self, stream: Stream) -> None:
         """Notes who holds what; of a partition that nobody holds now, who did last."""
-        assert x.data is not None
-        for one in x.data.partitions.values():
+        assert stream.data is not None
+        for one in stream.data.partitions.values():
             nodes = tuple(sorted({*one.places, *one.homes}))
             if nodes or one.name not in self.held:
                 self.held[one.name] = PartitionReplicas(one.name, one.size, nodes)

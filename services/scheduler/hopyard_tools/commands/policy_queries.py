@@ -53,8 +53,8 @@ class ExperimentMoment:
     @property
     def title(self) -> str:
         """Which moment it is, in words."""
-        x = self.driven.experiment
-        seconds = self.at - x.founder.created_at if x is not None else 0.0
+        stream = self.driven.experiment
+        seconds = self.at - stream.founder.created_at if stream is not None else 0.0
         return f"after event {self.driven.number}, {seconds:.1f} s after it was created: {self.policy}"
 
 
@@ -90,8 +90,8 @@ async def moment(
 
     async with opened(server, data, given, purpose) as source:
         driven, at = await drive(source, limit, quiet=quiet)
-    x = driven.experiment
-    policy = program_of(x.founder.payload).spec.policy.label if x is not None else ""
+    stream = driven.experiment
+    policy = program_of(stream.founder.payload).spec.policy.label if stream is not None else ""
     if driven.first is not None:
         say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
     if limit is not None and limit.event is not None and limit.event > driven.number:

@@ -106,8 +106,8 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
 
     async with opened(server, data, given, "hopyard replay") as source:
         driven, at = await drive(source, until, quiet=json, dialled=True)
-    x, name = driven.experiment, source.experiment.id
-    state = state_of(x, driven.number, at) if x is not None else None
+    stream, name = driven.experiment, source.experiment.id
+    state = state_of(stream, driven.number, at) if stream is not None else None
     if json:
         emit_json(document(name, driven, state))
         return driven.first is None
@@ -115,8 +115,8 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
     if driven.first is not None:
         emit(f"event {driven.first.event}, up-call {driven.first.up_call}\n  then: {driven.first.then}")
         emit(f"  now:  {driven.first.now}")
-    if until is not None and state is not None and x is not None:
-        emit(state_table(state, x.founder.created_at))
+    if until is not None and state is not None and stream is not None:
+        emit(state_table(state, stream.founder.created_at))
     return driven.first is None
 
 
@@ -144,7 +144,7 @@ async def drive(
     from hopyard_scheduler.experiments.program import program_of
 
     hosts: list[Host] = []
-    driven = Replay(Core(), lambda x: hosts[0] if hosts else host_of(program_of(x.founder.payload).spec))
+    driven = Replay(Core(), lambda stream: hosts[0] if hosts else host_of(program_of(stream.founder.payload).spec))
     at, start = 0.0, 0.0
     total = await source.length()
     async with aclosing(source.read()) as events, AsyncExitStack() as stack:

@@ -104,9 +104,9 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
         NotFound: There is no such job.
         InvalidInput: They go on from what another experiment of the group, or an earlier one, has trained.
     """
-    x = recorded.stream
-    assert x is not None
-    own = [job.id for job in x.jobs.values() if job.member.id == name]
+    stream = recorded.stream
+    assert stream is not None
+    own = [job.id for job in stream.jobs.values() if job.member.id == name]
     if unknown := [job for job in jobs if job not in own]:
         raise NotFound(
             f"experiment {name} has no job {', '.join(map(repr, unknown))}; it has {', '.join(own) or 'none'}"

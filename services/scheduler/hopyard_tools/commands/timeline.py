@@ -46,26 +46,26 @@ class Timeline:
         if isinstance(event, ClusterEvent):
             return
         effects = self._core.restore(event)
-        x = self._core.experiments[event.experiment]
+        stream = self._core.experiments[event.experiment]
         for job, (run, owner, places) in list(self._live.items()):
-            if x.live.get(job) is not run:
+            if stream.live.get(job) is not run:
                 del self._live[job]
                 reason = end_reason(run, run.ended).value if run.ended is not None else None
                 runs = self.told[owner].runs
                 runs[places] = [replace(one, end=event.at, reason=reason) for one in runs[places]]
-        for job, run in x.live.items():
+        for job, run in stream.live.items():
             if job not in self._live:
-                owner = x.jobs[job].member.id
+                owner = stream.jobs[job].member.id
                 runs = self._of(owner).runs
                 self._live[job] = run, owner, slice(len(runs), len(runs) + len(run.ranks))
                 runs += [PlottedRun(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
         changed = {effect.job: effect.experiment for effect in effects if isinstance(effect, JobChanged)}
         for name in changed:
-            if name in x.jobs:
-                self._label(x.jobs[name], event.at)
+            if name in stream.jobs:
+                self._label(stream.jobs[name], event.at)
         for owner in dict.fromkeys(changed.values()):
-            self._count(x, owner, event.at)
-        self.visits.take(x, event)
+            self._count(stream, owner, event.at)
+        self.visits.take(stream, event)
 
     def _of(self, experiment: str) -> JournalStory:
         return self.told.setdefault(experiment, JournalStory())
@@ -75,9 +75,9 @@ class Timeline:
         if job.priority is not None and (job.id not in known or known[job.id][-1][1] != job.priority):
             known.setdefault(job.id, []).append((at, job.priority))
 
-    def _count(self, x: Stream, experiment: str, at: float) -> None:
+    def _count(self, stream: Stream, experiment: str, at: float) -> None:
         told = self._of(experiment)
-        live = [x.jobs[job] for job in x.live if x.jobs[job].member.id == experiment]
+        live = [stream.jobs[job] for job in stream.live if stream.jobs[job].member.id == experiment]
         promising = sum((job.priority or 0.0) > 0 for job in live)
         counted = (float(promising), float(len(live) - promising))
         if not told.pools or told.pools[-1][1:] != counted:
@@ -87,7 +87,7 @@ class Timeline:
 async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> JournalStory:
     """What went on in an experiment: see `hopyard.plots.experiments.Timeline`."""
     timeline = Timeline()
-    driven = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec)) if confidences else None
+    driven = Replay(Core(), lambda stream: host_of(program_of(stream.founder.payload).spec)) if confidences else None
     chances: list[tuple[float, int, tuple[float, ...]]] = []
     async with reading(client, experiment) as source, aclosing(source.read()) as events:
         step = max(await source.length() // _LOOKS, 1)
@@ -112,13 +112,13 @@ def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float
     Raises:
         InvalidInput: The policy cannot be made here.
     """
-    x, host = driven.experiment, driven.host
-    if x is None or host is None or x.share == 0:
+    stream, host = driven.experiment, driven.host
+    if stream is None or host is None or stream.share == 0:
         return []
     if not isinstance(host, PolicyHost):
         raise InvalidInput(
             f"{experiment.id}: its policy cannot be made here, so it cannot be asked what it thought; go where its module lies"
         )
-    found = host.confidences(x, at)
-    own = sorted((p for job, p in found.items() if x.jobs[job].member.id == experiment.id), reverse=True)
-    return [(at, x.share, tuple(own))] if own else []
+    found = host.confidences(stream, at)
+    own = sorted((p for job, p in found.items() if stream.jobs[job].member.id == experiment.id), reverse=True)
+    return [(at, stream.share, tuple(own))] if own else []

@@ -117,10 +117,10 @@ def _title(found: ExperimentMoment) -> str:
     """Which moment it is, and in a group what the experiment pays."""
     from hopyard.formatting import short_time
 
-    x = found.driven.experiment
-    if x is None or len(x.members) == 1:
+    stream = found.driven.experiment
+    if stream is None or len(stream.members) == 1:
         return found.title
-    return f"{found.title}; {short_time(x.members[found.name].machine_seconds)} of machines billed to {found.name}"
+    return f"{found.title}; {short_time(stream.members[found.name].machine_seconds)} of machines billed to {found.name}"
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
@@ -135,16 +135,16 @@ def tree_at(found: ExperimentMoment) -> Tree | None:
     standing = found.standing
     if standing is None:
         return Tree("position", (), {})
-    x, host = standing
-    stages = host.stages(x, found.at)
+    stream, host = standing
+    stages = host.stages(stream, found.at)
     if stages is None:
         return None
     configurations = {
         job.id: job.hyperparameters
-        for job in x.jobs.values()
+        for job in stream.jobs.values()
         if job.member.id == found.name and job.hyperparameters is not None
     }
-    return tree_of(stages, configurations, program_of(x.founder.payload).spec.unit)
+    return tree_of(stages, configurations, program_of(stream.founder.payload).spec.unit)
 
 
 def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
     from hopyard.cli.output import plain
     from hopyard.plots.data.stages import totals
 
-    x = found.driven.experiment
+    stream = found.driven.experiment
     return {
         "experiment": found.name,
         "policy": found.policy,
@@ -161,7 +161,7 @@ def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
         "decisions_equal": found.driven.first is None,
         "unit": tree.unit if tree is not None else None,
         "totals": totals(tree.stages) if tree is not None else None,
-        "machine_seconds": x.members[found.name].machine_seconds if x is not None else 0.0,
+        "machine_seconds": stream.members[found.name].machine_seconds if stream is not None else 0.0,
         "stages": [{**plain(stage), "values": tree.values.get(stage.number, {})} for stage in tree.stages]
         if tree is not None
         else None,

@@ -128,14 +128,14 @@ def first(found: Sequence[Compared]) -> OutcomeDifference | None:
 
 def _made(again: Recorded) -> dict[int, JobOutcome]:
     """By chain."""
-    x = again.stream
-    if x is None:
+    stream = again.stream
+    if stream is None:
         return {}
     by_job: dict[str, list[RecordedRun]] = {}
     for run in again.runs:
         by_job.setdefault(run.job, []).append(run)
     found = {}
-    for job in x.jobs.values():
+    for job in stream.jobs.values():
         runs = by_job.get(job.id, [])
         reports = {(r.mode, *where): noted.value for r in runs for where, noted in r.reports.items()}
         snapshots = {position: noted.value for r in runs for position, noted in r.snapshots.items()}

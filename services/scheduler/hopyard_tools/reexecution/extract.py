@@ -132,11 +132,11 @@ class Recorded:
         live = self.stream.live.get(event.job)
         return self._attempts[event.job, event.attempt] if live and live.attempt == event.attempt else None
 
-    def _started(self, x: Stream, start: Start, run: Run) -> None:
+    def _started(self, stream: Stream, start: Start, run: Run) -> None:
         source = self._taken.get(run.source) if run.source is not None else None
         made = RecordedRun(
             number=self.number,
-            experiment=x.jobs[run.job].member.id,
+            experiment=stream.jobs[run.job].member.id,
             job=run.job,
             attempt=run.attempt,
             mode=run.mode,

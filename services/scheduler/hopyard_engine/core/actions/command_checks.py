@@ -19,13 +19,13 @@ class NotYetError(RefusedError):
     """A command that may be carried out later; the policy is asked again then, not at once."""
 
 
-def find_job(x: Stream, job: str) -> Job:
+def find_job(stream: Stream, job: str) -> Job:
     """The job that a command names.
 
     Raises:
         RefusedError: There is none.
     """
-    found = x.jobs.get(job)
+    found = stream.jobs.get(job)
     if found is None:
         raise RefusedError(f"there is no job {job!r}")
     return found
@@ -42,65 +42,65 @@ def free(job: Job) -> Job:
     return job
 
 
-def idle(x: Stream, job: str) -> Job:
+def idle(stream: Stream, job: str) -> Job:
     """A job that may be started now.
 
     Raises:
         RefusedError: It is not idle, paused by a person, or waits after losses.
     """
-    found = free(find_job(x, job))
+    found = free(find_job(stream, job))
     if not found.state.idle:
         raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
-    if failures.held(x, found):
+    if failures.held(stream, found):
         raise NotYetError(f"job {job!r} waits for a moment after {found.setbacks} losses or failures")
     return found
 
 
-def run_of(x: Stream, job: str) -> Run:
+def run_of(stream: Stream, job: str) -> Run:
     """A job's run.
 
     Raises:
         RefusedError: It has none.
     """
-    run = find_job(x, job).run
+    run = find_job(stream, job).run
     if run is None or run.ended is not None:
         raise RefusedError(f"job {job!r} has no run")
     return run
 
 
-def find_member(x: Stream, name: str) -> Experiment:
+def find_member(stream: Stream, name: str) -> Experiment:
     """The experiment of the group that a command names.
 
     Raises:
         RefusedError: There is none, or it is over or ending.
     """
-    member = x.members.get(name)
+    member = stream.members.get(name)
     if member is None:
-        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(x.members)}")
+        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(stream.members)}")
     if member.phase is Phase.ENDING or member.phase.over:
         raise RefusedError("the experiment is ending" if member.phase is Phase.ENDING else "the experiment is over")
     return member
 
 
-def snapshot(x: Stream, source: tuple[str, int]) -> SnapshotEntry:
+def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
     """The snapshot (job, position) that a command names.
 
     Raises:
         RefusedError: There is none.
     """
-    entry = x.snapshots.get(*source)
+    entry = stream.snapshots.get(*source)
     if entry is None or not entry.available:
         raise RefusedError(f"job {source[0]!r} has no snapshot at position {source[1]}")
     return entry
 
 
-def values(x: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, object]) -> None:
+def values(stream: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, object]) -> None:
     """See whether a job with such hyperparameters can go on from a snapshot of a job.
 
     Raises:
         RefusedError: It is of processes, which have others.
     """
-    owner = x.jobs.get(entry.job)
+    owner = stream.jobs.get(entry.job)
     if entry.info.keeps_values and owner is not None and owner.hyperparameters != hyperparameters:
         raise RefusedError(
             f"the snapshot of job {entry.job!r} at position {entry.info.position} holds its processes, which go on with its "
@@ -108,15 +108,15 @@ def values(x: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, object
         )
 
 
-def start(x: Stream, source: tuple[str, int]) -> SnapshotEntry:
+def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
     """The snapshot that a run is to start from: a job's, or an earlier experiment's as a job would have it.
 
     Raises:
         RefusedError: There is none.
     """
     name, position = source
-    if name not in x.earlier:
-        return snapshot(x, source)
-    if position not in x.earlier[name].snapshots:
+    if name not in stream.earlier:
+        return snapshot(stream, source)
+    if position not in stream.earlier[name].snapshots:
         raise RefusedError(f"{name}, which was trained earlier, has no snapshot at position {position}")
-    return SnapshotEntry(name, x.earlier[name].snapshots[position], stored=True)
+    return SnapshotEntry(name, stream.earlier[name].snapshots[position], stored=True)

@@ -16,42 +16,42 @@ from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.stream import Stream
 
 
-def bill(x: Stream, command: BillRun) -> None:
+def bill(stream: Stream, command: BillRun) -> None:
     """From its next report on a run is billed to those who want what it trains.
 
     Raises:
         RefusedError: There is no such run, or no such experiment.
     """
-    run = command_checks.run_of(x, command.job)
+    run = command_checks.run_of(stream, command.job)
     for name, _ in command.wanted:
-        if name not in x.members:
+        if name not in stream.members:
             raise command_checks.RefusedError(
-                f"there is no experiment {name!r} in this group; there are: {', '.join(x.members)}"
+                f"there is no experiment {name!r} in this group; there are: {', '.join(stream.members)}"
             )
     run.wanted = command.wanted
 
 
-def reported(x: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
+def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
     """Bills the time up to some reports that came together, by what each of them took."""
     whole = sum(report.seconds for report in reports)
     since = at - run.accounted
     for report in reports:
         share = report.seconds / whole if whole > 0 else 1 / len(reports)
-        _charge(x, run, report.position, since * share)
+        _charge(stream, run, report.position, since * share)
     run.accounted = at
 
 
-def over(x: Stream, run: Run, at: float) -> None:
+def over(stream: Stream, run: Run, at: float) -> None:
     """Bills the time since a run's last report: it has left its machines."""
-    _charge(x, run, run.position, at - run.accounted)
+    _charge(stream, run, run.position, at - run.accounted)
     run.accounted = at
 
 
-def _charge(x: Stream, run: Run, position: int, seconds: float) -> None:
-    own = x.jobs[run.job].member
-    payers = [x.members[name] for name, until in run.wanted if until >= position]
+def _charge(stream: Stream, run: Run, position: int, seconds: float) -> None:
+    own = stream.jobs[run.job].member
+    payers = [stream.members[name] for name, until in run.wanted if until >= position]
     payers = [member for member in payers if not member.phase.over] or [own]
     for member in payers:
         member.machine_seconds += seconds * len(run.ranks) / len(payers)
         if member is not own:
-            x.emit(ExperimentChanged(member.id))
+            stream.emit(ExperimentChanged(member.id))

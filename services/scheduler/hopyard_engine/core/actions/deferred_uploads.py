@@ -44,31 +44,31 @@ class HopCounts:
         self.stored, self.stored_bytes = self.stored + 1, self.stored_bytes + size
 
 
-def taken(x: Stream, job: Job, position: int, node: str) -> None:
+def taken(stream: Stream, job: Job, position: int, node: str) -> None:
     """A run has taken a snapshot that nobody ships unasked: ask now if the store is to have it."""
     every = job.terms.ship_every
-    leaving = any(x.machines[machine].node == node for machine in x.draining)
+    leaving = any(stream.machines[machine].node == node for machine in stream.draining)
     if leaving or (every and position % every == 0):
-        _order(x, [one for one in x.snapshots.held_back if one == (job.id, position)])
+        _order(stream, [one for one in stream.snapshots.held_back if one == (job.id, position)])
 
 
-def over(x: Stream, job: Job) -> None:
+def over(stream: Stream, job: Job) -> None:
     """A job has ended: what is kept of it is to outlive the nodes."""
-    _order(x, x.snapshots.wanted(lambda name: name == job.id))
+    _order(stream, stream.snapshots.wanted(lambda name: name == job.id))
 
 
-def wound_up(x: Stream, member: Experiment) -> None:
+def wound_up(stream: Stream, member: Experiment) -> None:
     """An experiment has left its machines: so is all that it keeps."""
-    _order(x, x.snapshots.wanted(lambda name: x.jobs[name].member is member))
+    _order(stream, stream.snapshots.wanted(lambda name: stream.jobs[name].member is member))
 
 
-def node_leaves(x: Stream, node: str) -> None:
+def node_leaves(stream: Stream, node: str) -> None:
     """A node is drained: so is what it alone has."""
-    entries = ((one, x.snapshots.get(*one)) for one in x.snapshots.held_back)
-    _order(x, [one for one, entry in entries if entry is not None and entry.nodes == {node}])
+    entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.held_back)
+    _order(stream, [one for one, entry in entries if entry is not None and entry.nodes == {node}])
 
 
-def _order(x: Stream, snapshots: Iterable[SnapshotId]) -> None:
-    nodes = [x.snapshots.order_held_back(snapshot) for snapshot in snapshots]
+def _order(stream: Stream, snapshots: Iterable[SnapshotId]) -> None:
+    nodes = [stream.snapshots.order_held_back(snapshot) for snapshot in snapshots]
     for node in dict.fromkeys(nodes):
-        x.emit(OrdersGiven(node))
+        stream.emit(OrdersGiven(node))

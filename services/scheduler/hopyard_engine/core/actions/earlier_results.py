@@ -18,39 +18,39 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
 
 
-def adopt(x: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
+def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
     """A job has an earlier training's results up to a position; those that it has itself stay as they are."""
     for report in reports:
         if job.high_water < report.position <= position:
             point = job.curve.add(report)
-            value = point.metrics.get(x.settings.metric)
+            value = point.metrics.get(stream.settings.metric)
             job.last, job.high_water = (job.last if value is None else value), report.position
             generator_feedback.tell_report(job, report)
-            x.emit(ReportAccepted(job.member.id, job.id, job.attempt, report))
-            judge(x, job, report.position, value)
+            stream.emit(ReportAccepted(job.member.id, job.id, job.attempt, report))
+            judge(stream, job, report.position, value)
 
 
-def take_over(x: Stream, job: Job, source: SnapshotId) -> SnapshotId:
+def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     """A job has an earlier training's results up to a position, and its snapshot there, if there is one.
 
     Answers which of its own that is then.
     """
     name, position = source
-    trial = x.earlier[name]
-    adopt(x, job, trial.reports, position)
+    trial = stream.earlier[name]
+    adopt(stream, job, trial.reports, position)
     job.high_water = max(job.high_water, position)
     if position in trial.snapshots:
-        x.snapshots.take_over(job.id, trial.snapshots[position])
-        x.tidied = True
+        stream.snapshots.take_over(job.id, trial.snapshots[position])
+        stream.tidied = True
     return job.id, position
 
 
-def lend_no_more(x: Stream, hashes: Collection[str] | None = None) -> None:
+def lend_no_more(stream: Stream, hashes: Collection[str] | None = None) -> None:
     """No further job starts from these snapshots of earlier experiments, or from any."""
     ended = list[str]()
-    for trial in x.earlier.values():
+    for trial in stream.earlier.values():
         for position, info in list(trial.snapshots.items()):
             if hashes is None or info.sha256 in hashes:
                 ended.append(trial.snapshots.pop(position).sha256)
     if ended:
-        x.drop(x.snapshots.end_loans(ended))
+        stream.drop(stream.snapshots.end_loans(ended))

@@ -39,35 +39,35 @@ _TOLD_AGAIN = 1.1
 """People are told again when what is too much has grown by a tenth: not at each of the snapshots that come and go."""
 
 
-def keep_within(x: Stream) -> None:
+def keep_within(stream: Stream) -> None:
     """Drops the least valuable snapshots until the others keep within the quota, as far as they are not needed.
 
     To be called when an event was taken, since only then it is known what is needed, if snapshots came or went (`tidied`).
     """
-    limit = x.snapshot_quota
+    limit = stream.snapshot_quota
     if limit is None:
-        _tell(x, x.snapshots.size)
+        _tell(stream, stream.snapshots.size)
         return
     changed: dict[str, None] = {}
-    if x.snapshots.size > limit:
-        for one in _droppable(x):
-            x.drop(x.snapshots.drop_bytes(one.sha256))
+    if stream.snapshots.size > limit:
+        for one in _droppable(stream):
+            stream.drop(stream.snapshots.drop_bytes(one.sha256))
             changed.update(dict.fromkeys(entry.job for entry in one.entries))
-            if x.snapshots.size <= limit:
+            if stream.snapshots.size <= limit:
                 break
     for job in changed:
-        x.changed(x.jobs[job])
-    _tell(x, limit)
+        stream.changed(stream.jobs[job])
+    _tell(stream, limit)
 
 
-def needed(x: Stream, job: Job, entry: SnapshotEntry) -> bool:
+def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
     """Whether a snapshot may not be dropped, whatever the quota."""
     position = entry.info.position
     return bool(
         entry.pins
-        or (not job.state.ended and position in x.snapshots.vital(job.id))
-        or (not x.settings.rebuilds and position in x.asked(job))
-        or position == _result(x, job)
+        or (not job.state.ended and position in stream.snapshots.vital(job.id))
+        or (not stream.settings.rebuilds and position in stream.asked(job))
+        or position == _result(stream, job)
     )
 
 
@@ -82,103 +82,103 @@ class Spare(NamedTuple):
         """How many bytes."""
         return self.entries[0].info.size
 
-    def seconds(self, x: Stream) -> float:
+    def seconds(self, stream: Stream) -> float:
         """Of training to have them back: the snapshot that is the quickest to train again has all of them."""
-        return min(seconds_again(x, entry) for entry in self.entries)
+        return min(seconds_again(stream, entry) for entry in self.entries)
 
 
-def spare(x: Stream) -> list[Spare]:
+def spare(stream: Stream) -> list[Spare]:
     """All contents that nobody needs now, in no special order."""
     found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
-    for entry in x.snapshots.entries():
-        if needed(x, x.jobs[entry.job], entry):
+    for entry in stream.snapshots.entries():
+        if needed(stream, stream.jobs[entry.job], entry):
             kept.add(entry.info.sha256)
         else:
             found.setdefault(entry.info.sha256, []).append(entry)
     return [Spare(sha256, entries) for sha256, entries in found.items() if sha256 not in kept]
 
 
-def _droppable(x: Stream) -> Iterator[Spare]:
+def _droppable(stream: Stream) -> Iterator[Spare]:
     """Contents that nobody needs, the least valuable first. Each is dropped before the next is asked for."""
-    if x.settings.rebuilds:
-        yield from _quickest_again(x)
+    if stream.settings.rebuilds:
+        yield from _quickest_again(stream)
         return
-    found = [(max(_worth(x, entry) for entry in one.entries), one.sha256, one) for one in spare(x)]
+    found = [(max(_worth(stream, entry) for entry in one.entries), one.sha256, one) for one in spare(stream)]
     for *_, one in sorted(found):
         yield one
 
 
-def _quickest_again(x: Stream) -> Iterator[Spare]:
+def _quickest_again(stream: Stream) -> Iterator[Spare]:
     """Those first that take the least training to have back, as it is after all before them were dropped.
 
     That takes ever longer the fewer others there are, so that only the first of the heap need be looked at again.
     """
-    waiting = [(_price(x, one), one.sha256, one) for one in spare(x)]
+    waiting = [(_price(stream, one), one.sha256, one) for one in spare(stream)]
     heapify(waiting)
     while waiting:
         price, sha256, one = heappop(waiting)
-        now = _price(x, one)
+        now = _price(stream, one)
         if now > price and waiting:
             heappush(waiting, (now, sha256, one))
         else:
             yield one
 
 
-def _price(x: Stream, one: Spare) -> tuple[bool, float, int]:
+def _price(stream: Stream, one: Spare) -> tuple[bool, float, int]:
     """What an extension goes on from comes last, then by time, then by age."""
-    goes_on = any(ends(x, x.jobs[entry.job], entry.info.position) for entry in one.entries)
-    return goes_on, one.seconds(x), max(entry.number for entry in one.entries)
+    goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
+    return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)
 
 
-def ends(x: Stream, job: Job, position: int) -> bool:
+def ends(stream: Stream, job: Job, position: int) -> bool:
     """Whether an extension would go on from there."""
-    return job.state is JobState.COMPLETED and position in x.snapshots.vital(job.id)
+    return job.state is JobState.COMPLETED and position in stream.snapshots.vital(job.id)
 
 
-def _worth(x: Stream, entry: SnapshotEntry) -> Worth:
-    job, position = x.jobs[entry.job], entry.info.position
-    latest = position in x.snapshots.latest(job.id, max(job.terms.keep_latest, 1))
-    if ends(x, job, position):
+def _worth(stream: Stream, entry: SnapshotEntry) -> Worth:
+    job, position = stream.jobs[entry.job], entry.info.position
+    latest = position in stream.snapshots.latest(job.id, max(job.terms.keep_latest, 1))
+    if ends(stream, job, position):
         group = _END_OF_COMPLETED
     elif job.state.ended:
         group = _LATEST_OF_ENDED if latest else _BEST_OF_ENDED
     else:
         group = _LATEST_OF_OPEN if latest else _BEST_OF_OPEN
-    best = x.sign(job.best[0]) if job.best is not None else math.nan
+    best = stream.sign(job.best[0]) if job.best is not None else math.nan
     return (group, best if math.isfinite(best) else -math.inf, position, job.ordinal)
 
 
-def _result(x: Stream, job: Job) -> int | None:
+def _result(stream: Stream, job: Job) -> int | None:
     """The position of the experiment's result, if this is the best job."""
     best = job.member.best
     if best is None or best[0] != job.id:
         return None
-    entry = x.snapshots.get(job.id, best[1])
+    entry = stream.snapshots.get(job.id, best[1])
     if entry is not None and entry.available:
         return best[1]
-    newest = x.snapshots.newest(job.id)
+    newest = stream.snapshots.newest(job.id)
     return newest.info.position if newest is not None else None
 
 
-def _tell(x: Stream, limit: int) -> None:
+def _tell(stream: Stream, limit: int) -> None:
     """Says it when even what is needed is too much."""
-    crowded = max(x.snapshots.size - limit, 0)
-    if crowded == x.crowded:
+    crowded = max(stream.snapshots.size - limit, 0)
+    if crowded == stream.crowded:
         return
-    x.crowded = crowded
-    for member in x.members.values():
-        x.emit(ExperimentChanged(member.id))
-    if crowded > x.crowded_told * _TOLD_AGAIN:
-        x.crowded_told = crowded
-        x.emit(Noted(x.id, "", warning(x), aloud=True))
+    stream.crowded = crowded
+    for member in stream.members.values():
+        stream.emit(ExperimentChanged(member.id))
+    if crowded > stream.crowded_told * _TOLD_AGAIN:
+        stream.crowded_told = crowded
+        stream.emit(Noted(stream.id, "", warning(stream), aloud=True))
 
 
-def warning(x: Stream) -> str:
+def warning(stream: Stream) -> str:
     """What a person should know of the quota, in words; empty: all is well."""
-    if not x.crowded:
+    if not stream.crowded:
         return ""
     return (
-        f"snapshots take {x.snapshots.size} bytes, {x.crowded} more than snapshot.quota; all of them are still needed, so "
+        f"snapshots take {stream.snapshots.size} bytes, {stream.crowded} more than snapshot.quota; all of them are still needed, so "
         "none is dropped"
     )

@@ -14,66 +14,66 @@ MISSES = 6
 """After so many vain tries a snapshot counts as lost, though a node still claims it: with the waits, some 15 seconds."""
 
 
-def hold(x: Stream, job: Job, at: float) -> None:
+def hold(stream: Stream, job: Job, at: float) -> None:
     """A job that was lost or failed again without progress waits before its next try, twice as long each time."""
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
-        x.withdraw(job)
-        x.set_timer(HOLD + job.id, at + wait)
+        stream.withdraw(job)
+        stream.set_timer(HOLD + job.id, at + wait)
 
 
-def held(x: Stream, job: Job) -> bool:
+def held(stream: Stream, job: Job) -> bool:
     """Whether a job waits after a loss or a failure."""
-    return HOLD + job.id in x.timers
+    return HOLD + job.id in stream.timers
 
 
-def let_go(x: Stream, job: Job | None) -> None:
+def let_go(stream: Stream, job: Job | None) -> None:
     """The wait after a loss or a failure is over."""
-    if job is not None and job.state.idle and job.id not in x.idle:
-        x.offer(job)
-        x.outdated = x.demand is not None
+    if job is not None and job.state.idle and job.id not in stream.idle:
+        stream.offer(job)
+        stream.outdated = stream.demand is not None
 
 
-def missed(x: Stream, source: SnapshotId, node: str) -> None:
+def missed(stream: Stream, source: SnapshotId, node: str) -> None:
     """The agent of a node found a snapshot neither on its own disk nor with the nodes that have it nor in the store.
 
     A node that is only away for a moment may bring it back, so it counts as lost when nobody claims it, or after some tries.
     """
-    entry = x.snapshots.get(*source)
+    entry = stream.snapshots.get(*source)
     if entry is None:
         return
     entry.stored = False
     entry.nodes.discard(node)
-    x.tidied = True
+    stream.tidied = True
     entry.misses += 1
     if not entry.nodes or entry.misses >= MISSES:
-        x.snapshots.remove(entry)
-        earlier_results.lend_no_more(x, {entry.info.sha256})
-        rewind_all(x, [entry])
+        stream.snapshots.remove(entry)
+        earlier_results.lend_no_more(stream, {entry.info.sha256})
+        rewind_all(stream, [entry])
 
 
-def rewind_all(x: Stream, lost: list[SnapshotEntry]) -> None:
+def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
     """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
     losers = {entry.job for entry in lost}
     for entry in lost:
-        x.drop(x.snapshots.released(entry))
+        stream.drop(stream.snapshots.released(entry))
     if losers:
-        for job in list(x.jobs.values()):
+        for job in list(stream.jobs.values()):
             if job.id in losers or (job.forked and job.origin is not None and job.origin[0] in losers):
-                _rewind(x, job)
+                _rewind(stream, job)
 
 
-def _rewind(x: Stream, job: Job) -> None:
+def _rewind(stream: Stream, job: Job) -> None:
     """A job without a run lost a snapshot: it waits with what is left."""
     if not (job.state.idle or job.state is JobState.HELD):
         return
-    source = x.source_of(job)
+    source = stream.source_of(job)
     position = source[1] if source is not None else 0
     if job.forked and source is None:
-        x.move(job, JobState.FAILED, ORIGIN_LOST)
-        x.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
+        stream.move(job, JobState.FAILED, ORIGIN_LOST)
+        stream.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
         return
     job.position = position
-    if job.state is JobState.SUSPENDED and x.snapshots.newest(job.id) is None:
-        x.move(job, JobState.PENDING, "its snapshot was lost")
-    x.changed(job)
+    if job.state is JobState.SUSPENDED and stream.snapshots.newest(job.id) is None:
+        stream.move(job, JobState.PENDING, "its snapshot was lost")
+    stream.changed(job)

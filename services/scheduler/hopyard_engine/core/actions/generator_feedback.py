@@ -18,22 +18,22 @@ def tell_report(job: Job, report: Report) -> None:
         job.member.generator_calls.append(told)
 
 
-def tell_end(x: Stream, job: Job) -> None:
+def tell_end(stream: Stream, job: Job) -> None:
     """A job ended: its generator learns how, unless it reads nothing."""
     if job.member.settings.generator_reads == "nothing":
         return
-    metrics, position = _best(x, job)
+    metrics, position = _best(stream, job)
     given = None if job.generated else job.hyperparameters
     job.member.generator_calls.append(
         GeneratorCall("final", job.id, given, metrics, position=position, outcome=job.state)
     )
 
 
-def _best(x: Stream, job: Job) -> tuple[Metrics, int]:
+def _best(stream: Stream, job: Job) -> tuple[Metrics, int]:
     if job.best is None:
         return {}, 0
     position = job.best[1]
     if position in job.curve.points:
         return job.curve.points[position].metrics, position
     # It was answered from another job's results: their curves are one.
-    return next(point.metrics for point in x.curve(job) if point.position == position), position
+    return next(point.metrics for point in stream.curve(job) if point.position == position), position

@@ -8,42 +8,44 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
 
 
-def judge(x: Stream, job: Job, position: int, value: float | None) -> None:
+def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
     """Keeps the job's and its experiment's best. A point that parts still change is judged anew with each of them."""
     if value is None:
         return
     before = job.best
     if before is not None and before[1] == position:
-        job.best = _best_of(x, job)
-    elif math.isfinite(value) and (before is None or _beats(x, value, before[0])):
+        job.best = _best_of(stream, job)
+    elif math.isfinite(value) and (before is None or _beats(stream, value, before[0])):
         job.best = (value, position)
     if job.best == before:
         return
     member = job.member
     previous = member.best
-    if previous is not None and previous[0] == job.id and _worse(x, job, previous):
+    if previous is not None and previous[0] == job.id and _worse(stream, job, previous):
         # Only a part can make the best worse.
-        rated = [j for j in x.jobs.values() if j.member is member and j.best is not None]
+        rated = [j for j in stream.jobs.values() if j.member is member and j.best is not None]
         member.best = max(
-            ((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: x.sign(b[2]), default=None
+            ((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: stream.sign(b[2]), default=None
         )
-    elif job.best is not None and (previous is None or previous[0] == job.id or _beats(x, job.best[0], previous[2])):
+    elif job.best is not None and (
+        previous is None or previous[0] == job.id or _beats(stream, job.best[0], previous[2])
+    ):
         member.best = (job.id, job.best[1], job.best[0])
     best = member.best
-    x.tidied = x.tidied or best != previous
-    if previous is not None and best is not None and best[0] != previous[0] and x.jobs[previous[0]].state.ended:
-        x.collect(x.jobs[previous[0]])
+    stream.tidied = stream.tidied or best != previous
+    if previous is not None and best is not None and best[0] != previous[0] and stream.jobs[previous[0]].state.ended:
+        stream.collect(stream.jobs[previous[0]])
 
 
-def _worse(x: Stream, job: Job, best: tuple[str, int, float]) -> bool:
-    return job.best is None or _beats(x, best[2], job.best[0])
+def _worse(stream: Stream, job: Job, best: tuple[str, int, float]) -> bool:
+    return job.best is None or _beats(stream, best[2], job.best[0])
 
 
-def _beats(x: Stream, value: float, other: float) -> bool:
-    return x.sign(value) > x.sign(other)
+def _beats(stream: Stream, value: float, other: float) -> bool:
+    return stream.sign(value) > stream.sign(other)
 
 
-def _best_of(x: Stream, job: Job) -> tuple[float, int] | None:
-    values = [(p.metrics.get(x.settings.metric), p.position) for p in job.curve.points.values()]
+def _best_of(stream: Stream, job: Job) -> tuple[float, int] | None:
+    values = [(p.metrics.get(stream.settings.metric), p.position) for p in job.curve.points.values()]
     finite = [(v, position) for v, position in values if v is not None and math.isfinite(v)]
-    return max(finite, key=lambda item: (x.sign(item[0]), -item[1])) if finite else None
+    return max(finite, key=lambda item: (stream.sign(item[0]), -item[1])) if finite else None

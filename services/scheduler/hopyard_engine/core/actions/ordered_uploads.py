@@ -12,28 +12,28 @@ from hopyard_engine.core.handlers import run_messages
 from hopyard_engine.core.state.stream import Stream
 
 
-def is_awaited(x: Stream, event: SnapshotShipped) -> bool:
+def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
     """Whether an answer is the one that its snapshot waits for.
 
     Any other is acknowledged, and what it stored is deleted if nobody needs it.
     """
-    if x.snapshots.of_order((event.job, event.position), event.node, event.order) is not None:
+    if stream.snapshots.of_order((event.job, event.position), event.node, event.order) is not None:
         return True
-    if not event.error and not x.snapshots.holds(event.sha256):
-        x.emit(ForgetSnapshot(x.id, event.sha256, (), True))
-    x.emit(AcknowledgeShipment(event.node, x.id, event.order))
+    if not event.error and not stream.snapshots.holds(event.sha256):
+        stream.emit(ForgetSnapshot(stream.id, event.sha256, (), True))
+    stream.emit(AcknowledgeShipment(event.node, stream.id, event.order))
     return False
 
 
-def take(x: Stream, event: SnapshotShipped) -> None:
+def take(stream: Stream, event: SnapshotShipped) -> None:
     """A snapshot is in the store, or will stay on its node."""
-    entry = x.snapshots.of_order((event.job, event.position), event.node, event.order)
+    entry = stream.snapshots.of_order((event.job, event.position), event.node, event.order)
     assert entry is not None
-    x.emit(AcknowledgeShipment(event.node, x.id, event.order))
-    job = x.jobs[event.job]
-    x.snapshots.shipped(entry, event.error)
+    stream.emit(AcknowledgeShipment(event.node, stream.id, event.order))
+    job = stream.jobs[event.job]
+    stream.snapshots.shipped(entry, event.error)
     if event.error:
-        x.emit(Noted(x.id, job.id, f"the snapshot at {event.position} is not stored: {event.error}"))
-        x.emit(JobChanged(x.id, job.id))
+        stream.emit(Noted(stream.id, job.id, f"the snapshot at {event.position} is not stored: {event.error}"))
+        stream.emit(JobChanged(stream.id, job.id))
     else:
-        run_messages.survives(x, job, event.position)
+        run_messages.survives(stream, job, event.position)

@@ -7,7 +7,7 @@ from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.stream import Stream
 
 
-def verdict(x: Stream, job: Job, run: Run, ended: Ended) -> str:
+def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> str:
     """Takes note of a run that failed; answers why its experiment is to end by that, empty: it is not.
 
     Where something was trained already it is the node that has changed, or the moment: such failures are counted as others are.
@@ -16,8 +16,8 @@ def verdict(x: Stream, job: Job, run: Run, ended: Ended) -> str:
         return ""
     member = job.member
     member.unable.update(rank.node for rank in run.ranks)
-    nodes = {machine.node for machine in x.machines.values()}
-    trained = any(other.high_water for other in x.jobs.values() if other.member is member)
+    nodes = {machine.node for machine in stream.machines.values()}
+    trained = any(other.high_water for other in stream.jobs.values() if other.member is member)
     if trained or not nodes or not nodes <= member.unable:
         return ""
     return f"its program cannot run on {', '.join(sorted(nodes))}: {ended.message}"

@@ -40,10 +40,10 @@ def obstacle(job: Job, parameters: Mapping[str, Any]) -> str:
     return ""
 
 
-def question(x: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What is asked: plain data, all from the experiment's events."""
-    metric, terms = x.settings.metric, job.terms
-    points = [(point.position, point.metrics) for point in x.curve(job)]
+    metric, terms = stream.settings.metric, job.terms
+    points = [(point.position, point.metrics) for point in stream.curve(job)]
     known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
     return {
         "job": job.id,
@@ -69,15 +69,15 @@ def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
     return points if step <= 1 else points[(len(points) - 1) % step :: step]
 
 
-def withdraw(x: Stream, job: Job) -> None:
+def withdraw(stream: Stream, job: Job) -> None:
     """A job has ended: its policy hears that what it asked about it will not be answered."""
     tickets, job.predictions = job.predictions, {}
     for ticket in tickets:
-        if ticket in x.asks:
-            del x.asks[ticket]
-            x.emit(WithdrawQuestion(x.id, ticket))
+        if ticket in stream.asks:
+            del stream.asks[ticket]
+            stream.emit(WithdrawQuestion(stream.id, ticket))
             error = f"job {job.id} is {job.state.value} by now"
-            x.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
+            stream.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
 
 def _seed(seed: int, hyperparameters: Mapping[str, Any], position: int) -> int:

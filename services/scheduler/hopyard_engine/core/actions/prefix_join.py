@@ -13,28 +13,28 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
 
 
-def rejoin(x: Stream, job: Job, source: SnapshotId) -> bool:
+def rejoin(stream: Stream, job: Job, source: SnapshotId) -> bool:
     """Gives a job the results of another one that continued it, as its own. False: it did not, or not as the job has gone on since."""
     other, position = source
-    if not _descends(x, other, job) or not agree(x, job, x.jobs[other], min(job.high_water, position)):
+    if not _descends(stream, other, job) or not agree(stream, job, stream.jobs[other], min(job.high_water, position)):
         return False
-    group_results.adopt(x, job, x.jobs[other], position)
+    group_results.adopt(stream, job, stream.jobs[other], position)
     return True
 
 
-def agree(x: Stream, one: Job, other: Job, position: int) -> bool:
+def agree(stream: Stream, one: Job, other: Job, position: int) -> bool:
     """Whether two jobs have the same results up to a position."""
-    mine, theirs = ([point for point in x.curve(each) if point.position <= position] for each in (one, other))
+    mine, theirs = ([point for point in stream.curve(each) if point.position <= position] for each in (one, other))
     return [p.position for p in mine] == [p.position for p in theirs] and all(
         same_metrics(first.metrics, second.metrics) for first, second in zip(mine, theirs, strict=True)
     )
 
 
-def _descends(x: Stream, name: str, ancestor: Job) -> bool:
+def _descends(stream: Stream, name: str, ancestor: Job) -> bool:
     passed = set[str]()
-    while name in x.jobs and name not in passed:
+    while name in stream.jobs and name not in passed:
         passed.add(name)
-        origin = x.jobs[name].origin
+        origin = stream.jobs[name].origin
         if origin is None:
             return False
         name = origin[0]

@@ -21,33 +21,33 @@ class RecomputeCost(NamedTuple):
     base: SnapshotEntry | None
 
 
-def seconds_again(x: Stream, entry: SnapshotEntry) -> float:
+def seconds_again(stream: Stream, entry: SnapshotEntry) -> float:
     """Seconds of training, >= 0, that would have to be done again if this snapshot, and all with its bytes, were gone."""
-    return again(x, entry).seconds
+    return again(stream, entry).seconds
 
 
-def again(x: Stream, entry: SnapshotEntry) -> RecomputeCost:
+def again(stream: Stream, entry: SnapshotEntry) -> RecomputeCost:
     """What it would take to have a snapshot back if it, and all with its bytes, were gone."""
-    base = _before(x, entry)
+    base = _before(stream, entry)
     start = base.info.position if base is not None else 0
-    points = x.back(x.jobs[entry.job], entry.info.position)
+    points = stream.back(stream.jobs[entry.job], entry.info.position)
     return RecomputeCost(sum(point.seconds for point in takewhile(lambda point: point.position > start, points)), base)
 
 
-def _before(x: Stream, entry: SnapshotEntry) -> SnapshotEntry | None:
+def _before(stream: Stream, entry: SnapshotEntry) -> SnapshotEntry | None:
     """The nearest other snapshot before one on its path; None: there is none."""
     best: SnapshotEntry | None = None
     name, limit = entry.job, entry.info.position - 1
     seen = set[str]()
-    while name not in seen and name in x.jobs:
+    while name not in seen and name in stream.jobs:
         seen.add(name)  # Two jobs may each have been answered from the other's results.
-        others = (e for e in x.snapshots.of(name) if e.available and e.info.sha256 != entry.info.sha256)
+        others = (e for e in stream.snapshots.of(name) if e.available and e.info.sha256 != entry.info.sha256)
         best = max(
             [*([best] if best is not None else []), *(e for e in others if e.info.position <= limit)],
             key=lambda e: e.info.position,
             default=None,
         )
-        origin = x.jobs[name].origin
+        origin = stream.jobs[name].origin
         if origin is None:
             break
         name, limit = origin[0], min(limit, origin[1])

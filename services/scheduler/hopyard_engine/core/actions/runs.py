@@ -26,27 +26,27 @@ from hopyard_engine.core.state.stream import Stream
 KILL = "core/kill/"
 
 
-def start(x: Stream, command: StartJob) -> None:
+def start(stream: Stream, command: StartJob) -> None:
     """Starts or resumes a job on idle machines.
 
     Raises:
         RefusedError: What stands against it.
     """
-    job = command_checks.idle(x, command.job)
-    machines = _gang(x, job, command)
-    source = command.from_snapshot or x.source_of(job)
-    entry = command_checks.start(x, source) if source is not None else None
+    job = command_checks.idle(stream, command.job)
+    machines = _gang(stream, job, command)
+    source = command.from_snapshot or stream.source_of(job)
+    entry = command_checks.start(stream, source) if source is not None else None
     if entry is not None:
-        command_checks.values(x, entry, job.hyperparameters or {})
+        command_checks.values(stream, entry, job.hyperparameters or {})
     start = source[1] if source is not None else 0
     training = command.mode is RunMode.TRAIN
     until = _until(job, command, start, saved=entry is not None)
-    places = _places(x, command, machines)
+    places = _places(stream, command, machines)
 
     why = f"starting on {', '.join(command.machines)}"
     if source is not None:
-        source, whose = _own(x, job, source)
-        entry, why = x.snapshots.get(*source), why + whose
+        source, whose = _own(stream, job, source)
+        entry, why = stream.snapshots.get(*source), why + whose
     job.attempt += 1
     ranks = []
     for index, machine in enumerate(machines):
@@ -68,24 +68,24 @@ def start(x: Stream, command: StartJob) -> None:
         completes=training and not job.terms.ends_jobs and until == job.max_position,
         parts=command.parts,
         model=entry.info.sha256 if entry is not None else "",
-        accounted=x.now,
+        accounted=stream.now,
     )
     run.position = start
-    job.run = x.live[job.id] = run
+    job.run = stream.live[job.id] = run
     if training:
         job.position = start
-        if source is not None and source[0] != job.id and job.origin != source and not _continues(x, job, source):
-            if not prefix_join.rejoin(x, job, source):
-                x.set_origin(job, source)
+        if source is not None and source[0] != job.id and job.origin != source and not _continues(stream, job, source):
+            if not prefix_join.rejoin(stream, job, source):
+                stream.set_origin(job, source)
             job.high_water = max(job.high_water, start)
     if source is not None:
-        x.snapshots.pin(source, run.holder)
+        stream.snapshots.pin(source, run.holder)
     for machine in machines:
-        x.occupy(machine, run)
-    x.move(job, JobState.STARTING, why)
+        stream.occupy(machine, run)
+    stream.move(job, JobState.STARTING, why)
     saves = tuple(s for s in command.snapshot_at if s > start)
     job.ask(saves)
-    _send(x, job, run, entry, saves, places)
+    _send(stream, job, run, entry, saves, places)
 
 
 def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
@@ -102,49 +102,51 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
     return until
 
 
-def _own(x: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
+def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
     """The snapshot that a run loads, as its job has it, and in words whose it was that another experiment trained."""
     name, position = source
-    if name in x.earlier:
+    if name in stream.earlier:
         return earlier_results.take_over(
-            x, job, source
+            stream, job, source
         ), f" from position {position}, to which {name} was trained earlier"
-    if group_results.is_one(x, job, name) and not job.copied:
-        return group_results.take_over(x, job, source), f" from position {position}, which job {name} has saved"
+    if group_results.is_one(stream, job, name) and not job.copied:
+        return group_results.take_over(stream, job, source), f" from position {position}, which job {name} has saved"
     return source, ""
 
 
-def _continues(x: Stream, job: Job, source: tuple[str, int]) -> bool:
+def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
     """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
-    return job.high_water >= source[1] and prefix_join.agree(x, job, x.jobs[source[0]], source[1])
+    return job.high_water >= source[1] and prefix_join.agree(stream, job, stream.jobs[source[0]], source[1])
 
 
-def _gang(x: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
+def _gang(stream: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
     """The machines of a start, all or none."""
     if not job.member.running:
         raise RefusedError(f"the experiment is {job.member.phase.value}")
     if not command.machines or len(set(command.machines)) != len(command.machines):
         raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
-    unusable = [m for m in command.machines if m not in x.machines or not x.machines[m].idle]
+    unusable = [m for m in command.machines if m not in stream.machines or not stream.machines[m].idle]
     if unusable:
         raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
-    if x.concurrency is not None and len(x.live) >= x.concurrency:
-        raise NotYetError(f"{len(x.live)} jobs train, and {x.concurrency} may at a time (resources.concurrency)")
-    if x.placed + len(command.machines) > x.share:
-        raise RefusedError(f"the experiment's share is {x.share} machines and {x.placed} are busy")
-    return [x.machines[m] for m in command.machines]
+    if stream.concurrency is not None and len(stream.live) >= stream.concurrency:
+        raise NotYetError(
+            f"{len(stream.live)} jobs train, and {stream.concurrency} may at a time (resources.concurrency)"
+        )
+    if stream.placed + len(command.machines) > stream.share:
+        raise RefusedError(f"the experiment's share is {stream.share} machines and {stream.placed} are busy")
+    return [stream.machines[m] for m in command.machines]
 
 
-def _places(x: Stream, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
+def _places(stream: Stream, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
     """Where each machine's partition is; without partitioned data inputs are paths."""
-    if x.data is None:
+    if stream.data is None:
         return {}
     if strange := [name for name in command.inputs if name not in command.machines]:
         raise RefusedError(f"inputs for machines that the run is not on: {', '.join(strange)}")
     found: dict[str, Place] = {}
     for machine in machines:
         if machine.id in command.inputs:
-            place = x.data.place(command.inputs[machine.id], machine.node)
+            place = stream.data.place(command.inputs[machine.id], machine.node)
             if isinstance(place, str):
                 raise RefusedError(place)
             found[machine.id] = place
@@ -152,7 +154,7 @@ def _places(x: Stream, command: StartJob, machines: list[HeldMachine]) -> dict[s
 
 
 def _send(
-    x: Stream,
+    stream: Stream,
     job: Job,
     run: Run,
     entry: SnapshotEntry | None,
@@ -176,16 +178,16 @@ def _send(
             place=places.get(rank.machine),
             ships_by_order=job.terms.ship_every != 1,
         )
-        x.send(run, index, start)
+        stream.send(run, index, start)
 
 
-def amend(x: Stream, command: AmendRun) -> None:
+def amend(stream: Stream, command: AmendRun) -> None:
     """Changes where a run ends and saves; the run says whether it could.
 
     Raises:
         RefusedError: What stands against it.
     """
-    run, job = command_checks.run_of(x, command.job), x.jobs[command.job]
+    run, job = command_checks.run_of(stream, command.job), stream.jobs[command.job]
     if run.ending is not None:
         raise RefusedError(f"the run of job {command.job!r} is ending")
     if run.mode is not RunMode.TRAIN:
@@ -195,10 +197,12 @@ def amend(x: Stream, command: AmendRun) -> None:
     wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
     late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
     if late:  # Known to be too late already: the run need not be asked.
-        x.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
+        stream.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
         return
     run.amends[command.ticket] = (command.until, command.snapshot_at)
-    x.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))  # The other ranks go where rank 0 leads.
+    stream.send(
+        run, 0, Amend(command.ticket, command.until, command.snapshot_at)
+    )  # The other ranks go where rank 0 leads.
 
 
 _ENDINGS = {
@@ -208,21 +212,21 @@ _ENDINGS = {
 }
 
 
-def end_run(x: Stream, run: Run, reason: RunEndReason) -> None:
+def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
     """Ends a run at its next boundary. A run that is ending already ends as it was told, unless it is now terminated."""
     if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
         return
     run.ending = reason
-    job = x.jobs[run.job]
+    job = stream.jobs[run.job]
     if job.state is not JobState.SUSPENDING:
         why = {
             RunEndReason.PREEMPTED: "preempted: another experiment's share",
             RunEndReason.TERMINATED: "terminated, leaving at its next boundary",
         }.get(reason, "saving, leaving at its next boundary")
-        x.move(job, JobState.SUSPENDING, why)
-    x.send(run, 0, Decide(_ENDINGS[reason], run.position))
+        stream.move(job, JobState.SUSPENDING, why)
+    stream.send(run, 0, Decide(_ENDINGS[reason], run.position))
     if reason is RunEndReason.TERMINATED:
-        x.set_timer(kill_timer(run), x.now + x.settings.kill_after)
+        stream.set_timer(kill_timer(run), stream.now + stream.settings.kill_after)
 
 
 def kill_timer(run: Run) -> str:
@@ -230,53 +234,55 @@ def kill_timer(run: Run) -> str:
     return f"{KILL}{run.job}.{run.attempt}"
 
 
-def kill(x: Stream, name: str) -> None:
+def kill(stream: Stream, name: str) -> None:
     """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
-    job = x.jobs.get(name.rpartition(".")[0])
+    job = stream.jobs.get(name.rpartition(".")[0])
     run = job.run if job is not None else None
     if run is not None and kill_timer(run) == KILL + name:
         for index, rank in enumerate(run.ranks):
             if not rank.gone:
-                x.send(run, index, Kill("it was to leave and has not"))
+                stream.send(run, index, Kill("it was to leave and has not"))
 
 
-def decide(x: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
+def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
     """Carries out the decision on a run that finished an iteration, after the commands of the same answer.
 
     Raises:
         RefusedError: PARK anywhere else than at `until`.
     """
-    if x.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
+    if stream.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
         return
     match decision.kind:
         case DecisionKind.SUSPEND:
-            end_run(x, run, RunEndReason.SUSPENDED)
+            end_run(stream, run, RunEndReason.SUSPENDED)
         case DecisionKind.TERMINATE:
-            end_run(x, run, RunEndReason.TERMINATED)
+            end_run(stream, run, RunEndReason.TERMINATED)
         case DecisionKind.PARK:
             if not at_until:
                 raise RefusedError(
                     f"PARK is legal at a run's until only; job {run.job!r} is at {position} of {run.until}"
                 )
-            x.send(run, 0, Decide(DecisionKind.PARK, position))
+            stream.send(run, 0, Decide(DecisionKind.PARK, position))
         case DecisionKind.CONTINUE:
-            _go_on(x, run, position, at_until, decision.up_to or 0)
+            _go_on(stream, run, position, at_until, decision.up_to or 0)
 
 
-def complete(x: Stream, run: Run, position: int) -> None:
+def complete(stream: Stream, run: Run, position: int) -> None:
     """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
     run.ending = RunEndReason.UNTIL
-    job = x.jobs[run.job]
+    job = stream.jobs[run.job]
     over = run.finished or position >= job.max_position
-    x.move(job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving")
-    x.send(run, 0, Decide(DecisionKind.CONTINUE, position))
+    stream.move(
+        job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving"
+    )
+    stream.send(run, 0, Decide(DecisionKind.CONTINUE, position))
 
 
-def _go_on(x: Stream, run: Run, position: int, at_until: bool, up_to: int) -> None:
+def _go_on(stream: Stream, run: Run, position: int, at_until: bool, up_to: int) -> None:
     waits = position >= run.allowed
     allowed = max(run.allowed, up_to)
     if at_until and run.coming_until <= position:
-        complete(x, run, position)
+        complete(stream, run, position)
     elif at_until or waits or allowed > run.allowed:
         run.allowed = allowed
-        x.send(run, 0, Decide(DecisionKind.CONTINUE, position, allowed))
+        stream.send(run, 0, Decide(DecisionKind.CONTINUE, position, allowed))

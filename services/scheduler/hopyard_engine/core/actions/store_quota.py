@@ -57,54 +57,56 @@ class StoredContents:
         return StoredContents(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
 
 
-def holding(x: Stream) -> list[StoredContents]:
+def holding(stream: Stream) -> list[StoredContents]:
     """What a stream's experiments have in the store, as it is now; what several jobs have, for each of them."""
-    return [*lent(x), *(one for job in x.jobs.values() for one in of_job(x, job))]
+    return [*lent(stream), *(one for job in stream.jobs.values() for one in of_job(stream, job))]
 
 
-def lent(x: Stream) -> list[StoredContents]:
+def lent(stream: Stream) -> list[StoredContents]:
     """What earlier experiments lend them."""
-    infos = (info for trial in x.earlier.values() for info in trial.snapshots.values())
+    infos = (info for trial in stream.earlier.values() for info in trial.snapshots.values())
     return [StoredContents(info.sha256, info.size, EvictionRank.NEEDED) for info in infos]
 
 
-def of_job(x: Stream, job: Job) -> list[StoredContents]:
+def of_job(stream: Stream, job: Job) -> list[StoredContents]:
     """What a job has there."""
-    entries = [entry for entry in x.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
-    return [_held(x, job, entry) for entry in entries]
+    entries = [entry for entry in stream.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
+    return [_held(stream, job, entry) for entry in entries]
 
 
-def give_up(x: Stream, event: SnapshotsGivenUp) -> None:
+def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
     """Drops what the cluster part has chosen, but for what is needed by now."""
     found: dict[str, list[SnapshotEntry]] = {sha256: [] for sha256 in event.snapshots}
-    for entry in x.snapshots.entries():
+    for entry in stream.snapshots.entries():
         if entry.info.sha256 in found:
             found[entry.info.sha256].append(entry)
-    spare = [own for own in found.values() if own and not any(_needed(x, entry) for entry in own)]
+    spare = [own for own in found.values() if own and not any(_needed(stream, entry) for entry in own)]
     if not spare:
         return
-    x.gave_up = True
+    stream.gave_up = True
     size = sum(own[0].info.size for own in spare)
-    seconds = sum(min(seconds_again(x, entry) for entry in own) for own in spare)
+    seconds = sum(min(seconds_again(stream, entry) for entry in own) for own in spare)
     for own in spare:
-        x.drop(x.snapshots.drop_bytes(own[0].info.sha256))
+        stream.drop(stream.snapshots.drop_bytes(own[0].info.sha256))
         for job in dict.fromkeys(entry.job for entry in own):
-            x.changed(x.jobs[job])
+            stream.changed(stream.jobs[job])
     what = f"{len(spare)} snapshot{'s' * (len(spare) != 1)} ({size} bytes)"
-    x.emit(Noted(x.id, "", f"gave up {what}: it would take {seconds:.3g} s of training to have that back", aloud=True))
+    stream.emit(
+        Noted(stream.id, "", f"gave up {what}: it would take {seconds:.3g} s of training to have that back", aloud=True)
+    )
 
 
-def _needed(x: Stream, entry: SnapshotEntry) -> bool:
-    job = x.jobs[entry.job]
-    return eviction.needed(x, job, entry) or entry.info.position in x.asked(job)
+def _needed(stream: Stream, entry: SnapshotEntry) -> bool:
+    job = stream.jobs[entry.job]
+    return eviction.needed(stream, job, entry) or entry.info.position in stream.asked(job)
 
 
-def _held(x: Stream, job: Job, entry: SnapshotEntry) -> StoredContents:
+def _held(stream: Stream, job: Job, entry: SnapshotEntry) -> StoredContents:
     info = entry.info
-    if _needed(x, entry):
+    if _needed(stream, entry):
         return StoredContents(info.sha256, info.size, EvictionRank.NEEDED)
-    rank = EvictionRank.END if eviction.ends(x, job, info.position) else EvictionRank.SPARE
-    seconds, base = again(x, entry)
+    rank = EvictionRank.END if eviction.ends(stream, job, info.position) else EvictionRank.SPARE
+    seconds, base = again(stream, entry)
     return StoredContents(info.sha256, info.size, rank, seconds, base.info.sha256 if base is not None else "")
 
 

@@ -12,7 +12,7 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
 
 
-def at(x: Stream, job: Job, position: int, value: float) -> float | None:
+def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
     """What reached the target with the job's report at a position: its value, or the mean that it completes; None: nothing.
 
     A value that is not finite reaches no target, and neither does a mean with one in it.
@@ -21,25 +21,25 @@ def at(x: Stream, job: Job, position: int, value: float) -> float | None:
     if terms.target is None or not math.isfinite(value):
         return None
     if terms.target_over == 1:
-        return value if x.sign(value) >= x.sign(terms.target) else None
-    earlier = (point.metrics for point in x.back(job, position))
+        return value if stream.sign(value) >= stream.sign(terms.target) else None
+    earlier = (point.metrics for point in stream.back(job, position))
     values = list(islice((found[terms.metric] for found in earlier if terms.metric in found), terms.target_over))
-    return next((mean for _, mean in _means(x, job, [(position, value) for value in values])), None)
+    return next((mean for _, mean in _means(stream, job, [(position, value) for value in values])), None)
 
 
-def ever(x: Stream, job: Job) -> tuple[int, float] | None:
+def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
     """(position, what reached the target there) of a job that reached it at any time, the best report if one is enough."""
     if job.terms.target is None:
         return None
     if job.terms.target_over == 1:
-        found = at(x, job, job.best[1], job.best[0]) if job.best is not None else None
+        found = at(stream, job, job.best[1], job.best[0]) if job.best is not None else None
         return (job.best[1], found) if job.best is not None and found is not None else None
     metric = job.terms.metric
-    points = ((point.position, point.metrics) for point in x.curve(job))
-    return next(_means(x, job, [(where, metrics[metric]) for where, metrics in points if metric in metrics]), None)
+    points = ((point.position, point.metrics) for point in stream.curve(job))
+    return next(_means(stream, job, [(where, metrics[metric]) for where, metrics in points if metric in metrics]), None)
 
 
-def _means(x: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+def _means(stream: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
     """Where means reach the target, and these. Sums are exact: a mean of equal values is that value."""
     terms = job.terms
     assert terms.target is not None

@@ -49,7 +49,7 @@ CREATE_JOB = "create_job"
 """The kind of questions to generators."""
 
 
-def carry_out(x: Stream, command: Command, at: float) -> None:
+def carry_out(stream: Stream, command: Command, at: float) -> None:
     """Carries out one command, wholly or not at all.
 
     Raises:
@@ -57,59 +57,59 @@ def carry_out(x: Stream, command: Command, at: float) -> None:
     """
     match command:
         case StartJob():
-            runs.start(x, command)
+            runs.start(stream, command)
         case AmendRun():
-            runs.amend(x, command)
+            runs.amend(stream, command)
         case SuspendJob():
-            runs.end_run(x, command_checks.run_of(x, command.job), RunEndReason.SUSPENDED)
+            runs.end_run(stream, command_checks.run_of(stream, command.job), RunEndReason.SUSPENDED)
         case TerminateJob():
-            terminate(x, command_checks.free(command_checks.find_job(x, command.job)), "terminated")
+            terminate(stream, command_checks.free(command_checks.find_job(stream, command.job)), "terminated")
         case CreateJob():
-            _create(x, command, at)
+            _create(stream, command, at)
         case ForkJob():
-            _fork(x, command, at)
+            _fork(stream, command, at)
         case AnswerJob():
-            _answer(x, command)
+            _answer(stream, command)
         case LabelJob():
-            _label(x, command)
+            _label(stream, command)
         case ReserveMachine() | ReleaseMachine():
-            _reserve(x, command.machine, isinstance(command, ReserveMachine))
+            _reserve(stream, command.machine, isinstance(command, ReserveMachine))
         case Predict():
-            _predict(x, command)
+            _predict(stream, command)
         case Ask():
-            _ask(x, command)
+            _ask(stream, command)
         case WakeAt():
-            _wake_at(x, command)
+            _wake_at(stream, command)
         case BillRun():
-            cost_attribution.bill(x, command)
+            cost_attribution.bill(stream, command)
         case KeepSnapshots():
-            _keep_snapshots(x, command)
+            _keep_snapshots(stream, command)
 
 
-def _wake_at(x: Stream, command: WakeAt) -> None:
+def _wake_at(stream: Stream, command: WakeAt) -> None:
     if not math.isfinite(command.at):
         raise RefusedError(f"a time is a finite number of seconds since the epoch, found {command.at}")
-    x.set_timer(POLICY + command.ticket, command.at)
+    stream.set_timer(POLICY + command.ticket, command.at)
 
 
-def _keep_snapshots(x: Stream, command: KeepSnapshots) -> None:
-    job = command_checks.find_job(x, command.job)
+def _keep_snapshots(stream: Stream, command: KeepSnapshots) -> None:
+    job = command_checks.find_job(stream, command.job)
     job.kept = set(command.positions)
-    x.collect(job)
+    stream.collect(job)
 
 
-def _new(x: Stream, job: str) -> None:
-    if job != str(x.ordinals + 1):
-        raise RefusedError(f"a new job must be {x.ordinals + 1!r}, found {job!r}")
+def _new(stream: Stream, job: str) -> None:
+    if job != str(stream.ordinals + 1):
+        raise RefusedError(f"a new job must be {stream.ordinals + 1!r}, found {job!r}")
 
 
-def _maker(x: Stream, name: str) -> Experiment:
+def _maker(stream: Stream, name: str) -> Experiment:
     """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
     if name:
-        member = command_checks.find_member(x, name)
+        member = command_checks.find_member(stream, name)
     else:
-        able = [m for m in x.running if m.jobs_left] or x.running or [x.founder]
-        member = command_checks.find_member(x, min(able, key=lambda m: m.generated / m.settings.weight).id)
+        able = [m for m in stream.running if m.jobs_left] or stream.running or [stream.founder]
+        member = command_checks.find_member(stream, min(able, key=lambda m: m.generated / m.settings.weight).id)
     if member.jobs_left == 0:
         raise RefusedError(
             "the generator is exhausted"
@@ -119,87 +119,91 @@ def _maker(x: Stream, name: str) -> Experiment:
     return member
 
 
-def _create(x: Stream, command: CreateJob, at: float) -> None:
-    _new(x, command.job)
+def _create(stream: Stream, command: CreateJob, at: float) -> None:
+    _new(stream, command.job)
     if command.limit is not None:
-        _create_limited(x, command, command.limit, at)
+        _create_limited(stream, command, command.limit, at)
         return
-    member = _maker(x, command.experiment)
-    job = _add(x, command.job, member, at)
+    member = _maker(stream, command.experiment)
+    job = _add(stream, command.job, member, at)
     member.generated += 1
     if command.hyperparameters is None:
         job.generated = True
-        x.changed(job)
+        stream.changed(job)
         told = len(member.generator_calls)
         member.generator_calls.append(GeneratorCall("create", job.id, answered=False))
-        x.ask(CREATE + job.id, CREATE_JOB, {"job": job.id, "after": told}, member.id)
+        stream.ask(CREATE + job.id, CREATE_JOB, {"job": job.id, "after": told}, member.id)
     else:
-        configured(x, job, dict(command.hyperparameters))
+        configured(stream, job, dict(command.hyperparameters))
 
 
-def _create_limited(x: Stream, command: CreateJob, limit: int, at: float) -> None:
+def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -> None:
     """A job with an end of its own is beside the experiment's: it is none of those that it may have."""
     if command.hyperparameters is None:
         raise RefusedError("a job with a limit of its own needs hyperparameters")
     if not 1 <= limit < ENDLESS:
         raise RefusedError(f"limit must be in 1..{ENDLESS - 1}, found {limit}")
-    job = _add(x, command.job, command_checks.find_member(x, command.experiment or x.founder.id), at)
+    job = _add(stream, command.job, command_checks.find_member(stream, command.experiment or stream.founder.id), at)
     job.limit = limit
-    configured(x, job, dict(command.hyperparameters))
+    configured(stream, job, dict(command.hyperparameters))
 
 
-def request(x: Stream, event: Requested) -> Job:
+def request(stream: Stream, event: Requested) -> Job:
     """Makes the job that a client asks for.
 
     Raises:
         RefusedError: The experiment is ending.
     """
-    job = _add(x, str(x.ordinals + 1), command_checks.find_member(x, event.member or x.id), event.at)
+    job = _add(
+        stream, str(stream.ordinals + 1), command_checks.find_member(stream, event.member or stream.id), event.at
+    )
     job.limit = event.position
     job.hyperparameters = dict(event.hyperparameters)
-    x.move(job, JobState.PENDING, "a client asked for it")
+    stream.move(job, JobState.PENDING, "a client asked for it")
     return job
 
 
-def _add(x: Stream, name: str, member: Experiment, at: float) -> Job:
-    x.ordinals += 1
-    job = x.jobs[name] = x.open[name] = Job(name, x.ordinals, at, member)
+def _add(stream: Stream, name: str, member: Experiment, at: float) -> Job:
+    stream.ordinals += 1
+    job = stream.jobs[name] = stream.open[name] = Job(name, stream.ordinals, at, member)
     job.story.append(JobState.CREATING.value)
-    x.count(job, 1)
+    stream.count(job, 1)
     return job
 
 
-def configured(x: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
+def configured(stream: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
     """A job has its configuration and may run."""
     job.hyperparameters = hyperparameters
-    x.move(job, JobState.PENDING, "waits for its first machine")
-    x.call(JobCreated(job.id))
+    stream.move(job, JobState.PENDING, "waits for its first machine")
+    stream.call(JobCreated(job.id))
 
 
-def _fork(x: Stream, command: ForkJob, at: float) -> None:
-    _new(x, command.job)
-    member = command_checks.find_member(x, command.experiment or command_checks.find_job(x, command.parent).member.id)
+def _fork(stream: Stream, command: ForkJob, at: float) -> None:
+    _new(stream, command.job)
+    member = command_checks.find_member(
+        stream, command.experiment or command_checks.find_job(stream, command.parent).member.id
+    )
     source = (command.parent, command.position)
-    command_checks.values(x, command_checks.snapshot(x, source), command.hyperparameters)
+    command_checks.values(stream, command_checks.snapshot(stream, source), command.hyperparameters)
     if command.position >= member.settings.max_position:
         raise RefusedError(
             f"a job forked at {command.position} has nothing to train: {member.settings.max_position} is the end"
         )
-    job = _add(x, command.job, member, at)
-    x.set_origin(job, source)
+    job = _add(stream, command.job, member, at)
+    stream.set_origin(job, source)
     job.fork_pin = source
     job.forked = job.copied = True
     job.position = job.high_water = command.position
-    x.snapshots.pin(source, job.fork_holder)
-    configured(x, job, dict(command.hyperparameters))
+    stream.snapshots.pin(source, job.fork_holder)
+    configured(stream, job, dict(command.hyperparameters))
 
 
-def _answer(x: Stream, command: AnswerJob) -> None:
-    job = command_checks.free(command_checks.find_job(x, command.job))
-    source = x.earlier.get(command.source) or command_checks.find_job(x, command.source)
+def _answer(stream: Stream, command: AnswerJob) -> None:
+    job = command_checks.free(command_checks.find_job(stream, command.job))
+    source = stream.earlier.get(command.source) or command_checks.find_job(stream, command.source)
     if job.state.ended or job.run is not None:
         raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
-    if source is job and _complete_with_its_own(x, job, command):
+    if source is job and _complete_with_its_own(stream, job, command):
         return
     if source is job:
         raise RefusedError(f"job {job.id!r} cannot be answered from itself")
@@ -208,91 +212,93 @@ def _answer(x: Stream, command: AnswerJob) -> None:
     if source.high_water < command.position:
         raise RefusedError(f"job {command.source!r} has reported up to {source.high_water}, not {command.position}")
     if isinstance(source, EarlierResult):
-        _answer_from_earlier(x, job, source, command)
+        _answer_from_earlier(stream, job, source, command)
         return
     if source.member is not job.member:
-        _answer_from_sibling(x, job, source, command)
+        _answer_from_sibling(stream, job, source, command)
         return
     if not command.completes:
         if job.high_water < command.position:
-            _follow(x, job, (source.id, command.position))
+            _follow(stream, job, (source.id, command.position))
             job.high_water = command.position
-            x.changed(job)
+            stream.changed(job)
         return
-    x.unpin_fork(job)
-    _follow(x, job, (source.id, command.position))
+    stream.unpin_fork(job)
+    _follow(stream, job, (source.id, command.position))
     job.forked = False
     job.position = job.high_water = command.position
-    x.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
+    stream.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
 
 
-def _complete_with_its_own(x: Stream, job: Job, command: AnswerJob) -> bool:
+def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
     """Completes a job that has trained to its end and waited for its policy to evaluate it; whether it is one."""
     top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
     if waited:
-        x.unpin_fork(job)
-        x.move(job, JobState.COMPLETED, "trained to its end")
+        stream.unpin_fork(job)
+        stream.move(job, JobState.COMPLETED, "trained to its end")
     return waited
 
 
-def _answer_from_earlier(x: Stream, job: Job, source: EarlierResult, command: AnswerJob) -> None:
+def _answer_from_earlier(stream: Stream, job: Job, source: EarlierResult, command: AnswerJob) -> None:
     if not command.completes:
-        earlier_results.adopt(x, job, source.reports, command.position)
-        x.changed(job)
+        earlier_results.adopt(stream, job, source.reports, command.position)
+        stream.changed(job)
         return
-    earlier_results.take_over(x, job, (command.source, command.position))
-    x.unpin_fork(job)
+    earlier_results.take_over(stream, job, (command.source, command.position))
+    stream.unpin_fork(job)
     job.position = job.high_water = command.position
-    x.move(job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier")
+    stream.move(
+        job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier"
+    )
 
 
-def _answer_from_sibling(x: Stream, job: Job, source: Job, command: AnswerJob) -> None:
+def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJob) -> None:
     if not command.completes:
-        group_results.adopt(x, job, source, command.position)
-        x.changed(job)
+        group_results.adopt(stream, job, source, command.position)
+        stream.changed(job)
         return
-    group_results.take_over(x, job, (source.id, command.position))
-    x.unpin_fork(job)
+    group_results.take_over(stream, job, (source.id, command.position))
+    stream.unpin_fork(job)
     job.position = job.high_water = command.position
-    x.move(job, JobState.COMPLETED, f"answered from job {source.id} of {source.member.id} at {command.position}")
+    stream.move(job, JobState.COMPLETED, f"answered from job {source.id} of {source.member.id} at {command.position}")
 
 
-def _follow(x: Stream, job: Job, source: SnapshotId) -> None:
+def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
     """A job has another's results up to a position."""
-    if not prefix_join.rejoin(x, job, source):
-        x.set_origin(job, source)
-        _rate(x, job)
+    if not prefix_join.rejoin(stream, job, source):
+        stream.set_origin(job, source)
+        _rate(stream, job)
 
 
-def _rate(x: Stream, job: Job) -> None:
+def _rate(stream: Stream, job: Job) -> None:
     """A job's best is the last value that it was answered with."""
-    point = next((p for p in reversed(x.curve(job)) if x.settings.metric in p.metrics), None)
+    point = next((p for p in reversed(stream.curve(job)) if stream.settings.metric in p.metrics), None)
     if point is not None:
-        job.best = (point.metrics[x.settings.metric], point.position)
+        job.best = (point.metrics[stream.settings.metric], point.position)
 
 
-def terminate(x: Stream, job: Job, why: str) -> None:
+def terminate(stream: Stream, job: Job, why: str) -> None:
     """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is and lends nothing any more."""
     if job.state.ended:
         if job.lends:
             job.lends = False
-            x.collect(job)
+            stream.collect(job)
         return
     if job.run is not None and job.run.ended is None:
-        runs.end_run(x, job.run, RunEndReason.TERMINATED)
+        runs.end_run(stream, job.run, RunEndReason.TERMINATED)
     elif job.run is None:
-        x.move(job, JobState.TERMINATED, why)
+        stream.move(job, JobState.TERMINATED, why)
 
 
-def hold(x: Stream, name: str, held: bool, asks_anew: bool) -> None:
+def hold(stream: Stream, name: str, held: bool, asks_anew: bool) -> None:
     """A person pauses a job, or lets it go on; each twice is as good as once.
 
     Raises:
         RefusedError: There is no such job, or it has ended or its experiment does.
     """
-    job = command_checks.find_job(x, name)
-    command_checks.find_member(x, job.member.id)
+    job = command_checks.find_job(stream, name)
+    command_checks.find_member(stream, job.member.id)
     if job.state.ended:
         raise RefusedError(f"job {name!r} is {job.state.value}")
     without_run = job.state is JobState.HELD or (held and job.state.idle)
@@ -300,43 +306,43 @@ def hold(x: Stream, name: str, held: bool, asks_anew: bool) -> None:
         return
     job.held = held
     if job.state is JobState.HELD:
-        own = x.snapshots.newest(job.id) is not None
-        x.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
-        x.outdated = x.demand is not None
+        own = stream.snapshots.newest(job.id) is not None
+        stream.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
+        stream.outdated = stream.demand is not None
     elif held and job.state.idle:
-        x.move(job, JobState.HELD, "paused by a person")
+        stream.move(job, JobState.HELD, "paused by a person")
     elif held and job.run is not None and job.run.ended is None:
-        runs.end_run(x, job.run, RunEndReason.SUSPENDED)
-    x.changed(job)
+        runs.end_run(stream, job.run, RunEndReason.SUSPENDED)
+    stream.changed(job)
     if asks_anew and without_run:
-        ask_anew(x)
+        ask_anew(stream)
 
 
-def ask_anew(x: Stream) -> None:
+def ask_anew(stream: Stream) -> None:
     """A person changed what becomes of a job without a run: others may have waited for it, and no end of a run tells of it."""
-    x.wake()
-    x.outdated = x.demand is not None
+    stream.wake()
+    stream.outdated = stream.demand is not None
 
 
-def _label(x: Stream, command: LabelJob) -> None:
-    job = command_checks.find_job(x, command.job)
+def _label(stream: Stream, command: LabelJob) -> None:
+    job = command_checks.find_job(stream, command.job)
     if math.isnan(command.priority):
         raise RefusedError("a priority is a number, found NaN")
     job.priority = command.priority
-    x.idle.label(job.id, job.priority)
-    x.changed(job)
+    stream.idle.label(job.id, job.priority)
+    stream.changed(job)
 
 
-def _predict(x: Stream, command: Predict) -> None:
-    job = command_checks.find_job(x, command.job)
+def _predict(stream: Stream, command: Predict) -> None:
+    job = command_checks.find_job(stream, command.job)
     if found := prediction_requests.obstacle(job, command.parameters):
         raise RefusedError(found)
-    ticket = _new_ticket(x, command.ticket)
-    x.ask(ticket, prediction_requests.PREDICT, prediction_requests.question(x, job, command.parameters))
+    ticket = _new_ticket(stream, command.ticket)
+    stream.ask(ticket, prediction_requests.PREDICT, prediction_requests.question(stream, job, command.parameters))
     job.predictions[ticket] = None
 
 
-def _ask(x: Stream, command: Ask) -> None:
+def _ask(stream: Stream, command: Ask) -> None:
     if command.kind in (CREATE_JOB, prediction_requests.PREDICT):
         raise RefusedError(
             f"{command.kind!r} is no solver; there are commands for what generators and predictors are asked"
@@ -345,22 +351,22 @@ def _ask(x: Stream, command: Ask) -> None:
         raise RefusedError("a question names the solver that it is for; found none")
     if not 0 < command.seconds <= MOST_SECONDS:
         raise RefusedError(f"a solver may think for up to {MOST_SECONDS:g} seconds, found {command.seconds:g}")
-    x.ask(_new_ticket(x, command.ticket), command.kind, command.payload, seconds=command.seconds)
+    stream.ask(_new_ticket(stream, command.ticket), command.kind, command.payload, seconds=command.seconds)
 
 
-def _new_ticket(x: Stream, ticket: str) -> str:
+def _new_ticket(stream: Stream, ticket: str) -> str:
     """A question's name in the core; one that is open is not asked again."""
     if not ticket:
         raise RefusedError("a question has a ticket, by which its answer is known; found none")
-    if POLICY + ticket in x.asks:
+    if POLICY + ticket in stream.asks:
         raise RefusedError(f"question {ticket!r} waits for its answer already")
     return POLICY + ticket
 
 
-def _reserve(x: Stream, machine: str, reserved: bool) -> None:
-    held = x.machines.get(machine)
+def _reserve(stream: Stream, machine: str, reserved: bool) -> None:
+    held = stream.machines.get(machine)
     if held is None or not held.idle:
         raise RefusedError(f"machine {machine!r} is not an idle machine of this experiment")
-    x.reserve(held, reserved)
+    stream.reserve(held, reserved)
     if not reserved:
-        x.wake()
+        stream.wake()

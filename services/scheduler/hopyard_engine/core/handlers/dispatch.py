@@ -79,28 +79,28 @@ CALLS_OF_AN_EVENT = 2
 counts for nobody's restlessness."""
 
 
-def handle(x: Stream, event: ExperimentEvent) -> list[Effect]:
+def handle(stream: Stream, event: ExperimentEvent) -> list[Effect]:
     """Takes one event.
 
     Returns:
         Its effects in order, the event's own `Record` first; without one, the event was a repetition and changed nothing.
     """
-    x.effects = []
-    if _is_news(x, event):
-        x.now = event.at
-        x.emit(Record(x.id, event))
-        rests = _rests(x, event)
-        _take(x, event)
+    stream.effects = []
+    if _is_news(stream, event):
+        stream.now = event.at
+        stream.emit(Record(stream.id, event))
+        rests = _rests(stream, event)
+        _take(stream, event)
         if rests:
-            x.answers, x.refusal = -max(len(x.calls) - CALLS_OF_AN_EVENT, 0), ""
-            x.rested = event.at
-        lifecycle.advance(x, event.at)
-        x.next_call(event.at)
-    effects, x.effects = x.effects, []
+            stream.answers, stream.refusal = -max(len(stream.calls) - CALLS_OF_AN_EVENT, 0), ""
+            stream.rested = event.at
+        lifecycle.advance(stream, event.at)
+        stream.next_call(event.at)
+    effects, stream.effects = stream.effects, []
     return effects
 
 
-def _rests(x: Stream, event: ExperimentEvent) -> bool:
+def _rests(stream: Stream, event: ExperimentEvent) -> bool:
     """Whether something happened that the policy has not brought about itself, or some time has passed since."""
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | MachineGranted() | MachineRecalled() | ShareSet():
@@ -108,107 +108,107 @@ def _rests(x: Stream, event: ExperimentEvent) -> bool:
         case TimerElapsed():
             own = event.ticket.startswith(POLICY)
         case Answered():
-            own = event.ticket.startswith(POLICY) and x.asks[event.ticket].kind != prediction_requests.PREDICT
+            own = event.ticket.startswith(POLICY) and stream.asks[event.ticket].kind != prediction_requests.PREDICT
         case _:
             own = False
-    return not own or event.at >= x.rested + REST_SECONDS
+    return not own or event.at >= stream.rested + REST_SECONDS
 
 
-def _is_news(x: Stream, event: ExperimentEvent) -> bool:
+def _is_news(stream: Stream, event: ExperimentEvent) -> bool:
     """Whether the event is not a repetition of one that was taken."""
     match event:
         case RunMessage():
-            return run_messages.is_next(x, event)
+            return run_messages.is_next(stream, event)
         case SnapshotShipped():
-            return ordered_uploads.is_awaited(x, event)
+            return ordered_uploads.is_awaited(stream, event)
         case PolicyAnswered():
-            return x.in_flight is not None and x.in_flight[0] == event.answer.number
+            return stream.in_flight is not None and stream.in_flight[0] == event.answer.number
         case PolicyFailed():
-            return x.in_flight is not None and x.in_flight[0] == event.number
+            return stream.in_flight is not None and stream.in_flight[0] == event.number
         case Answered():
-            return event.ticket in x.asks
+            return event.ticket in stream.asks
         case TimerElapsed():
-            return event.ticket in x.timers and event.at >= x.timers[event.ticket]
+            return event.ticket in stream.timers and event.at >= stream.timers[event.ticket]
         case Requested():
-            asked = x.members.get(event.member or x.id)
+            asked = stream.members.get(event.member or stream.id)
             return asked is None or event.ticket not in asked.requested
         case Updated():
-            return event.request not in x.requests
+            return event.request not in stream.requests
         case MemberJoined():
-            return event.member not in x.members
+            return event.member not in stream.members
         case Imported():
-            return event.request not in x.requests
+            return event.request not in stream.requests
         case DataChanged():
-            return x.data is not None and x.data.differs(event.partitions)
+            return stream.data is not None and stream.data.differs(event.partitions)
         case _:
             return True
 
 
-def _take(x: Stream, event: ExperimentEvent) -> None:
+def _take(stream: Stream, event: ExperimentEvent) -> None:
     match event:
         case RunMessage():
-            run_messages.take(x, event)
+            run_messages.take(stream, event)
         case SnapshotShipped():
-            ordered_uploads.take(x, event)
+            ordered_uploads.take(stream, event)
         case PolicyAnswered():
-            _policy_answered(x, event)
+            _policy_answered(stream, event)
         case PolicyFailed():
-            _policy_failed(x, event)
+            _policy_failed(stream, event)
         case PolicyProcess():
             pass  # It stands in the journal.
         case MachineGranted():
-            node_events.granted(x, event)
+            node_events.granted(stream, event)
         case MachineRecalled():
-            node_events.recalled(x, event)
+            node_events.recalled(stream, event)
         case NodeLost():
-            node_events.node_lost(x, event)
+            node_events.node_lost(stream, event)
         case NodeBack():
-            node_events.node_back(x, event)
+            node_events.node_back(stream, event)
         case NodeDraining():
-            node_events.node_draining(x, event)
+            node_events.node_draining(stream, event)
         case CopiesEvicted():
-            node_events.copies_evicted(x, event)
+            node_events.copies_evicted(stream, event)
         case SnapshotsGivenUp():
-            store_quota.give_up(x, event)
+            store_quota.give_up(stream, event)
         case DataChanged():
-            node_events.data_changed(x, event)
+            node_events.data_changed(stream, event)
         case Imported():
-            node_events.imported(x, event)
+            node_events.imported(stream, event)
         case ShareSet():
-            preemption.set_share(x, event)
+            preemption.set_share(stream, event)
         case Answered():
-            _answered(x, event)
+            _answered(stream, event)
         case TimerElapsed():
-            _timer(x, event)
+            _timer(stream, event)
         case Requested():
-            _requested(x, event)
+            _requested(stream, event)
         case Operated():
-            lifecycle.operate(x, event)
+            lifecycle.operate(stream, event)
         case JobOperated():
-            _operate_job(x, event)
+            _operate_job(stream, event)
         case JobHeld():
-            _hold_job(x, event)
+            _hold_job(stream, event)
         case Updated():
-            lifecycle.update(x, event)
+            lifecycle.update(stream, event)
         case MemberJoined():
-            lifecycle.join(x, event)
+            lifecycle.join(stream, event)
         case ExperimentCreated():
-            phases.start_clock(x, x.founder, event.at)
-            phases.enter(x, x.founder, Phase.RUNNING, "")
+            phases.start_clock(stream, stream.founder, event.at)
+            phases.enter(stream, stream.founder, Phase.RUNNING, "")
 
 
-def _policy_answered(x: Stream, event: PolicyAnswered) -> None:
-    assert x.in_flight is not None
-    _, call, run = x.in_flight
-    x.in_flight = None
+def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
+    assert stream.in_flight is not None
+    _, call, run = stream.in_flight
+    stream.in_flight = None
     answer: Answer = event.answer
     accepted: list[Command] = []
-    x.answers += 1
-    limit = CALL_LIMIT + 2 * len(x.machines) + 2 * x.generated
-    if x.answers > limit:
-        last = f"; the last refusal: {x.refusal}" if x.refusal else ""
+    stream.answers += 1
+    limit = CALL_LIMIT + 2 * len(stream.machines) + 2 * stream.generated
+    if stream.answers > limit:
+        last = f"; the last refusal: {stream.refusal}" if stream.refusal else ""
         _distrust(
-            x,
+            stream,
             event.at,
             f"it does not come to rest: {limit} up-calls followed from one event and what it asked for itself{last}",
         )
@@ -216,130 +216,136 @@ def _policy_answered(x: Stream, event: PolicyAnswered) -> None:
     for command in answer.commands:
         try:
             if isinstance(command, EndExperiment):
-                experiment_end.end_by_policy(x, command, event.at)
+                experiment_end.end_by_policy(stream, command, event.at)
             else:
-                commands.carry_out(x, command, event.at)
+                commands.carry_out(stream, command, event.at)
             accepted.append(command)
         except command_checks.RefusedError as refused:
-            x.refusal = str(refused)
-            x.verdicts.append(Verdict(command, False, x.refusal))
+            stream.refusal = str(refused)
+            stream.verdicts.append(Verdict(command, False, stream.refusal))
             if not isinstance(refused, command_checks.NotYetError):
-                x.wake()
+                stream.wake()
     for command in accepted:
-        if isinstance(command, AnswerJob | StartJob) and _adopts(x, command):  # Nobody has looked at those results yet.
-            experiment_end.check_best(x, x.jobs[command.job].member, event.at)
+        if isinstance(command, AnswerJob | StartJob) and _adopts(
+            stream, command
+        ):  # Nobody has looked at those results yet.
+            experiment_end.check_best(stream, stream.jobs[command.job].member, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
-            _distrust(x, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
+            _distrust(stream, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
         else:
             try:
-                runs.decide(x, run, call.position, call.at_until, answer.decision)
+                runs.decide(stream, run, call.position, call.at_until, answer.decision)
             except command_checks.RefusedError as refused:
-                _distrust(x, event.at, str(refused))
+                _distrust(stream, event.at, str(refused))
     elif answer.decision is not None:
-        x.emit(Noted(x.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored"))
+        stream.emit(
+            Noted(stream.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored")
+        )
     if isinstance(call, AllocateJobs):
-        lifecycle.answered_allocation(x, accepted)
-    x.demand, x.gang, x.nodes = event.demand, event.gang, event.nodes
+        lifecycle.answered_allocation(stream, accepted)
+    stream.demand, stream.gang, stream.nodes = event.demand, event.gang, event.nodes
 
 
-def _policy_failed(x: Stream, event: PolicyFailed) -> None:
-    assert x.in_flight is not None
+def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
+    assert stream.in_flight is not None
     if event.unheard:
-        x.take_back_call()
-    x.in_flight = None
-    _distrust(x, event.at, event.error)
+        stream.take_back_call()
+    stream.in_flight = None
+    _distrust(stream, event.at, event.error)
 
 
-def _adopts(x: Stream, command: AnswerJob | StartJob) -> bool:
+def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
     """Whether a job has another experiment's results by a command."""
     source = command.source if isinstance(command, AnswerJob) else (command.from_snapshot or ("",))[0]
-    return source in x.earlier or group_results.is_one(x, x.jobs[command.job], source)
+    return source in stream.earlier or group_results.is_one(stream, stream.jobs[command.job], source)
 
 
-def _distrust(x: Stream, at: float, error: str) -> None:
+def _distrust(stream: Stream, at: float, error: str) -> None:
     """Pauses what runs: its policy does not do what it must."""
-    lifecycle.pause_all(x, at, f"policy error: {error}")
+    lifecycle.pause_all(stream, at, f"policy error: {error}")
 
 
-def _answered(x: Stream, event: Answered) -> None:
-    question = x.asks.pop(event.ticket)
+def _answered(stream: Stream, event: Answered) -> None:
+    question = stream.asks.pop(event.ticket)
     ticket = event.ticket.removeprefix(POLICY)
     if event.ticket.startswith(commands.CREATE):
-        _created(x, x.members[question.member], question.payload, event)
+        _created(stream, stream.members[question.member], question.payload, event)
     elif question.kind == prediction_requests.PREDICT:
-        x.jobs[question.payload["job"]].predictions.pop(event.ticket, None)
-        x.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
+        stream.jobs[question.payload["job"]].predictions.pop(event.ticket, None)
+        stream.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
-        x.call(AnswerReady(ticket, event.result, event.error))
+        stream.call(AnswerReady(ticket, event.result, event.error))
 
 
-def _created(x: Stream, member: Experiment, asked: dict[str, Any], event: Answered) -> None:
+def _created(stream: Stream, member: Experiment, asked: dict[str, Any], event: Answered) -> None:
     # The generator is called in order: an answer shows that what it was told before the question has reached it.
     name, index = asked["job"], asked["after"]
     member.told_generator = max(member.told_generator, index + 1)
     if not event.error:
         member.generator_calls[index] = GeneratorCall("create", name, event.result)
-    job = x.jobs.get(name)
+    job = stream.jobs.get(name)
     if job is None or job.state is not JobState.CREATING:
         return
     if event.error:
-        x.move(job, JobState.FAILED, f"the generator failed: {event.error}")
-        experiment_end.begin_end(x, member, Phase.FAILED, f"the generator failed: {event.error}", event.at)
+        stream.move(job, JobState.FAILED, f"the generator failed: {event.error}")
+        experiment_end.begin_end(stream, member, Phase.FAILED, f"the generator failed: {event.error}", event.at)
     elif event.result is None:
         member.exhausted = True
-        del x.jobs[name], x.open[name]
-        x.touched.touch(name)
-        x.count(job, -1)
-        x.emit(JobChanged(member.id, name, removed=True))
-        x.call(GeneratorExhausted(name))
-        x.wake()
+        del stream.jobs[name], stream.open[name]
+        stream.touched.touch(name)
+        stream.count(job, -1)
+        stream.emit(JobChanged(member.id, name, removed=True))
+        stream.call(GeneratorExhausted(name))
+        stream.wake()
     else:
-        commands.configured(x, job, dict(event.result))
+        commands.configured(stream, job, dict(event.result))
 
 
-def _timer(x: Stream, event: TimerElapsed) -> None:
-    del x.timers[event.ticket]
+def _timer(stream: Stream, event: TimerElapsed) -> None:
+    del stream.timers[event.ticket]
     if event.ticket.startswith(phases.END_TIMER):
-        experiment_end.run_out(x, x.members[event.ticket.removeprefix(phases.END_TIMER)], event.at)
+        experiment_end.run_out(stream, stream.members[event.ticket.removeprefix(phases.END_TIMER)], event.at)
     elif event.ticket.startswith(phases.IDLE_TIMER):
-        lifecycle.idle_over(x, x.members[event.ticket.removeprefix(phases.IDLE_TIMER)], event.at)
+        lifecycle.idle_over(stream, stream.members[event.ticket.removeprefix(phases.IDLE_TIMER)], event.at)
     elif event.ticket == preemption.DEADLINE:
-        x.overdue = True
+        stream.overdue = True
     elif event.ticket.startswith(HOLD):
-        failures.let_go(x, x.jobs.get(event.ticket.removeprefix(HOLD)))
+        failures.let_go(stream, stream.jobs.get(event.ticket.removeprefix(HOLD)))
     elif event.ticket.startswith(runs.KILL):
-        runs.kill(x, event.ticket.removeprefix(runs.KILL))
+        runs.kill(stream, event.ticket.removeprefix(runs.KILL))
     else:
-        x.call(TimerFired(event.ticket.removeprefix(POLICY)))
+        stream.call(TimerFired(event.ticket.removeprefix(POLICY)))
 
 
-def _requested(x: Stream, event: Requested) -> None:
+def _requested(stream: Stream, event: Requested) -> None:
     job = ""
-    if x.settings.requests:
+    if stream.settings.requests:
         try:
-            job = commands.request(x, event).id
+            job = commands.request(stream, event).id
         except command_checks.RefusedError as refused:
-            x.emit(Noted(x.id, "", f"refused the request: {refused}"))
+            stream.emit(Noted(stream.id, "", f"refused the request: {refused}"))
             return
-    x.members[event.member or x.id].requested[event.ticket] = job
-    x.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
+    stream.members[event.member or stream.id].requested[event.ticket] = job
+    stream.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 
-def _operate_job(x: Stream, event: JobOperated) -> None:
-    if isinstance(event.command, TerminateJob) and event.command.job in x.jobs:
-        x.jobs[event.command.job].held = False  # Whoever may pause a job may end it.
+def _operate_job(stream: Stream, event: JobOperated) -> None:
+    if isinstance(event.command, TerminateJob) and event.command.job in stream.jobs:
+        stream.jobs[event.command.job].held = False  # Whoever may pause a job may end it.
     try:
-        commands.carry_out(x, event.command, event.at)
+        commands.carry_out(stream, event.command, event.at)
     except command_checks.RefusedError as refused:
-        x.emit(Noted(x.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}"))
+        stream.emit(
+            Noted(stream.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}")
+        )
         return
-    if event.asks_anew and isinstance(event.command, TerminateJob) and x.jobs[event.command.job].run is None:
-        commands.ask_anew(x)
+    if event.asks_anew and isinstance(event.command, TerminateJob) and stream.jobs[event.command.job].run is None:
+        commands.ask_anew(stream)
 
 
-def _hold_job(x: Stream, event: JobHeld) -> None:
+def _hold_job(stream: Stream, event: JobHeld) -> None:
     try:
-        commands.hold(x, event.job, event.held, event.asks_anew)
+        commands.hold(stream, event.job, event.held, event.asks_anew)
     except command_checks.RefusedError as refused:
-        x.emit(Noted(x.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))
+        stream.emit(Noted(stream.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))

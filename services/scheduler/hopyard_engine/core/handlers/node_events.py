@@ -22,9 +22,9 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
 
 
-def granted(x: Stream, event: MachineGranted) -> None:
+def granted(stream: Stream, event: MachineGranted) -> None:
     """The cluster gave a machine."""
-    x.machines[event.machine] = HeldMachine(
+    stream.machines[event.machine] = HeldMachine(
         event.machine,
         event.node,
         cpus=event.cpus,
@@ -32,169 +32,169 @@ def granted(x: Stream, event: MachineGranted) -> None:
         incarnation=event.incarnation,
         hardware=event.hardware,
     )
-    x.vacant.add(event.machine)
-    x.call(MachinesChange(joined=(event.machine,)))
-    x.wake()
+    stream.vacant.add(event.machine)
+    stream.call(MachinesChange(joined=(event.machine,)))
+    stream.wake()
 
 
-def data_changed(x: Stream, event: DataChanged) -> None:
+def data_changed(stream: Stream, event: DataChanged) -> None:
     """Partitions came to nodes, or went: the policy looks anew."""
-    assert x.data is not None
-    x.data.take(event.partitions)
-    x.call(MachinesChange())
-    x.wake()
-    x.outdated = x.demand is not None
+    assert stream.data is not None
+    stream.data.take(event.partitions)
+    stream.call(MachinesChange())
+    stream.wake()
+    stream.outdated = stream.demand is not None
 
 
-def recalled(x: Stream, event: MachineRecalled) -> None:
+def recalled(stream: Stream, event: MachineRecalled) -> None:
     """Another experiment needs a machine: it goes back now if it is idle, else when its run has left.
 
     A run that may not be preempted stays until it ends.
     """
-    machine = x.machines.get(event.machine)
+    machine = stream.machines.get(event.machine)
     if machine is None:
         return
-    x.draining.add(machine.id)
+    stream.draining.add(machine.id)
     if machine.run is not None and machine.run.ended is None and machine.run.preemptible:
-        runs.end_run(x, machine.run, RunEndReason.PREEMPTED)
+        runs.end_run(stream, machine.run, RunEndReason.PREEMPTED)
 
 
-def node_lost(x: Stream, event: NodeLost) -> None:
+def node_lost(stream: Stream, event: NodeLost) -> None:
     """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
     kept = frozenset(event.snapshots)  # It is back already with these, in another life: see `node_back`, which follows.
-    x.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
-    lost_snapshots = x.snapshots.node_lost(event.node, kept)
-    x.tidied = True
-    gone = tuple(sorted(m.id for m in x.machines.values() if m.node == event.node))
+    stream.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
+    lost_snapshots = stream.snapshots.node_lost(event.node, kept)
+    stream.tidied = True
+    gone = tuple(sorted(m.id for m in stream.machines.values() if m.node == event.node))
     for machine in gone:
-        x.give_up(machine)
-    for run in list(x.live.values()):
-        job = x.jobs[run.job]
+        stream.give_up(machine)
+    for run in list(stream.live.values()):
+        job = stream.jobs[run.job]
         for rank in run.ranks:
             if rank.node == event.node and not rank.gone:
                 lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} is lost")
-                run_messages.rank_ended(x, job, run, rank, lost, event.at)
-    failures.rewind_all(x, lost_snapshots)
-    if x.data is not None:
-        x.data.leave(event.node)
+                run_messages.rank_ended(stream, job, run, rank, lost, event.at)
+    failures.rewind_all(stream, lost_snapshots)
+    if stream.data is not None:
+        stream.data.leave(event.node)
     if gone:
-        x.call(MachinesChange(lost=gone))
-        x.wake()
+        stream.call(MachinesChange(lost=gone))
+        stream.wake()
 
 
-def not_run_any_more(x: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
+def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
     """Channels of live runs that a node had taken over and does not list any more, and those on machines that are gone.
 
     Asked when the node says hello, and the answer journalled: what an agent acknowledged is not in the journal.
     """
     return tuple(
         key
-        for run in x.live.values()
+        for run in stream.live.values()
         for index, rank in enumerate(run.ranks)
         if rank.node == node and not rank.gone
-        for key in (RunKey(x.id, run.job, run.attempt, index),)
+        for key in (RunKey(stream.id, run.job, run.attempt, index),)
         if rank.machine in gone or (key not in listed and (rank.channel.acknowledged or rank.channel.received))
     )
 
 
 def not_shipped_any_more(
-    x: Stream, node: str, listed: frozenset[RunKey], disk: frozenset[str]
+    stream: Stream, node: str, listed: frozenset[RunKey], disk: frozenset[str]
 ) -> tuple[tuple[str, int], ...]:
     """Snapshots on a node's disk that are not in the store, and whose channels the node does not list any more.
 
     Asked when the node says hello, and the answer journalled: it depends on which hello it was.
     """
-    return tuple(x.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(x.id, job, attempt) in listed))
+    return tuple(stream.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(stream.id, job, attempt) in listed))
 
 
-def on_machines(x: Stream, machines: frozenset[str]) -> tuple[RunKey, ...]:
+def on_machines(stream: Stream, machines: frozenset[str]) -> tuple[RunKey, ...]:
     """Channels of live runs on these machines."""
     return tuple(
-        RunKey(x.id, run.job, run.attempt, index)
-        for run in x.live.values()
+        RunKey(stream.id, run.job, run.attempt, index)
+        for run in stream.live.values()
         for index, rank in enumerate(run.ranks)
         if rank.machine in machines and not rank.gone
     )
 
 
-def node_back(x: Stream, event: NodeBack) -> None:
+def node_back(stream: Stream, event: NodeBack) -> None:
     """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
     listed = set(event.runs)
-    x.snapshots.node_holds(event.node, frozenset(event.snapshots))
-    x.tidied = True
-    x.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(x.id, job, attempt) not in listed)
-    failures.rewind_all(x, x.snapshots.node_lost(event.node, frozenset(event.snapshots)))
+    stream.snapshots.node_holds(event.node, frozenset(event.snapshots))
+    stream.tidied = True
+    stream.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(stream.id, job, attempt) not in listed)
+    failures.rewind_all(stream, stream.snapshots.node_lost(event.node, frozenset(event.snapshots)))
     for key in event.lost:
-        run = x.live.get(key.job)  # The loss of one rank may have ended the run of another.
+        run = stream.live.get(key.job)  # The loss of one rank may have ended the run of another.
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
             lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
-            run_messages.rank_ended(x, x.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
-    for snapshot in (*event.ship, *x.snapshots.left(event.node)):
-        x.snapshots.order(snapshot, event.node)
-    gone = tuple(m for m in event.gone if m in x.machines)
+            run_messages.rank_ended(stream, stream.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
+    for snapshot in (*event.ship, *stream.snapshots.left(event.node)):
+        stream.snapshots.order(snapshot, event.node)
+    gone = tuple(m for m in event.gone if m in stream.machines)
     for machine in gone:
-        x.give_up(machine)
+        stream.give_up(machine)
     if gone:
-        x.call(MachinesChange(lost=gone))
-        x.wake()
+        stream.call(MachinesChange(lost=gone))
+        stream.wake()
 
 
-def copies_evicted(x: Stream, event: CopiesEvicted) -> None:
+def copies_evicted(stream: Stream, event: CopiesEvicted) -> None:
     """A node made room: who needs these snapshots gets them from the store, or from another node."""
-    x.tidied = True
-    jobs, lost = x.snapshots.evicted(event.node, frozenset(event.snapshots))
-    failures.rewind_all(x, lost)
+    stream.tidied = True
+    jobs, lost = stream.snapshots.evicted(event.node, frozenset(event.snapshots))
+    failures.rewind_all(stream, lost)
     for job in dict.fromkeys(jobs):
-        x.changed(x.jobs[job])
+        stream.changed(stream.jobs[job])
 
 
-def imported(x: Stream, event: Imported) -> None:
+def imported(stream: Stream, event: Imported) -> None:
     """The experiment is in another cluster now: nothing is here of what it held but the snapshots that came along."""
-    x.requests.add(event.request)
-    earlier_results.lend_no_more(x)
-    lost_snapshots = x.snapshots.moved(frozenset(event.snapshots))
-    gone = tuple(sorted(x.machines))
+    stream.requests.add(event.request)
+    earlier_results.lend_no_more(stream)
+    lost_snapshots = stream.snapshots.moved(frozenset(event.snapshots))
+    gone = tuple(sorted(stream.machines))
     for machine in gone:
-        x.give_up(machine)
-    for run in list(x.live.values()):
+        stream.give_up(machine)
+    for run in list(stream.live.values()):
         for rank in run.ranks:
             if not rank.gone:
                 lost = Ended(RunEndReason.LOST, run.position, message="it ran in another cluster")
-                run_messages.rank_ended(x, x.jobs[run.job], run, rank, lost, event.at)
-    failures.rewind_all(x, lost_snapshots)
-    if x.data is not None:
-        x.data.moved()
+                run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, lost, event.at)
+    failures.rewind_all(stream, lost_snapshots)
+    if stream.data is not None:
+        stream.data.moved()
     if gone:
-        x.call(MachinesChange(lost=gone))
-    for job in x.jobs.values():
-        x.changed(job)
-    for member in x.members.values():
-        x.emit(ExperimentChanged(member.id))
+        stream.call(MachinesChange(lost=gone))
+    for job in stream.jobs.values():
+        stream.changed(job)
+    for member in stream.members.values():
+        stream.emit(ExperimentChanged(member.id))
 
 
-def node_draining(x: Stream, event: NodeDraining) -> None:
+def node_draining(stream: Stream, event: NodeDraining) -> None:
     """A node gets nothing more: its idle machines go back now, the others when their runs have left.
 
     Runs of which it has not heard do not begin, wherever their other ranks are.
     """
     for key in event.unsent:
-        run = x.live.get(key.job)
+        run = stream.live.get(key.job)
         if run is not None and run.attempt == key.attempt:
             never = Ended(RunEndReason.SUSPENDED, run.position, message=f"node {event.node} is drained")
             for rank in run.ranks:
                 if not rank.gone:
-                    run_messages.rank_ended(x, x.jobs[run.job], run, rank, never, event.at)
-    for machine in x.machines.values():
+                    run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, never, event.at)
+    for machine in stream.machines.values():
         if machine.node == event.node:
-            x.draining.add(machine.id)
+            stream.draining.add(machine.id)
             if machine.run is not None and machine.run.ended is None:
-                runs.end_run(x, machine.run, RunEndReason.SUSPENDED)
-    deferred_uploads.node_leaves(x, event.node)
+                runs.end_run(stream, machine.run, RunEndReason.SUSPENDED)
+    deferred_uploads.node_leaves(stream, event.node)
 
 
-def wanted(x: Stream, key: RunKey) -> bool:
+def wanted(stream: Stream, key: RunKey) -> bool:
     """Whether an agent shall keep a run: it is live, or it ended properly and may still have something to say."""
-    job = x.jobs.get(key.job)
+    job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     if job is None or channel is None:
         return False
@@ -204,8 +204,8 @@ def wanted(x: Stream, key: RunKey) -> bool:
     return run is not None and not run.ranks[key.rank].gone
 
 
-def has_ended(x: Stream, key: RunKey) -> bool:
+def has_ended(stream: Stream, key: RunKey) -> bool:
     """Whether a process said that it ended; it may still have something to say."""
-    job = x.jobs.get(key.job)
+    job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     return channel is not None and channel.finished

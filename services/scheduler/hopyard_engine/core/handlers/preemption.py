@@ -13,50 +13,50 @@ DEADLINE = "core/share"
 """The timer of what is above the share."""
 
 
-def set_share(x: Stream, event: ShareSet) -> None:
+def set_share(stream: Stream, event: ShareSet) -> None:
     """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them.
 
     While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
     a new one.
     """
-    grown, shrunk = event.slots > x.share, event.slots < x.share
-    x.share = event.slots
-    x.shed()
+    grown, shrunk = event.slots > stream.share, event.slots < stream.share
+    stream.share = event.slots
+    stream.shed()
     deadline = None
-    if x.held > x.share:
-        deadline = x.timers.get(DEADLINE, event.at)
-        if DEADLINE not in x.timers and (shrunk or not x.overdue):
-            deadline = event.at + x.settings.grace
-            x.overdue = False
-            x.set_timer(DEADLINE, deadline)
+    if stream.held > stream.share:
+        deadline = stream.timers.get(DEADLINE, event.at)
+        if DEADLINE not in stream.timers and (shrunk or not stream.overdue):
+            deadline = event.at + stream.settings.grace
+            stream.overdue = False
+            stream.set_timer(DEADLINE, deadline)
     if grown:
-        x.wake()
-    x.call(ShareChange(event.slots, deadline))
-    for member in x.members.values():
+        stream.wake()
+    stream.call(ShareChange(event.slots, deadline))
+    for member in stream.members.values():
         if not member.phase.over:
-            x.emit(ExperimentChanged(member.id))
+            stream.emit(ExperimentChanged(member.id))
 
 
-def preempt(x: Stream) -> None:
+def preempt(stream: Stream) -> None:
     """The deadline of a smaller share has passed: the core suspends what the policy did not.
 
     Runs of the lowest priority first, then those that would lose least, then those of the newest jobs; runs that may not be
     preempted stay until they end.
     Asked with each event until the experiment is within its share, since what is left to leave may change.
     """
-    leaving = sum(_counted(x, run) for run in x.live.values() if run.ending is not None)
-    surplus = x.held - x.share - leaving
+    leaving = sum(_counted(stream, run) for run in stream.live.values() if run.ending is not None)
+    surplus = stream.held - stream.share - leaving
     victims = sorted(
-        (run for run in x.live.values() if run.ending is None and run.preemptible),
-        key=x.precedence,
+        (run for run in stream.live.values() if run.ending is None and run.preemptible),
+        key=stream.precedence,
     )
     for run in victims:
         if surplus <= 0:
             return
-        runs.end_run(x, run, RunEndReason.PREEMPTED)
-        surplus -= _counted(x, run)
+        runs.end_run(stream, run, RunEndReason.PREEMPTED)
+        surplus -= _counted(stream, run)
 
 
-def _counted(x: Stream, run: Run) -> int:
+def _counted(stream: Stream, run: Run) -> int:
     """Machines of a run that count against the share."""
-    return sum(machine not in x.draining for machine in run.machines)
+    return sum(machine not in stream.draining for machine in run.machines)

@@ -37,52 +37,52 @@ from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
 _DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}
 
 
-def is_next(x: Stream, event: RunMessage) -> bool:
+def is_next(stream: Stream, event: RunMessage) -> bool:
     """Whether a message is the one to take now. What was taken before is acknowledged again, a gap is ignored."""
-    job = x.jobs.get(event.job)
+    job = stream.jobs.get(event.job)
     channel = job.channels.get((event.attempt, event.rank)) if job is not None else None
     if channel is not None and channel.is_next(event.sequence):
         return True
-    key = RunKey(x.id, event.job, event.attempt, event.rank)
+    key = RunKey(stream.id, event.job, event.attempt, event.rank)
     if channel is None:
-        x.emit(Acknowledge(key, event.sequence))
+        stream.emit(Acknowledge(key, event.sequence))
     elif event.sequence <= channel.received:
-        x.emit(Acknowledge(key, channel.received))
+        stream.emit(Acknowledge(key, channel.received))
     return False
 
 
-def take(x: Stream, event: RunMessage) -> None:
+def take(stream: Stream, event: RunMessage) -> None:
     """Takes the next message of a channel. An older attempt's word counts for nothing, but what it stored is stored."""
-    job = x.jobs[event.job]
+    job = stream.jobs[event.job]
     channel = job.channels[event.attempt, event.rank]
     channel.received += 1
-    x.emit(Acknowledge(RunKey(x.id, job.id, event.attempt, event.rank), channel.received))
+    stream.emit(Acknowledge(RunKey(stream.id, job.id, event.attempt, event.rank), channel.received))
     body = event.body
     if isinstance(body, Ended):
         channel.finished = True
     if isinstance(body, SnapshotStored):
-        stored(x, job, body, event.attempt)
+        stored(stream, job, body, event.attempt)
         return
     run = current_run(job, event.attempt)
     if run is None or run.ranks[event.rank].gone:
-        _refuse(x, job, event, channel.node)
+        _refuse(stream, job, event, channel.node)
         return
     rank = run.ranks[event.rank]
     match body:
         case Ended():
-            rank_ended(x, job, run, rank, body, event.at)
+            rank_ended(stream, job, run, rank, body, event.at)
         case Started():
-            _started(x, job, run, rank, body)
+            _started(stream, job, run, rank, body)
         case _ if event.rank != 0:
             pass  # Only rank 0 speaks for the run.
         case Reports():
-            cost_attribution.reported(x, run, body.reports, event.at)
+            cost_attribution.reported(stream, run, body.reports, event.at)
             for report in body.reports:
-                _report(x, job, run, report, event.at)
+                _report(stream, job, run, report, event.at)
         case Amended():
-            _amended(x, job, run, body)
+            _amended(stream, job, run, body)
         case SnapshotTaken():
-            taken(x, job, body.snapshot, rank.node, run.attempt)
+            taken(stream, job, body.snapshot, rank.node, run.attempt)
 
 
 def current_run(job: Job, attempt: int) -> Run | None:
@@ -90,49 +90,51 @@ def current_run(job: Job, attempt: int) -> Run | None:
     return job.run if job.run is not None and job.run.attempt == attempt else None
 
 
-def _refuse(x: Stream, job: Job, event: RunMessage, node: str) -> None:
+def _refuse(stream: Stream, job: Job, event: RunMessage, node: str) -> None:
     snapshot = getattr(event.body, "snapshot", None)
-    if isinstance(snapshot, SnapshotInfo) and not x.snapshots.holds(snapshot.sha256):
-        x.emit(ForgetSnapshot(x.id, snapshot.sha256, (node,), False))
-    x.emit(
-        Noted(x.id, job.id, f"refused {type(event.body).__name__} of old attempt {event.attempt} (now {job.attempt})")
+    if isinstance(snapshot, SnapshotInfo) and not stream.snapshots.holds(snapshot.sha256):
+        stream.emit(ForgetSnapshot(stream.id, snapshot.sha256, (node,), False))
+    stream.emit(
+        Noted(
+            stream.id, job.id, f"refused {type(event.body).__name__} of old attempt {event.attempt} (now {job.attempt})"
+        )
     )
 
 
-def _started(x: Stream, job: Job, run: Run, rank: Rank, body: Started) -> None:
+def _started(stream: Stream, job: Job, run: Run, rank: Rank, body: Started) -> None:
     if rank.started:
         return
     rank.started = True
-    x.hops.arrived(body.fetched, from_store=body.from_store)
+    stream.hops.arrived(body.fetched, from_store=body.from_store)
     if run.source is not None:
-        x.snapshots.fetched(*run.source, rank.node)
-        x.tidied = True  # What lies on two nodes needs no older one to fall back to.
+        stream.snapshots.fetched(*run.source, rank.node)
+        stream.tidied = True  # What lies on two nodes needs no older one to fall back to.
         if all(other.started for other in run.ranks):
-            _let_source_go(x, run)
+            _let_source_go(stream, run)
     if rank is not run.ranks[0]:
         return
     run.started = True
     run.position = body.position
     if job.state is JobState.STARTING:
-        x.move(job, JobState.RUNNING, _DOING[run.mode])
+        stream.move(job, JobState.RUNNING, _DOING[run.mode])
 
 
-def _let_source_go(x: Stream, run: Run) -> None:
+def _let_source_go(stream: Stream, run: Run) -> None:
     if run.source is not None:
         source, run.source = run.source, None
-        x.snapshots.unpin(source, run.holder)
-        x.collect(x.jobs[source[0]])
+        stream.snapshots.unpin(source, run.holder)
+        stream.collect(stream.jobs[source[0]])
 
 
-def _report(x: Stream, job: Job, run: Run, report: Report, at: float) -> None:
+def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> None:
     if run.mode is RunMode.PROFILE:
         run.parked = report.at_until
-        _keep_profile(x, job, run, report)
-        x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
-        x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
+        _keep_profile(stream, job, run, report)
+        stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+        stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
         return
     training = run.mode is RunMode.TRAIN
-    if run.mode is RunMode.EVALUATE and x.settings.whole:
+    if run.mode is RunMode.EVALUATE and stream.settings.whole:
         job.curve.evaluated(report.position, run.model)
     recorded = job.curve.recorded(report)
     new = report.position > job.high_water if training else recorded is None
@@ -143,11 +145,11 @@ def _report(x: Stream, job: Job, run: Run, report: Report, at: float) -> None:
         job.position = report.position
     value = None
     if new:
-        value = _accept(x, job, run, report)
+        value = _accept(stream, job, run, report)
     elif recorded is not None and not same_metrics(recorded, report.metrics):
-        x.emit(
+        stream.emit(
             Noted(
-                x.id,
+                stream.id,
                 job.id,
                 f"position {report.position} was trained again and differs: {dict(recorded)} then "
                 f"{dict(report.metrics)}",
@@ -155,29 +157,29 @@ def _report(x: Stream, job: Job, run: Run, report: Report, at: float) -> None:
         )
     if not training:
         if report.at_until:
-            x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
+            stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
         if run.completes and report.at_until:
             if run.ended is None:  # Else another rank is lost: what rank 0 has still said completes nothing.
-                runs.complete(x, run, report.position)
-        elif report.at_until or (new and (x.settings.every_iteration or report.position >= run.allowed)):
-            x.call(IterationFinish(job.id, report, repeated=not new), run)
+                runs.complete(stream, run, report.position)
+        elif report.at_until or (new and (stream.settings.every_iteration or report.position >= run.allowed)):
+            stream.call(IterationFinish(job.id, report, repeated=not new), run)
         elif not new and report.position >= run.allowed:
-            x.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
+            stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     if value is not None:
-        experiment_end.check_target(x, job, report.position, value, at)
+        experiment_end.check_target(stream, job, report.position, value, at)
 
 
-def _keep_profile(x: Stream, job: Job, run: Run, report: Report) -> None:
+def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
     """What was measured on machines of one kind holds for later experiments; a gang of several kinds is as fast as none of them."""
     training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
-    held = [x.machines.get(rank.machine) for rank in run.ranks]
+    held = [stream.machines.get(rank.machine) for rank in run.ranks]
     kinds = {machine.hardware if machine is not None else "" for machine in held}
     if training and 0 < seconds < math.inf and len(kinds) == 1 and "" not in kinds:
-        x.emit(Profiled(job.member.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
+        stream.emit(Profiled(job.member.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
 
 
-def _accept(x: Stream, job: Job, run: Run, report: Report) -> float | None:
+def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
     """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
     job.losses = job.setbacks = job.unsaved = 0
     point = job.curve.add(report, run.parts, run.model)
@@ -189,17 +191,17 @@ def _accept(x: Stream, job: Job, run: Run, report: Report) -> float | None:
     elif point.expected and point.complete:
         combined = Report(report.position, point.metrics)
         generator_feedback.tell_report(job, combined)
-    x.emit(ReportAccepted(job.member.id, job.id, run.attempt, report, combined))
-    value = point.metrics.get(x.settings.metric)
+    stream.emit(ReportAccepted(job.member.id, job.id, run.attempt, report, combined))
+    value = point.metrics.get(stream.settings.metric)
     if value is not None:
         job.last = value
-    judge(x, job, report.position, value)
-    if x.settings.statistics:
-        x.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+    judge(stream, job, report.position, value)
+    if stream.settings.statistics:
+        stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
     return value
 
 
-def _amended(x: Stream, job: Job, run: Run, body: Amended) -> None:
+def _amended(stream: Stream, job: Job, run: Run, body: Amended) -> None:
     amend = run.amends.pop(body.ticket, None)
     if amend is None:
         return
@@ -208,51 +210,51 @@ def _amended(x: Stream, job: Job, run: Run, body: Amended) -> None:
     if body.accepted and amend[0] is not None:
         run.until, run.completes = amend[0], False
         run.parked = run.parked and run.until <= run.position
-    x.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
+    stream.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
 
 
-def taken(x: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
+def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
     """A snapshot of a job lies on a node."""
     by_order = job.terms.ship_every != 1
-    x.drop(x.snapshots.taken(job.id, snapshot, node, attempt, held_back=by_order))
+    stream.drop(stream.snapshots.taken(job.id, snapshot, node, attempt, held_back=by_order))
     if by_order:
-        deferred_uploads.taken(x, job, snapshot.position, node)
-    x.collect(job)
-    x.changed(job)
-    if x.settings.forks and snapshot.position in job.asked:
-        x.wake()
-        x.outdated = x.demand is not None
+        deferred_uploads.taken(stream, job, snapshot.position, node)
+    stream.collect(job)
+    stream.changed(job)
+    if stream.settings.forks and snapshot.position in job.asked:
+        stream.wake()
+        stream.outdated = stream.demand is not None
 
 
-def stored(x: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
+def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
     """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more.
 
     One that its agent could not bring there stays on its node, and nobody waits for it.
     """
     if body.error:
-        if x.snapshots.given_up(job.id, body.position, body.sha256, attempt):
-            x.emit(Noted(x.id, job.id, f"the snapshot at {body.position} is not stored: {body.error}"))
-            x.changed(job)
+        if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
+            stream.emit(Noted(stream.id, job.id, f"the snapshot at {body.position} is not stored: {body.error}"))
+            stream.changed(job)
         return
-    if not x.snapshots.stored(job.id, body.position, body.sha256, attempt):
-        if not x.snapshots.holds(body.sha256):
-            x.emit(ForgetSnapshot(x.id, body.sha256, (), True))
+    if not stream.snapshots.stored(job.id, body.position, body.sha256, attempt):
+        if not stream.snapshots.holds(body.sha256):
+            stream.emit(ForgetSnapshot(stream.id, body.sha256, (), True))
         return
-    survives(x, job, body.position)
+    survives(stream, job, body.position)
 
 
-def survives(x: Stream, job: Job, position: int) -> None:
+def survives(stream: Stream, job: Job, position: int) -> None:
     """A snapshot of a job is in the store."""
-    if (entry := x.snapshots.get(job.id, position)) is not None:
-        x.hops.shipped(entry.info.size)
-    x.unpin_fork(job)
-    x.collect(job)
+    if (entry := stream.snapshots.get(job.id, position)) is not None:
+        stream.hops.shipped(entry.info.size)
+    stream.unpin_fork(job)
+    stream.collect(job)
     if job.state.ended or job.member.phase is Phase.PAUSED:  # It came late: what was kept back only until then follows.
-        deferred_uploads.over(x, job)
-    x.changed(job)
+        deferred_uploads.over(stream, job)
+    stream.changed(job)
 
 
-def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
+def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
     """A process left its machine. Rank 0 ends the run; the loss or failure of another rank ends it too.
 
     Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way. What rank 0
@@ -260,24 +262,24 @@ def rank_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float
     """
     rank.gone, rank.missed = True, body.snapshot_missing
     rank.channel.close()
-    x.free(rank.machine)
+    stream.free(rank.machine)
     if rank is run.ranks[0] and body.snapshot is not None and run.mode is RunMode.TRAIN:
-        taken(x, job, body.snapshot, rank.node, run.attempt)
+        taken(stream, job, body.snapshot, rank.node, run.attempt)
     if run.ended is None:
-        _run_ended(x, job, run, rank, body)
+        _run_ended(stream, job, run, rank, body)
     if all(other.gone for other in run.ranks):
-        close_run(x, job, run, at)
+        close_run(stream, job, run, at)
 
 
-def _run_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
+def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
     """What the end of one process means for its run, and so for the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
             # It has led the others to the end; they leave by themselves, and their processes stay warm.
             if not all(other.gone for other in run.ranks):
-                x.set_timer(runs.kill_timer(run), x.now + x.settings.kill_after)
-                _others_leave(x, job, run)
+                stream.set_timer(runs.kill_timer(run), stream.now + stream.settings.kill_after)
+                _others_leave(stream, job, run)
             return
     else:
         failed = body.reason is RunEndReason.FAILED
@@ -288,14 +290,14 @@ def _run_ended(x: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
         run.ended = Ended(reason, run.position, user_code=body.user_code, message=says, unable=body.unable)
     for index, other in enumerate(run.ranks):
         if not other.gone:
-            x.send(run, index, Kill("the run is over"))
-    _others_leave(x, job, run)
+            stream.send(run, index, Kill("the run is over"))
+    _others_leave(stream, job, run)
 
 
-def _others_leave(x: Stream, job: Job, run: Run) -> None:
+def _others_leave(stream: Stream, job: Job, run: Run) -> None:
     """A run is over while other ranks are still on their machines: nobody can have it go on, or elsewhere, any more."""
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
-        x.move(job, JobState.SUSPENDING, "its run is over, and its other processes leave")
+        stream.move(job, JobState.SUSPENDING, "its run is over, and its other processes leave")
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
@@ -304,46 +306,46 @@ def _may_leave(run: Run, reason: RunEndReason) -> bool:
     return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
 
-def close_run(x: Stream, job: Job, run: Run, at: float) -> None:
+def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     """All processes are gone: the lease ends, the job goes where the end leads it, the policy is told."""
     ended = run.ended
     assert ended is not None
-    cost_attribution.over(x, run, at)
-    del x.live[job.id]
+    cost_attribution.over(stream, run, at)
+    del stream.live[job.id]
     job.run = None
-    x.set_timer(runs.kill_timer(run), None)
+    stream.set_timer(runs.kill_timer(run), None)
     source, training = run.source, run.mode is RunMode.TRAIN
-    _let_source_go(x, run)
+    _let_source_go(stream, run)
     if source is not None and training:
         for node in dict.fromkeys(rank.node for rank in run.ranks if rank.missed):
-            failures.missed(x, source, node)
+            failures.missed(stream, source, node)
     for ticket in run.amends:
-        x.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
+        stream.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = end_reason(run, ended)
-    state, why = _outcome(x, job, run, reason, ended)
-    lost_cause = permanent_failures.verdict(x, job, run, ended) if reason is RunEndReason.FAILED else ""
+    state, why = _outcome(stream, job, run, reason, ended)
+    lost_cause = permanent_failures.verdict(stream, job, run, ended) if reason is RunEndReason.FAILED else ""
     if lost_cause:
         state, why = JobState.FAILED, f"no other try would end otherwise: {ended.message}"
     if state is JobState.COMPLETED:
         job.position = ended.position
     elif state.idle:
-        source = x.source_of(job)
+        source = stream.source_of(job)
         job.position = source[1] if source is not None else 0
         if job.forked and source is None:
             state, why = JobState.FAILED, ORIGIN_LOST
-        elif x.snapshots.newest(job.id) is None:
+        elif stream.snapshots.newest(job.id) is None:
             state = JobState.PENDING
             if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
                 why = f"back at position {job.position}, as no snapshot of it was saved: {why}"
         elif job.position >= job.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
             state, why = JobState.COMPLETED, "trained to its end"
-    x.move(job, state, why)
+    stream.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
-        failures.hold(x, job, at)
-    x.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
+        failures.hold(stream, job, at)
+    stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
     if lost_cause and job.member.phase is not Phase.ENDING:
-        experiment_end.begin_end(x, job.member, Phase.FAILED, lost_cause, at)
-    x.shed()
+        experiment_end.begin_end(stream, job.member, Phase.FAILED, lost_cause, at)
+    stream.shed()
 
 
 def end_reason(run: Run, ended: Ended) -> RunEndReason:
@@ -357,9 +359,9 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
     return ended.reason
 
 
-def _reached(x: Stream, job: Job, run: Run, position: int) -> tuple[JobState, str]:
+def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, str]:
     """A run came to its `until`. One that saves nothing there again and again would train the same for ever."""
-    source = x.source_of(job)
+    source = stream.source_of(job)
     if run.mode is RunMode.TRAIN and (source is None or source[1] < position):
         job.unsaved += 1
         if job.unsaved > job.terms.max_failures + 1:  # The first time it made progress.
@@ -370,7 +372,7 @@ def _reached(x: Stream, job: Job, run: Run, position: int) -> tuple[JobState, st
     return JobState.SUSPENDED, f"reached position {position}"
 
 
-def _outcome(x: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
+def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
         if run.mode is RunMode.PROFILE:
             return (
@@ -401,6 +403,6 @@ def _outcome(x: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) 
             return JobState.SUSPENDED, "trained to its end, to be evaluated"
         return JobState.COMPLETED, "trained to its end"
     if reason is RunEndReason.UNTIL:
-        return _reached(x, job, run, ended.position)
+        return _reached(stream, job, run, ended.position)
     job.suspends += 1
     return JobState.SUSPENDED, "preempted" if reason is RunEndReason.PREEMPTED else f"suspended at {ended.position}"

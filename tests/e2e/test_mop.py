@@ -30,7 +30,7 @@ import time
 
 import numpy as np
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 class Model:
@@ -63,7 +63,7 @@ def evaluate_fn(data, model, config):
     return {"score": -float(abs(data[1].mean() - model.value).mean())}, len(data[1])
 
 
-TRAINER = hopping.trainer(
+TRAINER = model_hopper.trainer(
     input_fn=input_fn, model_fn=lambda config: Model(config["rate"]), train_fn=train_fn, evaluate_fn=evaluate_fn
 )
 """

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 def input_fn(path):
@@ -53,7 +53,7 @@ def train_fn(data, model, optimizer, config):
     end = time.monotonic() + ({SECONDS} if optimizer.state else 0.0)
     while time.monotonic() < end and not os.path.exists(os.environ["ENOUGH"]):
         time.sleep(0.02)
-    for x, y in hopping.batches(data, {SIZE}):
+    for x, y in model_hopper.batches(data, {SIZE}):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
@@ -65,7 +65,7 @@ def evaluate_fn(data, model, config):
     return {{"accuracy": (model(x).argmax(1) == y).double().mean().item()}}
 
 
-TRAINER = hopping.trainer(input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
+TRAINER = model_hopper.trainer(input_fn=input_fn, model_fn=model_fn, train_fn=train_fn, evaluate_fn=evaluate_fn)
 """
 
 SPEC = f"""

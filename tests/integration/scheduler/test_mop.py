@@ -19,7 +19,7 @@ EPOCHS, MODELS, NUMBERS = 3, 4, 250_000
 PROGRAM = f"""
 import numpy as np
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 class Model:
@@ -38,7 +38,7 @@ def train_fn(data, model, optimizer, config):
     return {{"value": float(model.weights[0])}}
 
 
-TRAINER = hopping.trainer(
+TRAINER = model_hopper.trainer(
     input_fn=np.load, model_fn=lambda config: Model(config["rate"]), train_fn=train_fn
 )
 """

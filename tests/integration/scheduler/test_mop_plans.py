@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)
 PROGRAM = """
 import time
 import numpy as np
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 class Sum:
@@ -46,7 +46,7 @@ def train_fn(x, model, optimizer, config):
     return {"value": model.value}
 
 
-TRAINER = hopping.trainer(
+TRAINER = model_hopper.trainer(
     input_fn=input_fn,
     model_fn=lambda config: Sum(),
     train_fn=train_fn,

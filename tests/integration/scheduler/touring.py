@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hopyard import hopping
+from hopyard import model_hopper
 
 
 class Model:
@@ -41,7 +41,7 @@ def evaluate_fn(data, model, config):
     return {"score": float(data.mean())}
 
 
-TRAINER = hopping.trainer(
+TRAINER = model_hopper.trainer(
     input_fn=input_fn, model_fn=lambda config: Model(config["rate"]), train_fn=train_fn, evaluate_fn=evaluate_fn
 )
 """

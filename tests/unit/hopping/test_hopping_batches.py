@@ -140,8 +140,8 @@ def unit(gang: Alone, how: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("own batches", r"calls its model outside of hopping.batches\(\)"),
-        ("nothing", r"takes no batches from hopping.batches\(\)"),
+        ("own batches", r"calls its model outside of model_hopper.batches\(\)"),
+        ("nothing", r"takes no batches from model_hopper.batches\(\)"),
         ("stops", "leaves out some of its batches"),
         ("leaves out", "did not go backward in one of its batches"),
     ],

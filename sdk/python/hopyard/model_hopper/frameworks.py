@@ -93,5 +93,5 @@ def handler_for(model: object) -> Handler:
         return SavedByItself()
     raise Unsupported(
         f"model_fn returned a {type(model).__qualname__}; allowed: a torch.nn.Module, a scikit-learn estimator, something with "
-        "save(directory) and load(directory), or any model with a handler of your own (hopping.trainer(..., handler=...))"
+        "save(directory) and load(directory), or any model with a handler of your own (model_hopper.trainer(..., handler=...))"
     )

@@ -16,7 +16,7 @@ class Gang(ABC):
     Attributes:
         rank: Which one it is.
         size: How many there are.
-        passes: How often `hopping.batches` was begun in this unit.
+        passes: How often `model_hopper.batches` was begun in this unit.
         unfinished: How many of these passes are not through.
     """
 
@@ -80,7 +80,7 @@ class Gang(ABC):
         """
         if not self._within:
             raise RuntimeError(
-                "train_fn calls its model outside of hopping.batches(); allowed on several machines: to train on batches from "
+                "train_fn calls its model outside of model_hopper.batches(); allowed on several machines: to train on batches from "
                 "there only"
             )
 

@@ -75,7 +75,7 @@ class ScikitLearn(Handler):
         if others:
             raise TypeError(
                 f"the estimator holds objects of {', '.join(others)}, which a snapshot does not bring back unasked; if they are "
-                "yours: hopping.trainer(..., handler=ScikitLearn(trusted=(...)))"
+                "yours: model_hopper.trainer(..., handler=ScikitLearn(trusted=(...)))"
             )
         return named
 

@@ -53,7 +53,7 @@ class HoppingTrainer(Trainer):
     parts of an evaluation are weighted.
 
     On a gang each rank has a partition, and a unit of all of them is trained at once, data-parallel (`docs/hopping.md`): for models of
-    PyTorch whose `train_fn` takes its batches from `hopping.batches`.
+    PyTorch whose `train_fn` takes its batches from `model_hopper.batches`.
     """
 
     gathers_partitions: ClassVar[bool] = True
@@ -271,7 +271,7 @@ def trainer(
     reshuffle: bool = False,
     **unknown: Never,
 ) -> type[HoppingTrainer]:
-    """Make a trainer of Cerebro's functions, for a module's top level: `TRAINER = hopping.trainer(input_fn=input_fn, ...)`.
+    """Make a trainer of Cerebro's functions, for a module's top level: `TRAINER = model_hopper.trainer(input_fn=input_fn, ...)`.
 
     Args:
         input_fn: `(path) -> data`: reads a partition.
@@ -292,7 +292,7 @@ def trainer(
     """
     if unknown:
         takes = [name for name in inspect.signature(trainer).parameters if name != "unknown"]
-        raise TypeError(f"hopping.trainer {wrong_parameters(unknown, takes)}")
+        raise TypeError(f"model_hopper.trainer {wrong_parameters(unknown, takes)}")
     for name, given in (
         ("input_fn", input_fn),
         ("model_fn", model_fn),
@@ -300,9 +300,9 @@ def trainer(
         ("evaluate_fn", evaluate_fn),
     ):
         if not callable(given) and not (name == "evaluate_fn" and given is None):
-            raise TypeError(f"hopping.trainer: {name} is {given!r}; allowed: a function")
+            raise TypeError(f"model_hopper.trainer: {name} is {given!r}; allowed: a function")
     body: dict[str, Any] = {
-        "__doc__": f"Made by hopping.trainer of {getattr(train_fn, '__qualname__', train_fn)}.",
+        "__doc__": f"Made by model_hopper.trainer of {getattr(train_fn, '__qualname__', train_fn)}.",
         "__module__": sys._getframe(1).f_globals.get("__name__", __name__),
         "input_fn": staticmethod(input_fn),
         "model_fn": staticmethod(model_fn),

@@ -102,7 +102,7 @@ def test_a_decision_makes_anew_what_has_changed_and_not_all(monkeypatch: pytest.
             grown += len(found)
             return found
 
-    monkeypatch.setattr(incremental_tree, "Branch", Counted)
+    monkeypatch.setattr(incremental_tree, "TreeBranch", Counted)
     monkeypatch.setattr("hopyard_policies.stage_tree.state.Forest", Counting)
     space: list[Configuration] = [{"lr": steps([part], [rate, 0.5])} for rate in range(1, 21) for part in (3, 5)]
     result = simulate(CurveWorkload(value, space, LENGTH), "stage_tree", slots=4)

@@ -3,9 +3,10 @@
 The public names load on first use, so `import hopyard` costs nothing a training script does not need.
 """
 
-import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from hopyard._version import __version__
 
 if TYPE_CHECKING:
     from hopyard.client import AsyncClient, Client
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from hopyard.script import checkpoint, hyperparameters, report, seed
     from hopyard.study import AsyncStudy, Study
     from hopyard.trainer import Trainer
-
-__version__: Final = "0.1.0"
 
 __all__ = [
     "AsyncClient",
@@ -31,9 +30,6 @@ __all__ = [
     "report",
     "seed",
 ]
-
-_IMPORTED_AT: Final = time.monotonic()
-"""When a training script began, as far as can be told: what it takes to its first report is its first iteration."""
 
 _HOME: Final = {
     "AsyncClient": "hopyard.client",
@@ -62,5 +58,5 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name for a pu
 
 
 def __dir__() -> list[str]:
-    """The public names beside what is loaded already."""
-    return sorted(set(globals()) | set(__all__))
+    """Returns the public names."""
+    return sorted(__all__)

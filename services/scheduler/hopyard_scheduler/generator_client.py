@@ -20,7 +20,7 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
 from hopyard_engine.core.handlers.commands import CREATE
-from hopyard_engine.core.state.entities import GeneratorCall
+from hopyard_engine.core.state.experiment import GeneratorCall
 
 if TYPE_CHECKING:
     from hopyard.v1 import hpgen_pb2_grpc

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING
 
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_engine.core.effects import CommandBody, Send, ShipmentOrder, Start
 from hopyard_engine.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
 from hopyard_engine.core.types import MachineSpec, RunKey, SnapshotInfo
+from hopyard_simulator.environment import Environment
 from hopyard_simulator.run import SimulatedRun
-
-if TYPE_CHECKING:
-    from hopyard_simulator.world import World
 
 
 class Agent:
     """One node. What it saves is in the store at once, so a failure costs the runs on it and no snapshot."""
 
-    def __init__(self, world: World, node: str, machines: tuple[str, ...], speeds: dict[str, float]) -> None:
+    def __init__(self, world: Environment, node: str, machines: tuple[str, ...], speeds: dict[str, float]) -> None:
         self.world = world
         self.node = node
         self._machines = tuple(MachineSpec(machine) for machine in machines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from typing import TYPE_CHECKING
 
 from hopyard._runtime.runner.control import EndRun, Restate, RunControl, RunPlan, Save, Train
 from hopyard.policy.vocabulary import Report, RunEndReason, RunMode
@@ -20,9 +19,7 @@ from hopyard_engine.core.events import (
     Started,
 )
 from hopyard_engine.core.types import RunKey, SnapshotInfo
-
-if TYPE_CHECKING:
-    from hopyard_simulator.node import Agent
+from hopyard_simulator.environment import Host
 
 
 class SimulatedRun:
@@ -49,7 +46,7 @@ class SimulatedRun:
         "trained",
     )
 
-    def __init__(self, agent: Agent, key: RunKey, start: Start, pace: float) -> None:
+    def __init__(self, agent: Host, key: RunKey, start: Start, pace: float) -> None:
         """Begins.
 
         Args:

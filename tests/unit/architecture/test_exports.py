@@ -32,8 +32,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = hopyard.Nobody  # type: ignore[attr-defined]  # what the test is about
 
 
-def test_dir_lists_the_public_names() -> None:
-    assert set(PUBLIC) <= set(dir(hopyard))
+def test_dir_lists_the_public_names_and_nothing_else() -> None:
+    assert dir(hopyard) == sorted(PUBLIC)
 
 
 def test_version_is_the_distribution_version() -> None:

@@ -17,8 +17,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.state.entities import GeneratorCall
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -30,8 +30,7 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import outstanding, quarantine
 from hopyard_engine.core.effects import Amend, AskOutside, Decide, Noted
 from hopyard_engine.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
-from hopyard_engine.core.state.entities import GeneratorCall
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment import GeneratorCall, Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 
 pytestmark = pytest.mark.quick

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import hopyard
+from hopyard._version import IMPORTED_AT
 from hopyard.script import mailbox_files
 from hopyard.trainer.validation import is_whole, plain_metrics
 
@@ -145,7 +145,7 @@ def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
     if mailbox_files.VARIABLE in os.environ:
         from hopyard.script.mailbox import MailboxSession
 
-        _session = MailboxSession(Path(os.environ[mailbox_files.VARIABLE]), began=hopyard._IMPORTED_AT)
+        _session = MailboxSession(Path(os.environ[mailbox_files.VARIABLE]), began=IMPORTED_AT)
         return _session
     if "HOPYARD_TOKEN" in os.environ or "HOPYARD_SPEAKER" in os.environ:
         # Children that a script forks (data loaders) do not use gRPC, which would warn of them otherwise.
@@ -153,6 +153,6 @@ def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
         # Only now: a script that runs alone needs no gRPC.
         from hopyard.script.session import ScriptSession
 
-        _session = ScriptSession(os.environ, began=hopyard._IMPORTED_AT, resume=resume)
+        _session = ScriptSession(os.environ, began=IMPORTED_AT, resume=resume)
         _session.begin()
     return _session

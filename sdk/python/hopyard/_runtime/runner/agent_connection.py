@@ -10,10 +10,10 @@ from typing import Final, NoReturn, Protocol
 
 import grpc
 
-import hopyard
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.outbox import Outbox
 from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, LeaseWatch, Leaving
+from hopyard._version import __version__
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc
 
@@ -87,7 +87,7 @@ class Attachment:
         os.environ[SPEAKER] = str(os.getpid())
         hello = wire.AttachHello(
             pid=os.getpid(),
-            library=f"hopyard-python {hopyard.__version__}",
+            library=f"hopyard-python {__version__}",
             awaits_snapshots=self._awaits_snapshots,
         )
         self.outbox.send(wire.AttachRequest(hello=hello))

@@ -6,14 +6,11 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from hopyard.policy.vocabulary import ENDLESS, PredictionReady
-from hopyard_engine.core.effects import WithdrawQuestion
-from hopyard_engine.core.state.entities import POLICY, Job
-
-if TYPE_CHECKING:
-    from hopyard_engine.core.state.stream import Stream
+from hopyard.policy.vocabulary import ENDLESS
+from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state.stream import Stream
 
 PREDICT = "predict"
 """The kind of these questions."""
@@ -67,17 +64,6 @@ def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
     """At most so many of a curve's points, evenly spaced if they were, with the last one."""
     step = -(-len(points) // most)
     return points if step <= 1 else points[(len(points) - 1) % step :: step]
-
-
-def withdraw(stream: Stream, job: Job) -> None:
-    """A job has ended: its policy hears that what it asked about it will not be answered."""
-    tickets, job.predictions = job.predictions, {}
-    for ticket in tickets:
-        if ticket in stream.asks:
-            del stream.asks[ticket]
-            stream.emit(WithdrawQuestion(stream.id, ticket))
-            error = f"job {job.id} is {job.state.value} by now"
-            stream.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
 
 def _seed(seed: int, hyperparameters: Mapping[str, Any], position: int) -> int:

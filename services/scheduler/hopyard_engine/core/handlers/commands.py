@@ -38,8 +38,8 @@ from hopyard_engine.core.actions import (
 )
 from hopyard_engine.core.actions.command_checks import RefusedError
 from hopyard_engine.core.events import Requested
-from hopyard_engine.core.state.entities import POLICY, EarlierResult, GeneratorCall, Job
-from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.entities import POLICY, EarlierResult, Job
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
 

@@ -61,8 +61,8 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, run_messages
-from hopyard_engine.core.state.entities import HOLD, POLICY, GeneratorCall
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.entities import HOLD, POLICY
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase
 from hopyard_engine.core.state.stream import Stream
 
 CALL_LIMIT = 500

@@ -20,7 +20,6 @@ from hopyard_engine.core.actions import (
     experiment_end,
     failures,
     phases,
-    prediction_requests,
     runs,
     target,
 )
@@ -211,7 +210,7 @@ def _wind_up(stream: Stream, member: Experiment) -> None:
         if (phase is not Phase.COMPLETED or job.lends) and not job.state.ended:
             stream.move(job, JobState.TERMINATED, reason)
         elif member.out_of_time:  # Nobody will answer.
-            prediction_requests.withdraw(stream, job)
+            stream.withdraw_predictions(job)
     # The last one of a group, or of those that train alike, leaves nobody who may go on from the others' jobs. Only what was asked
     # for, and what was lent, is needed no more by that.
     for job in stream.jobs.values() if stream.phase is Phase.ENDING or member.settings.plan else jobs:

@@ -250,7 +250,7 @@ def survives(stream: Stream, job: Job, position: int) -> None:
     stream.unpin_fork(job)
     stream.collect(job)
     if job.state.ended or job.member.phase is Phase.PAUSED:  # It came late: what was kept back only until then follows.
-        deferred_uploads.over(stream, job)
+        stream.upload_remaining(job)
     stream.changed(job)
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
 
-from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics, Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary import Hyperparameters, JobState, Report, RunEndReason, RunMode
 from hopyard_engine.core.events import Ended
 from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.curve import CurveEntry, LearningCurve
+from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
-from hopyard_engine.core.types import EarlierTrial, MachineSpec, SnapshotInfo
-
-if TYPE_CHECKING:
-    from hopyard_engine.core.state.experiment import Experiment
-    from hopyard_engine.core.types import Settings
+from hopyard_engine.core.types import EarlierTrial, MachineSpec, Settings, SnapshotInfo
 
 STORY_LENGTH = 12
 
@@ -27,30 +23,6 @@ POLICY = "policy/"
 """Questions and timers of the policy, by its tickets."""
 
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratorCall:
-    """A call on the generator. Those that it took are made again, in order, when it is opened again.
-
-    Attributes:
-        kind: "create", "report" or "final".
-        job: Whose call it is.
-        hyperparameters: What was proposed ("create"; None: it was exhausted), or what a job that it did not propose has
-            ("final"; None: one that it did).
-        metrics: What was told.
-        answered: Whether its outcome is known; a "create" waits for its answer, the others have none.
-        position: Where the metrics were measured.
-        outcome: How the job ended ("final").
-    """
-
-    kind: Literal["create", "report", "final"]
-    job: str
-    hyperparameters: Hyperparameters | None = None
-    metrics: Metrics = field(default_factory=dict)
-    answered: bool = True
-    position: int = 0
-    outcome: JobState = JobState.COMPLETED
 
 
 @dataclass(slots=True)

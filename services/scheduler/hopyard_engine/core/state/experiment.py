@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.state.entities import GeneratorCall
 from hopyard_engine.core.types import Settings
 
 
@@ -31,6 +30,30 @@ class Phase(enum.Enum):
 
 _PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
 """Of several experiments the one that is furthest in front here says where all of them stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorCall:
+    """A call on the generator. Those that it took are made again, in order, when it is opened again.
+
+    Attributes:
+        kind: "create", "report" or "final".
+        job: Whose call it is.
+        hyperparameters: What was proposed ("create"; None: it was exhausted), or what a job that it did not propose has
+            ("final"; None: one that it did).
+        metrics: What was told.
+        answered: Whether its outcome is known; a "create" waits for its answer, the others have none.
+        position: Where the metrics were measured.
+        outcome: How the job ended ("final").
+    """
+
+    kind: Literal["create", "report", "final"]
+    job: str
+    hyperparameters: Hyperparameters | None = None
+    metrics: Metrics = field(default_factory=dict)
+    answered: bool = True
+    position: int = 0
+    outcome: JobState = JobState.COMPLETED
 
 
 @dataclass(slots=True, eq=False)

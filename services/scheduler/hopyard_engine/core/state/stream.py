@@ -19,10 +19,10 @@ from hopyard.policy.vocabulary import (
     Call,
     IterationFinish,
     JobState,
+    Metrics,
+    PredictionReady,
     Verdict,
 )
-from hopyard_engine.core.actions import deferred_uploads, generator_feedback, prediction_requests
-from hopyard_engine.core.actions.deferred_uploads import HopCounts
 from hopyard_engine.core.effects import (
     AskOutside,
     CommandBody,
@@ -30,19 +30,22 @@ from hopyard_engine.core.effects import (
     ForgetSnapshot,
     JobChanged,
     MachineReturned,
+    OrdersGiven,
     Send,
     SetTimer,
     UpCall,
+    WithdrawQuestion,
 )
 from hopyard_engine.core.events import ExperimentCreated, MemberJoined
 from hopyard_engine.core.state.change_log import Recent
 from hopyard_engine.core.state.curve import CurveEntry
-from hopyard_engine.core.state.entities import HOLD, HeldMachine, Job, Run, earlier_of
-from hopyard_engine.core.state.experiment import Experiment, Phase, foremost
+from hopyard_engine.core.state.entities import HOLD, POLICY, HeldMachine, Job, Run, earlier_of
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase, foremost
+from hopyard_engine.core.state.hop_counts import HopCounts
 from hopyard_engine.core.state.job_queue import IdleQueue
 from hopyard_engine.core.state.job_states import change_state
 from hopyard_engine.core.state.partitions import PlacedPartitions
-from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry
+from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from hopyard_engine.core.types import RunKey, Settings
 
@@ -306,10 +309,52 @@ class Stream:
             job.held = False
             self.unpin_fork(job)
             self.collect(job)
-            deferred_uploads.over(self, job)
-            generator_feedback.tell_end(self, job)
-            prediction_requests.withdraw(self, job)
+            self.upload_remaining(job)
+            self.tell_generator(job)
+            self.withdraw_predictions(job)
         self.changed(job)
+
+    def order_uploads(self, snapshots: Iterable[SnapshotId]) -> None:
+        """Orders the upload of snapshots that were held back from the store."""
+        nodes = [self.snapshots.order_held_back(snapshot) for snapshot in snapshots]
+        for node in dict.fromkeys(nodes):
+            self.emit(OrdersGiven(node))
+
+    def upload_remaining(self, job: Job) -> None:
+        """Orders the upload of what is kept of a job that ended, so that it outlives its nodes."""
+        self.order_uploads(self.snapshots.wanted(lambda name: name == job.id))
+
+    def tell_generator(self, job: Job) -> None:
+        """Records the end of a job for its experiment's generator, unless that reads nothing.
+
+        The calls on a generator are recorded in the order of the experiment, and reach it before the next question.
+        """
+        if job.member.settings.generator_reads == "nothing":
+            return
+        metrics, position = self._best_metrics(job)
+        given = None if job.generated else job.hyperparameters
+        job.member.generator_calls.append(
+            GeneratorCall("final", job.id, given, metrics, position=position, outcome=job.state)
+        )
+
+    def _best_metrics(self, job: Job) -> tuple[Metrics, int]:
+        if job.best is None:
+            return {}, 0
+        position = job.best[1]
+        if position in job.curve.points:
+            return job.curve.points[position].metrics, position
+        # It was answered from another job's results: their curves are one.
+        return next(point.metrics for point in self.curve(job) if point.position == position), position
+
+    def withdraw_predictions(self, job: Job) -> None:
+        """Withdraws the open predictions about a job that ended, and tells its policy."""
+        tickets, job.predictions = job.predictions, {}
+        for ticket in tickets:
+            if ticket in self.asks:
+                del self.asks[ticket]
+                self.emit(WithdrawQuestion(self.id, ticket))
+                error = f"job {job.id} is {job.state.value} by now"
+                self.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
     def changed(self, job: Job) -> None:
         """The job's row is to be projected again."""

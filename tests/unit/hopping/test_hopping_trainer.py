@@ -164,7 +164,9 @@ def test_a_handler_of_ones_own_saves_any_model(parts: list[Path], tmp_path: Path
 
 def test_a_function_of_another_name_is_refused() -> None:
     given = {"input_fn": partition, "model_fn": dict, "train_fn": dict, "eval_fn": dict}
-    with pytest.raises(TypeError, match=r"^hopping\.trainer has no parameter eval_fn; .*; did you mean evaluate_fn\?$"):
+    with pytest.raises(
+        TypeError, match=r"^model_hopper\.trainer has no parameter eval_fn; .*; did you mean evaluate_fn\?$"
+    ):
         model_hopper.trainer(**given)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,53 @@
+"""Bounds on the figures of scripts/structure.py. Lower a bound when a change improves its figure."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.architecture.tree import ROOT
+
+sys.path.append(str(ROOT / "scripts"))
+import structure
+
+BOUNDS = {
+    "crowded_packages": 8,
+    "import_cycles": 0,
+    "gerund_or_participle_modules": 12,
+    "class_names_used_twice": 7,
+    "class_names_used_twice_in_a_package": 3,
+    "text_comparisons": 31,
+    "small_modules_with_one_importer": 41,
+}
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, list[str] | int | float]:
+    return structure.figures()
+
+
+@pytest.mark.parametrize("name", list(BOUNDS))
+def test_a_figure_keeps_its_bound(figures: dict[str, list[str] | int | float], name: str) -> None:
+    found = figures[name]
+    assert isinstance(found, list)
+    assert len(found) <= BOUNDS[name], "\n".join(found)
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    silent = [
+        module.name for module in structure.modules().values() if module.package and not module.source.startswith('"""')
+    ]
+    assert silent == []
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    assert structure.cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_a_comparison_with_the_text_of_a_reason_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        'if event.reason.startswith("refused"): pass\nif reason == "over": pass\nif state == "over": pass\n'
+    )
+    found = structure.text_comparisons({"module": structure.Module("module", file, package=False)})
+    assert found == ["module:1", "module:2"]

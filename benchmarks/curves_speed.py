@@ -102,9 +102,9 @@ def asked(predictor: Predictor, row: Row, others: tuple[Curve, ...], curves: int
 
 def mcmc(predictor: type[Predictor], curves: int) -> list[Row]:
     """The published model, and its pieces."""
-    from hopyard_curves.mcmc.compiled import abscissae
-    from hopyard_curves.mcmc.compiled import curves as expected
     from hopyard_curves.mcmc.initial_walkers import started
+    from hopyard_curves.mcmc.numba_kernels import abscissae
+    from hopyard_curves.mcmc.numba_kernels import curves as expected
     from hopyard_curves.mcmc.posterior_predictive import Samples, chances, last
     from hopyard_curves.mcmc.samplers import SAMPLERS, around
 

@@ -29,9 +29,9 @@ CROWDED: Final = 15
 """A package has at most so many modules and sub-packages at one level."""
 SMALL_LINES: Final = 60
 
-# Words of the field that end like a gerund or a participle.
+# Standard nouns that end like a gerund or a participle.
 NOUNS: Final = frozenset(
-    {"halving", "testing", "batched", "embedded", "nested", "string", "spring", "framing", "nesting"}
+    "coalescing embedded formatting framing halving hashing nesting planning profiling replanning scaling sharing testing".split()
 )
 _REASON: Final = re.compile(r"^(reason|why|error|text|message|said|detail)$")
 
@@ -200,7 +200,7 @@ def figures(root: Path = ROOT) -> dict[str, list[str] | int | float]:
         "gerund_or_participle_modules": [
             name
             for name in named
-            if (last := name.rpartition(".")[2]).endswith(("ing", "ed")) and last not in NOUNS and len(last) > 4
+            if (last := re.split(r"[._]", name)[-1]).endswith(("ing", "ed")) and last not in NOUNS and len(last) > 4
         ],
         "class_names_used_twice": [f"{name}: {', '.join(places)}" for name, places in sorted(twice.items())],
         "class_names_used_twice_in_a_package": [f"{name}: {', '.join(twice[name])}" for name in sorted(same)],

@@ -15,7 +15,7 @@ from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
 LEGAL = {

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import fmin_l_bfgs_b, leastsq
 from threadpoolctl import ThreadpoolController
 
-from hopyard_curves.mcmc.compiled import Floats, Posterior, add, cost, plausible, residuals
 from hopyard_curves.mcmc.families import FAMILIES
+from hopyard_curves.mcmc.numba_kernels import Floats, Posterior, add, cost, plausible, residuals
 from hopyard_curves.mcmc.posterior import posterior
 
 _CONVERGED: Final = (1, 2, 3, 4)

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from hopyard_curves.mcmc.compiled import Floats, Posterior, abscissae
 from hopyard_curves.mcmc.families import FAMILIES
+from hopyard_curves.mcmc.numba_kernels import Floats, Posterior, abscissae
 
 SIZES: Final = tuple(len(family.start) for family in FAMILIES)
 

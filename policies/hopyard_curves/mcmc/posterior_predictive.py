@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from hopyard.predictor import LEVELS
-from hopyard_curves.mcmc.compiled import Floats
+from hopyard_curves.mcmc.numba_kernels import Floats
 from hopyard_curves.metric_normalization import Scale
 
 

@@ -109,7 +109,7 @@ class McmcPredictor(Predictor):
         )
 
     def _samples(self, x: Floats, units: Floats, ahead: Floats, seed: int) -> Samples:
-        from hopyard_curves.mcmc import compiled, initial_walkers, samplers
+        from hopyard_curves.mcmc import initial_walkers, numba_kernels, samplers
         from hopyard_curves.mcmc.posterior_predictive import Samples
 
         begun = initial_walkers.started(x, units, float(ahead[-1]))
@@ -118,7 +118,9 @@ class McmcPredictor(Predictor):
             chance = np.random.default_rng(seed)
             walkers = samplers.around(theta, self._walkers, chance)
             thetas = self._sampler(about, walkers, self._steps, self._burn_in, self._thin, chance)
-            found = Samples(compiled.curves(thetas, about, compiled.abscissae(ahead)), thetas[:, about.offsets[-1]])
+            found = Samples(
+                numba_kernels.curves(thetas, about, numba_kernels.abscissae(ahead)), thetas[:, about.offsets[-1]]
+            )
             if found.readable():
                 return found
         level, noise = units[-_LEVEL_OF:].mean(), np.hypot(_BLIND, units.std())

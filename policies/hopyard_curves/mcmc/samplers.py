@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from hopyard._runtime.optional_import import need
-from hopyard_curves.mcmc.compiled import Floats, Posterior, log_densities, walk
+from hopyard_curves.mcmc.numba_kernels import Floats, Posterior, log_densities, walk
 
 Sampler = Callable[[Posterior, Floats, int, int, int, np.random.Generator], Floats]
 """(posterior, where the walkers begin, steps, burn-in, thinning, chance) -> the kept thetas, one a row, step by step."""

@@ -58,7 +58,7 @@ class Environment(Protocol):
         """Ends the other processes of a gang that lost one."""
 
 
-class Host(Protocol):
+class RunHost(Protocol):
     """The node of a simulated run.
 
     Attributes:

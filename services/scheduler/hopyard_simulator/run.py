@@ -19,7 +19,7 @@ from hopyard_engine.core.events import (
     Started,
 )
 from hopyard_engine.core.types import RunKey, SnapshotInfo
-from hopyard_simulator.environment import Host
+from hopyard_simulator.environment import RunHost
 
 
 class SimulatedRun:
@@ -46,7 +46,7 @@ class SimulatedRun:
         "trained",
     )
 
-    def __init__(self, agent: Host, key: RunKey, start: Start, pace: float) -> None:
+    def __init__(self, agent: RunHost, key: RunKey, start: Start, pace: float) -> None:
         """Begins.
 
         Args:

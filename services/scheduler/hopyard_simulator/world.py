@@ -38,7 +38,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, PlacedData, RunKey, Settings
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.event_heap import EventHeap

@@ -24,7 +24,7 @@ from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
-from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
+from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Desk
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_simulator import Result, Workload, simulate, world

@@ -17,7 +17,7 @@ from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, Unavailable
 from hopyard_scheduler.policy_process import registry, replay_server
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
-from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
+from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_tools.commands.events import tell
 from hopyard_tools.commands.replay import replay
 from tests.integration.remote.rig import serving

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
+from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Desk
 from tests.timing import HANG_SECONDS
 

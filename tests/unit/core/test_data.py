@@ -22,7 +22,7 @@ from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.partitions import Place, PlacedPartitions
 from hopyard_engine.core.types import MachineSpec, PlacedData, PlacedPartition
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView
 from tests.unit.core.rig import Rig, snapshot

@@ -24,7 +24,7 @@ from hopyard_engine.core.effects import Decide, Noted
 from hopyard_engine.core.events import Answered, ExperimentEvent, JobHeld, JobOperated, Operated, TimerElapsed, Updated
 from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot

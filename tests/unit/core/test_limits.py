@@ -12,7 +12,7 @@ from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import MemberJoined, Operated, PolicyAnswered, TimerElapsed, Updated
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot
 

@@ -9,7 +9,7 @@ from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
 from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.runtime.recovery import Recovered
 from tests.unit.core.rig import Rig

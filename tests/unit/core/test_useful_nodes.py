@@ -16,7 +16,7 @@ from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import ExperimentCreated, NodeJoined, PolicyAnswered, Requested
 from hopyard_engine.core.types import MachineSpec
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.plain_division import divide_plainly
 from tests.unit.core.rig import Rig, settings, snapshot

@@ -35,7 +35,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.types import MachineSpec
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
 

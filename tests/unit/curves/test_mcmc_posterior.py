@@ -9,9 +9,9 @@ import numba
 import numpy as np
 import pytest
 
-from hopyard_curves.mcmc.compiled import Floats, abscissae, add, compiled, curves, log_densities
 from hopyard_curves.mcmc.families import FAMILIES
 from hopyard_curves.mcmc.initial_walkers import fit, started
+from hopyard_curves.mcmc.numba_kernels import Floats, abscissae, add, compiled, curves, log_densities
 from hopyard_curves.mcmc.posterior import SIZES, posterior, recency
 from hopyard_curves.mcmc.samplers import around, stretch
 from tests.unit.curves import plain

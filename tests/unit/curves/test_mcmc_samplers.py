@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hopyard_curves.mcmc.compiled import Floats, Posterior, abscissae, curves, log_densities
 from hopyard_curves.mcmc.initial_walkers import started
+from hopyard_curves.mcmc.numba_kernels import Floats, Posterior, abscissae, curves, log_densities
 from hopyard_curves.mcmc.posterior_predictive import Samples, chances, moments
 from hopyard_curves.mcmc.samplers import NEARBY, SAMPLERS, around
 from hopyard_curves.metric_normalization import Scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.space import Configuration, Space
-from hopyard_hpgen.generators.deduplicated import Unseen
+from hopyard_hpgen.generators.deduplication import Unseen
 
 pytestmark = pytest.mark.quick
 

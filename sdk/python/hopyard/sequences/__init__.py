@@ -8,7 +8,7 @@ In an experiment file, `{sequence: {warmup: {duration: 5, target: 0.1, then: {ex
 """
 
 from hopyard.sequences.base import Piece, Sequence, common_prefix
-from hopyard.sequences.combined import Chain, Paced, Warmup
+from hopyard.sequences.composition import Chain, Paced, Warmup
 from hopyard.sequences.configuration import Schedule, sequences_of, values_at
 from hopyard.sequences.gridsearch import GridSearchSpace
 from hopyard.sequences.kinds import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hopyard.sequences.base import Sequence
-from hopyard.sequences.combined import Chain, Paced, Warmup
+from hopyard.sequences.composition import Chain, Paced, Warmup
 from hopyard.sequences.kinds import (
     Constant,
     Cosine,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from hopyard.generator import Generator, GeneratorParameterError, Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Choice, Configuration, Constant, JsonValue, LogInt, Parameter, Sequences, Space, show, stream
-from hopyard_hpgen.generators.deduplicated import Unseen, need_units
+from hopyard_hpgen.generators.deduplication import Unseen, need_units
 
 try:
     import optuna

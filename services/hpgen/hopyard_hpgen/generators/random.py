@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from hopyard.generator import Generator
 from hopyard.space import Configuration, Space
-from hopyard_hpgen.generators.deduplicated import Unseen
+from hopyard_hpgen.generators.deduplication import Unseen
 
 
 class RandomGenerator(Generator):

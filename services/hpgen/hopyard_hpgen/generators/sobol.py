@@ -9,7 +9,7 @@ from scipy.stats import qmc
 
 from hopyard.generator import Generator
 from hopyard.space import Configuration, Constant, Problem, Space, SpaceError
-from hopyard_hpgen.generators.deduplicated import Unseen, need_units
+from hopyard_hpgen.generators.deduplication import Unseen, need_units
 
 _BITS: Final = 30
 

@@ -16,7 +16,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState
 from hopyard_scheduler.runtime.runtime import Live

@@ -10,7 +10,7 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.explain.waiting import WaitingReasons
+from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 
 AGAIN_SECONDS: Final = 1.0

@@ -21,7 +21,7 @@ from hopyard_engine.policy_host.factory import Wishes, need_fit, terms_of
 from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
-from hopyard_scheduler.policy_process.spawned import SpawnedPolicy
+from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.state_delta import terms_to_proto
 from hopyard_scheduler.policy_process.streams import Desk, Seat, SeatLost
 from hopyard_scheduler.policy_process.timeouts import within

@@ -31,7 +31,21 @@ SMALL_LINES: Final = 60
 
 # Standard nouns that end like a gerund or a participle.
 NOUNS: Final = frozenset(
-    "coalescing embedded formatting framing halving hashing nesting planning profiling replanning scaling sharing testing".split()
+    [
+        "coalescing",
+        "embedded",
+        "formatting",
+        "framing",
+        "halving",
+        "hashing",
+        "nesting",
+        "planning",
+        "profiling",
+        "replanning",
+        "scaling",
+        "sharing",
+        "testing",
+    ]
 )
 _REASON: Final = re.compile(r"^(reason|why|error|text|message|said|detail)$")
 

@@ -53,7 +53,7 @@ KINDS: Final = {
     "boxes": PlotKind("time to the target over policies", "boxes", targets.Boxes, targets.boxes),
     "capacity": PlotKind("time to the target over numbers of machines", "capacity", targets.Capacity, targets.capacity),
     "orders": PlotKind(
-        "time to the target over orders of configurations", "orders", targets.TargetOrders, targets.orders
+        "time to the target over orders of configurations", "order_sensitivity", targets.TargetOrders, targets.orders
     ),
     "gantt": PlotKind("what ran where and when, and how it ended", "gantt", timeline.Gantt, timeline.gantt),
     "gangs": PlotKind(
@@ -71,7 +71,7 @@ KINDS: Final = {
     "slots": PlotKind(
         "slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather
     ),
-    "jobs_at_R": PlotKind("jobs trained to the end over time", "at_full", timeline.AtFull, timeline.at_full),
+    "jobs_at_R": PlotKind("jobs trained to the end over time", "completed_jobs", timeline.AtFull, timeline.at_full),
 }
 
 _MODULES: Final = {**{kind.shows: kind.module for kind in KINDS.values()}, stages.Tree: "stages"}

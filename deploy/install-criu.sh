@@ -2,12 +2,12 @@
 # Put a current CRIU into a folder of its own, for snapshots of any process (docs/process-snapshots.md). Nothing of the
 # system changes: the packages of Debian's testing suite and all that they need are unpacked there, and run with their own
 # C library. Quick when it is there already.
-#   deploy/install-criu.sh [FOLDER]          default: /opt/hopyard/_runtime/criu, where Hopyard looks for FOLDER/criu
+#   deploy/install-criu.sh [FOLDER]          default: /opt/hopyard/criu, where Hopyard looks for FOLDER/criu
 # Mirror and keys are those of this machine's own apt configuration. Where that cannot work it says why and goes on: the tests
 # that need it are then skipped, by name.
 set -eu
 
-folder=${1:-/opt/hopyard/_runtime/criu}
+folder=${1:-/opt/hopyard/criu}
 suite=testing
 
 leave() { # why

@@ -15,7 +15,6 @@ from hopyard_engine.core.actions import (
     eviction,
     failures,
     generator_feedback,
-    prediction_requests,
     runs,
     store_quota,
 )
@@ -267,7 +266,7 @@ def _generator_not_told() -> list[Patch]:
 
 
 def _predictions_of_jobs_that_are_over() -> list[Patch]:
-    return [(prediction_requests, "withdraw", lambda x, job: None)]
+    return [(Stream, "withdraw_predictions", lambda self, job: None)]
 
 
 BUGS: dict[str, Bug] = {

@@ -19,7 +19,7 @@ VARIABLE: Final = "HOPYARD_CRIU"
 OFF: Final = "off"
 """Said instead of a path: none is to be used."""
 
-PRIVATE: Final = Path("/opt/hopyard/_runtime/criu/criu")
+PRIVATE: Final = Path("/opt/hopyard/criu/criu")
 """Where deploy/install-criu.sh puts one."""
 
 LEAST: Final = (4, 0)

@@ -1,4 +1,4 @@
-"""What people do with experiments: create and act. The domain behind ExperimentService, with `looking`."""
+"""Commands on experiments: create, pause, resume, stop, extend, update. `queries` reads them."""
 
 from __future__ import annotations
 

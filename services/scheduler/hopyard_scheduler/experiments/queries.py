@@ -1,4 +1,4 @@
-"""What people see of experiments and jobs. The domain behind ExperimentService, with `frontdoor`."""
+"""Queries of experiments and jobs. `commands` changes them."""
 
 from __future__ import annotations
 

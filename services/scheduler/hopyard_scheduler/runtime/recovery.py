@@ -1,7 +1,7 @@
 """Rebuilding the core and the policies' memories from the journal when a scheduler starts.
 
 Finished experiments are not replayed. The events of the others are applied again; each up-call that follows is made on a fresh
-policy, and its answer is compared with the recorded one (`replaying`). The recorded answers hold in any case: an experiment
+policy, and its answer is compared with the recorded one (`hopyard_engine.replay`). The recorded answers hold in any case: an experiment
 whose policy would decide otherwise now is paused with the first difference as its reason, and goes on from what is recorded
 when it is resumed.
 """

@@ -1,7 +1,8 @@
 """The quota of the whole store: which snapshots of which experiments go when all of them take more than it.
 
-`core.room` chooses. Here is what it needs of experiments that are not in the core: what they left there, and what their rows tell of
-those that were over before this scheduler began. One of these that is to give something up is read from its journal first.
+`core.actions.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the core: what they left
+when they ended, or their rows if they ended before this scheduler started. An experiment that must give up snapshots is first read from
+its journal.
 """
 
 from __future__ import annotations

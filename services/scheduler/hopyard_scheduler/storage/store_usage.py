@@ -1,4 +1,4 @@
-"""What finished experiments have in the store, by their rows: the counterpart of `core.room.holding`."""
+"""Store usage of finished experiments, computed from their AppStat rows."""
 
 from __future__ import annotations
 

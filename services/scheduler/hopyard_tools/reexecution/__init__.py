@@ -1,5 +1,5 @@
-"""Training an experiment again, as its journal has it, and comparing what comes out bit for bit.
+"""Re-executes the training of an experiment from its journal and compares the results bit for bit.
 
-`recorded` reads from a journal which run trained what from where, `chains` what of it counts, `again` is the policy that has a cluster
-do the same once more, `scratch` that cluster, and `compared` lays both side by side.
+`extract` reads from the journal which run trained what, and `chains` selects what counts. `recorded_policy` makes a `scratch_cluster`
+repeat it. `diff` compares the results.
 """

@@ -1,4 +1,4 @@
-"""Snapshots that nodes bring to the store by order: the runs that took them are forgotten there, or do not ship (`hops`).
+"""Uploads that the scheduler orders: the run that took the snapshot is forgotten on its node, or defers uploads (`deferred_uploads`).
 
 An agent that is killed between a snapshot and its arrival in the store has the bytes on its disk and nobody who ships them. When
 it is back it gets an order for each (`NodeBack.ship`), and again after every hello until it has answered.

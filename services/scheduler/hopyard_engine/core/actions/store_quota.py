@@ -1,6 +1,6 @@
 """What is given up when the snapshots of all experiments together take more bytes than the store may hold.
 
-What somebody needs now never is: what the quota of an experiment never takes (`quota`), and beside that all that the policy of one
+What somebody needs now never is: what the quota of an experiment never takes (`eviction`), and beside that all that the policy of one
 that is not over may still start from, and what earlier experiments lend it. All else goes in this order: first what is the quickest
 to train again for its bytes, of whichever experiment; at last, in the same order, what COMPLETED jobs would go on from if their
 experiments were extended. Contents that several have go only if none of them needs them, and count once.

@@ -27,7 +27,8 @@ class SnapshotEntry:
 
     `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
     been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more). One `by_order` is brought there
-    when somebody is asked to, and `held_back` until then (see `hops`). `number` rises with each that the experiment comes to know.
+    when somebody is asked to, and `held_back` until then (see `deferred_uploads`). `number` rises with each
+    snapshot that the stream registers.
     """
 
     job: str

@@ -3,8 +3,8 @@
 A snapshot is kept while it is pinned (a run is loading it, a forked job starts from it), or while its own job retains it: the
 newest `keep_latest`, those that the job goes back to when a node dies (the newest STORED one; while the newest is held back from the
 store and lies on one node, the newest that is elsewhere, too), the best `keep_best`, and those that the
-policy asked for. `quota` says which of these are given up when they take too many bytes. Earlier experiments' snapshots are *lent*: no
-job has them, but jobs may start from them (`earlier`), so the store keeps them for this experiment, too.
+policy asked for. `actions.eviction` selects which of these to delete when they take too many bytes. Snapshots of earlier experiments
+are *lent*: no job has them, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment, too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The part of the core that one stream of the journal drives: its state, and the small operations that every handler uses.
+"""The state of one stream of the journal, and the small operations that all handlers use.
 
-That is one experiment, or a group of them with the same `share` key: members with terms, budget and generator of their own that
-share one policy, their machines, jobs and snapshots.
+A stream is one experiment, or a group of experiments with the same `share` key. The experiments of a group have separate terms,
+budgets and generators. They share one policy, their machines, jobs and snapshots.
 
-`dispatch.handle` takes one event; the handlers leave their effects in `effects`. They stand in modules of their own:
-`messages` (what runs say), `commands` (what the policy and people want), `lifecycle` (pause, end, terms), `placement` (nodes).
+`handlers.dispatch.handle` applies one event. Handlers append their effects to `Stream.effects`.
 """
 
 from __future__ import annotations

@@ -152,6 +152,24 @@ async def test_reading_and_writing_by_hand_raise_the_same(stub: Any) -> None:
         await call.write(b"b")
 
 
+LARGE = b"x" * 65_536
+
+
+async def write_all(call: Any, *items: bytes) -> None:
+    for item in items:
+        await call.write(item)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+async def test_a_call_that_is_refused_while_requests_are_written_says_why(stub: Any, attempt: int) -> None:
+    with pytest.raises(errors.StaleEpoch):
+        await stub.stream_unary(f"/{SERVICE}/Sum")(requests(b"stale", *[LARGE] * 16))
+    with pytest.raises(errors.StaleEpoch):
+        await stub.stream_stream(f"/{SERVICE}/Echo")(requests(b"stale", *[LARGE] * 16)).read()
+    with pytest.raises(errors.StaleEpoch):
+        await write_all(stub.stream_stream(f"/{SERVICE}/Echo")(), b"stale", *[LARGE] * 1_000)
+
+
 async def test_writing_to_a_call_that_the_other_side_ended_well_is_unavailable(stub: Any) -> None:
     call = stub.stream_stream(f"/{SERVICE}/Echo")()
     await call.write(b"enough")

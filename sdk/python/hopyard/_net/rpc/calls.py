@@ -7,8 +7,9 @@ call is collected. So each call is wrapped, and everything else is passed on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,6 +20,9 @@ from hopyard.errors import Unavailable
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 T = TypeVar("T")
+
+_STATUS_SECONDS: Final = 1.0
+"""How long an unexplained error waits for the status of the other side, which may still be under way."""
 
 
 class _Wrapped:
@@ -66,7 +70,10 @@ class _Wrapped:
         try:
             return await awaitable
         except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from error
+            raise await self._error(error) from error
+
+    async def _error(self, error: grpc.aio.AioRpcError) -> Exception:
+        return error_from_rpc(error)
 
 
 class _Answered(_Wrapped, Generic[Response]):
@@ -89,11 +96,33 @@ class _Reading(_Wrapped, Generic[Response]):
             async for response in self._call:
                 yield response
         except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from error
+            raise await self._error(error) from error
 
 
 class _Writing(_Wrapped, Generic[Request]):
-    """A call with a stream of requests."""
+    """A call with a stream of requests.
+
+    If a write fails because the other side ended the call, gRPC sets an INTERNAL status of its own, before or after it receives the
+    status of the other side (https://github.com/grpc/grpc/issues/36066). Errors are made from the status of the other side.
+    """
+
+    def __init__(self, call: Any) -> None:
+        super().__init__(call)
+        self._status: _Status | None = None
+        self._received = asyncio.Event()
+        call.add_done_callback(self._keep_status)
+
+    def _keep_status(self, call: Any) -> None:
+        status = _Status(_result(call.code()), _result(call.details()), _result(call.trailing_metadata()))
+        if self._status is None or self._status.unexplained:
+            self._status = status
+        if not status.unexplained:
+            self._received.set()
+
+    async def _error(self, error: grpc.aio.AioRpcError) -> Exception:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._received.wait(), _STATUS_SECONDS)
+        return error_from_rpc(error) if self._status is None else self._status.error()
 
     async def write(self, request: Request) -> None:
         try:
@@ -110,19 +139,45 @@ class _Writing(_Wrapped, Generic[Request]):
             raise error
 
     async def _raise_status(self) -> None:
-        """gRPC says only that a call is over; its status says why.
+        """gRPC says only that a call is over; its status says why."""
+        if self._status is not None and not self._call.cancelled():
+            raise self._status.error()
 
-        A service that stops ends its streams with OK. What was to be written then reached nobody, which is the same to
-        the caller as a service that is not reachable.
-        """
-        if not self._call.done() or self._call.cancelled():
-            return
-        code = await self._call.code()
-        if code is grpc.StatusCode.OK:
-            raise Unavailable("the other side ended the call before everything was written")
-        trailing = await self._call.trailing_metadata()
-        name = trailing.get(ERROR_KEY, "") if trailing is not None else ""
-        raise error_from(code, await self._call.details(), str(name))
+
+class _Status(NamedTuple):
+    """A status of a call."""
+
+    code: grpc.StatusCode
+    details: str
+    trailing: grpc.aio.Metadata | None
+
+    @property
+    def name(self) -> str:
+        """The name of the error class that a service of Hopyard sent."""
+        return str(self.trailing.get(ERROR_KEY, "")) if self.trailing is not None else ""
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether gRPC may have made the status itself: services name the class of an INTERNAL error."""
+        return self.code is grpc.StatusCode.INTERNAL and not self.name
+
+    def error(self) -> Exception:
+        """Returns the error. A service that stops ends its streams with OK: then what was to be written reached nobody."""
+        if self.code is grpc.StatusCode.OK:
+            return Unavailable("the other side ended the call before everything was written")
+        return error_from(self.code, self.details, self.name)
+
+
+def _result(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Returns what a coroutine returns that does not wait, as those of a call that is done."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    finally:
+        coroutine.close()
+    raise RuntimeError("the call is not done")
 
 
 class UnaryUnary(_Answered[Response], grpc.aio.UnaryUnaryCall[Request, Response]):

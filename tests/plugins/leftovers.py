@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ EXIT_SECONDS: Final = 10.0
 """Time that processes get to exit after their test: some exit only when their parent does."""
 
 _before: Final = pytest.StashKey[set[Path]]()
+_fixture_processes: set[processes.MarkedProcess] = set()
+"""Processes that services of wider fixtures started during tests; they may run until the last test."""
+
 _fixture_files: set[Path] = set()
 """Files created by fixtures of wider scopes; tests may leave them."""
 
@@ -70,21 +73,49 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         before: set[Path] = item.stash[_before]
         left = [f"the file {path}" for path in sorted(_watched_files() - before - _fixture_files)]
         if started_process():
-            left += [f"the process {process}" for process in _remaining(processes.mark_of(item))]
+            left += [f"the process {process}" for process in _remaining(lambda: _of_test(item))]
         if nextitem is None:
-            left += [f"the process {process} of a fixture" for process in _remaining(processes.mark_of_fixture(""))]
+            left += [f"the process {process} of a fixture" for process in _remaining(_of_fixtures)]
         if left:
             pytest.fail(f"the test leaves behind {'; '.join(left)}", pytrace=False)
 
 
-def _remaining(mark: str) -> list[processes.MarkedProcess]:
-    """Wait for the processes of a test to exit; kill and return the rest."""
+def _of_test(item: pytest.Item) -> list[processes.MarkedProcess]:
+    """Return the running processes of a test.
+
+    A service of a module's fixture may run in this process, such as an agent, and start a process during a test. That belongs to the
+    fixture: it is checked after the last test.
+    """
+    found = processes.find(processes.mark_of(item))
+    if _has_module_fixture(item):
+        _fixture_processes.update(process for process in found if processes.parent_of(process.pid) == os.getpid())
+    return [process for process in found if process not in _fixture_processes]
+
+
+def _has_module_fixture(item: pytest.Item) -> bool:
+    info: Any = getattr(item, "_fixtureinfo", None)
+    definitions = [] if info is None else [one for each in info.name2fixturedefs.values() for one in each]
+    return any(one.scope in ("class", "module", "package") and _is_ours(one.func) for one in definitions)
+
+
+def _is_ours(function: Callable[..., Any]) -> bool:
+    return function.__module__.split(".")[0] not in ("_pytest", "pytest_asyncio", "xdist")
+
+
+def _of_fixtures() -> list[processes.MarkedProcess]:
+    """Return the running processes of fixtures of wider scopes."""
+    left = [process for process in _fixture_processes if processes.is_running(process.pid)]
+    return left + processes.find(processes.mark_of_fixture(""))
+
+
+def _remaining(find: Callable[[], list[processes.MarkedProcess]]) -> list[processes.MarkedProcess]:
+    """Wait for processes to exit; kill and return the rest."""
     end = time.monotonic() + scaled(EXIT_SECONDS)
-    while (found := processes.find(mark)) and time.monotonic() < end:
+    while (found := find()) and time.monotonic() < end:
         time.sleep(0.02)
     remaining = found
     while remaining:  # A process may have started another one since it was listed.
         processes.kill(remaining)
         time.sleep(0.02)
-        remaining = processes.find(mark)
+        remaining = find()
     return found

@@ -82,6 +82,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if the process does not run."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def stack(process: MarkedProcess) -> str:
     """Return the stacks of a process as py-spy sees them, or why there are none."""
     tool = Path(sys.executable).with_name("py-spy")

@@ -199,6 +199,35 @@ def test_two(process): pass
     assert "sleep 600 of a fixture" in ran.text
 
 
+IN_PROCESS_SERVICE = """
+import subprocess
+import pytest
+
+@pytest.fixture(scope="module")
+def service():
+    started = []
+    yield started
+    {end}
+
+def test_one(service):
+    service.append(subprocess.Popen(["sleep", "600"]))
+    service[0].returncode = {code}
+
+def test_two(service): pass
+"""
+
+
+def test_a_process_that_a_service_of_a_wider_fixture_starts_stays_until_its_end(run: PytestRunner) -> None:
+    ran = run(IN_PROCESS_SERVICE.format(end="started[0].kill(); started[0].wait()", code=None), "-p", "no:randomly")
+    assert ran.code == 0, ran.text
+
+
+def test_a_process_that_a_service_of_a_wider_fixture_leaves_is_named(run: PytestRunner) -> None:
+    ran = run(IN_PROCESS_SERVICE.format(end="pass", code=0), "-p", "no:randomly")
+    assert ran.code == 1
+    assert "sleep 600 of a fixture" in ran.text
+
+
 def test_a_file_that_a_test_leaves_is_named(run: PytestRunner) -> None:
     ran = run("import tempfile\n\ndef test_it():\n    tempfile.mkstemp(prefix='forgotten')\n")
     assert ran.code == 1

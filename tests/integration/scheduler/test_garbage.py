@@ -67,7 +67,8 @@ class Pieces:
         await self.agent.start()
 
     def local(self) -> list[str]:
-        return sorted(path.name for path in (self.data / "agent" / "snapshots").iterdir())
+        """Snapshots on the agent's disk, without those that a thread is deleting: these have hidden names."""
+        return sorted(path.name for path in (self.data / "agent" / "snapshots").glob("[!.]*"))
 
     def stored(self) -> list[str]:
         return sorted(path.name for path in (self.data / "appstat" / "store").glob("*/*"))

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import random
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
 from typing import Final, cast
 
 import grpc
@@ -31,6 +35,9 @@ _AGAIN: Final = frozenset(
 )
 """After a stream that ended so it is dialled in again."""
 
+_STOP: Final = 0
+"""The byte of `stop`; a signal's byte is its number."""
+
 
 class PolicyServer:
     """Serves a policy until it is stopped. Each experiment has a thread and a policy of its own.
@@ -48,8 +55,11 @@ class PolicyServer:
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        # Unlike an event's, its `put` may come from a signal's handler in the very moment when `run` begins to wait.
-        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # `run` waits for bytes, not for a lock: a signal that arrives just before a thread waits for a lock does not wake it,
+        # and Python runs its handler only when the main thread wakes. The byte that a signal writes is still there.
+        self._wakes, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
+        self._stops = {_STOP}
         self._failure: Exception | None = None
 
     def run(self) -> None:
@@ -59,7 +69,11 @@ class PolicyServer:
             InvalidInput: The scheduler refuses this process.
         """
         self._begin()
-        self._told.get()
+        with self._wakes, self._wake:
+            while self._wakes.recv(1)[0] not in self._stops:
+                pass
+            if self._stops != {_STOP}:
+                signal.set_wakeup_fd(-1)
         self._stopping.set()
         with self._lock:
             for channel in self._channels.values():
@@ -68,8 +82,16 @@ class PolicyServer:
             raise self._failure
 
     def stop(self) -> None:
-        """Ends all streams; from any thread, or a signal's handler."""
-        self._told.put(None)
+        """Ends all streams; from any thread."""
+        with suppress(OSError):  # It stops already: one byte more finds no room, or the socket closed.
+            self._wake.send(bytes([_STOP]))
+
+    def stop_on(self, *signals: signal.Signals) -> None:
+        """Makes these signals of the process stop it; from the main thread, which is the one that then calls `run`."""
+        self._stops.update(signals)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for number in signals:
+            signal.signal(number, _no_action)
 
     def _stub(self) -> policy_pb2_grpc.PolicyServiceStub:
         """The scheduler where it is now; one that was elsewhere before has no stream any more, and keeps an idle channel."""
@@ -155,6 +177,10 @@ class PolicyServer:
 def _loudness(failures: int) -> int:
     """Of a failure after so many in a row: the first is told, the others are the same again."""
     return logging.INFO if failures == 0 else logging.DEBUG
+
+
+def _no_action(number: int, frame: FrameType | None) -> None:
+    """The handler of a signal whose byte does the work: without a handler Python writes no byte."""
 
 
 def _until_none(said: queue.SimpleQueue[pb.DriveRequest | None]) -> Iterator[pb.DriveRequest]:

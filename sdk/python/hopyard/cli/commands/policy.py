@@ -74,7 +74,6 @@ def serve(
         return find_server(address, None if address is not None else folder)
 
     serving = PolicyServer(called, lambda parameters: new_policy(policy, parameters), where)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: serving.stop())
+    serving.stop_on(signal.SIGINT, signal.SIGTERM)
     say(f"serving {policy} to experiments with  policy: remote:{called}  (Ctrl-C ends it)")
     serving.run()

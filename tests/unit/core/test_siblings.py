@@ -19,7 +19,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     TerminateJob,
 )
-from hopyard_engine.core.effects import Decide, ForgetSnapshot, OrdersGiven, ReportAccepted, Start
+from hopyard_engine.core.effects import Decide, ForgetSnapshot, JobChanged, OrdersGiven, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, MemberJoined, Operated, Reports, SnapshotShipped, Updated
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.types import EarlierTrial
@@ -68,6 +68,15 @@ def test_who_goes_on_from_anothers_snapshot_has_it_and_the_results_as_its_own() 
     assert [(e.experiment, e.job, e.report.position) for e in told] == [("y", "2", p) for p in range(1, 5)]
     starts = [e.body for e in effects if hasattr(e, "body") and isinstance(e.body, Start)]
     assert [start.snapshot for start in starts] == [snapshot(4)]
+
+
+def test_a_failed_upload_changes_the_row_of_the_jobs_own_experiment() -> None:
+    rig = group()
+    train(rig, 4)
+    rig.start("2", "n1/1", from_snapshot=("1", 4))
+    (order,) = rig.core.orders("n1")
+    effects = rig.feed(SnapshotShipped(rig.now, "x", "n1", order.number, "2", 4, order.sha256, "the disk is full"))
+    assert [e for e in effects if isinstance(e, JobChanged)] == [JobChanged("y", "2")]
 
 
 def test_its_copy_comes_to_the_store_whatever_becomes_of_the_other_one() -> None:

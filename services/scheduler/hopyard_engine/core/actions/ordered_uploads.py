@@ -6,7 +6,7 @@ it is back it gets an order for each (`NodeBack.ship`), and again after every he
 
 from __future__ import annotations
 
-from hopyard_engine.core.effects import AcknowledgeShipment, ForgetSnapshot, JobChanged, Noted
+from hopyard_engine.core.effects import AcknowledgeShipment, ForgetSnapshot, Noted
 from hopyard_engine.core.events import SnapshotShipped
 from hopyard_engine.core.handlers import run_messages
 from hopyard_engine.core.state.stream import Stream
@@ -34,6 +34,6 @@ def take(stream: Stream, event: SnapshotShipped) -> None:
     stream.snapshots.shipped(entry, event.error)
     if event.error:
         stream.emit(Noted(stream.id, job.id, f"the snapshot at {event.position} is not stored: {event.error}"))
-        stream.emit(JobChanged(stream.id, job.id))
+        stream.changed(job)
     else:
         run_messages.survives(stream, job, event.position)

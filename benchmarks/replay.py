@@ -43,7 +43,6 @@ from hopyard_engine.core.events import (
     Answered,
     Ended,
     Event,
-    ExperimentCreated,
     NodeJoined,
     Reports,
     RunBody,
@@ -51,6 +50,7 @@ from hopyard_engine.core.events import (
     SnapshotStored,
     SnapshotTaken,
     Started,
+    StreamCreated,
 )
 from hopyard_engine.core.types import MachineSpec, RunKey, SnapshotInfo
 from hopyard_engine.explain.story import Story
@@ -124,7 +124,7 @@ class World:
         while waiting or calls:
             if not waiting:
                 call = calls.popleft()
-                x = self.core.experiments[call.experiment]
+                x = self.core.streams[call.stream]
                 if x.in_flight is not None and x.in_flight[0] == call.number:
                     waiting.append(self.hosts[x.id].answer(x, call))
                 continue
@@ -135,11 +135,11 @@ class World:
                     case UpCall():
                         calls.append(effect)
                     case AskOutside():
-                        waiting.append(Answered(self.now, effect.experiment, effect.ticket, self.propose(effect)))
+                        waiting.append(Answered(self.now, effect.stream, effect.ticket, self.propose(effect)))
                     case Send(body=Start() as start):
                         self.runs[effect.run] = _train(start, self.rng.random(), self.first)
                     case Send(body=Decide(kind=DecisionKind.TERMINATE)):
-                        position = self.core.experiments[effect.run.experiment].jobs[effect.run.job].position
+                        position = self.core.streams[effect.run.stream].jobs[effect.run.job].position
                         self.runs[effect.run] = iter([Ended(RunEndReason.TERMINATED, position)])
                     case JobChanged() | ExperimentChanged() | ReportAccepted():
                         self.changes.note(effect)
@@ -151,7 +151,7 @@ class World:
         payload = {"name": name, "spec": text, "bundle": "", "interpreter": "", "request": name}
         program = program_of(payload)
         self.hosts[name] = host_of(program.spec)
-        self.feed(ExperimentCreated(self.now, name, settings_of(program.spec), payload))
+        self.feed(StreamCreated(self.now, name, settings_of(program.spec), payload))
 
     def step(self) -> bool:
         """One message of one run; False when none is under way."""
@@ -245,7 +245,7 @@ async def measure_replay(folder: Path, events: int, policy: str, length: int) ->
     return {
         "policy": policy,
         "events": count,
-        "jobs": len(world.core.experiments["long"].jobs),
+        "jobs": len(world.core.streams["long"].jobs),
         "up_calls": driven.up_calls,
         "decisions_equal": driven.first is None,
         "read_seconds": reading,
@@ -264,7 +264,7 @@ async def measure_restart(folder: Path, finished: int) -> dict[str, float]:
         world.create(f"done-{index:06d}", spec(2, 4, "default"))
         while world.step():
             pass
-    assert all(x.phase.over for x in world.core.experiments.values())
+    assert all(x.phase.over for x in world.core.streams.values())
     beside = await _start(folder / "full", world, finished)
     return {f"{name}_seconds": value for name, value in beside.items()} | {
         "finished": finished,

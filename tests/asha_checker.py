@@ -34,7 +34,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Amend, Send, Start, UpCall
-from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered
+from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, StreamEvent
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
 
@@ -213,12 +213,12 @@ class Judge:
         ]
         return self.found
 
-    def _take(self, event: ExperimentEvent) -> None:
+    def _take(self, event: StreamEvent) -> None:
         call = self._calls.pop(event.answer.number, None) if isinstance(event, PolicyAnswered) else None
         asking = call.job if isinstance(call, IterationFinish) and call.at_until else None
         if call is not None:
             self._told(call)
-        stream = self._core.experiments.get(event.experiment)
+        stream = self._core.streams.get(event.stream)
         ready = set[str]()
         if isinstance(event, PolicyAnswered):
             ready = self._ready()  # as the policy saw it
@@ -250,7 +250,7 @@ class Judge:
             if len(waiting) <= leaving:
                 self._decides(available)
 
-    def _commands(self, event: ExperimentEvent) -> Iterator[tuple[str, int]]:
+    def _commands(self, event: StreamEvent) -> Iterator[tuple[str, int]]:
         """Which jobs are sent where after an event."""
         for effect in self._core.restore(event):
             if isinstance(effect, UpCall):
@@ -280,7 +280,7 @@ class Judge:
 
     @property
     def _experiment(self) -> Stream:
-        (stream,) = self._core.experiments.values()
+        (stream,) = self._core.streams.values()
         return stream
 
     def _ready(self) -> set[str]:

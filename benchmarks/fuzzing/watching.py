@@ -116,7 +116,7 @@ class Watched(World):
 
     def _do(self, deed: Deed) -> None:
         self._to_join -= _NEVER
-        event = self._event(self.core.experiments[NAME], deed)
+        event = self._event(self.core.streams[NAME], deed)
         if event is not None:
             self._pending.append(event)
 
@@ -143,7 +143,7 @@ class Watched(World):
 
     def _to_a_job(self, stream: Stream, deed: Deed) -> Event | None:
         now = self.timeline.now
-        open_jobs = [job for job in stream.jobs.values() if not job.state.ended and job.member.running]
+        open_jobs = [job for job in stream.jobs.values() if not job.state.ended and job.experiment.running]
         if not open_jobs:
             return None
         job = open_jobs[deed.number % len(open_jobs)]
@@ -154,7 +154,7 @@ class Watched(World):
 
     def _let_go(self, job: Job) -> None:
         self._to_join -= _NEVER
-        if not job.state.ended and job.member.running:
+        if not job.state.ended and job.experiment.running:
             self._pending.append(JobHeld(self.timeline.now, NAME, job.id, held=False, asks_anew=True))
 
     # ---------------------------------------------------------------------------------------------------------- events
@@ -255,7 +255,7 @@ class Watched(World):
         for event in self._recording.records:
             replay.take(decode(kind_of(event), encode(event)))
         need(replay.first is None, f"the replay differs: {replay.first.text if replay.first else ''}")
-        need(_picture(core.experiments[NAME]) == _picture(self.experiment), "the replay leads to another end")
+        need(_picture(core.streams[NAME]) == _picture(self.experiment), "the replay leads to another end")
 
 
 def _picture(stream: Stream) -> object:

@@ -39,7 +39,7 @@ async def billed(server: str, experiment: Experiment) -> Mapping[str, float]:
     async with opened(server, None, experiment.id, "a test") as source:
         async for _, event in source.read():
             core.restore(event)  # type: ignore[arg-type]
-    return {m.id: m.machine_seconds for x in core.experiments.values() for m in x.members.values()}
+    return {m.id: m.machine_seconds for x in core.streams.values() for m in x.experiments.values()}
 
 
 @pytest.mark.timeout(240)

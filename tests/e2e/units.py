@@ -62,7 +62,7 @@ def units_of(events: Sequence[Event]) -> list[Unit]:
                 unit.ranks = len(start.rank_nodes)
                 units[effect.run] = unit
         if isinstance(event, RunMessage):
-            unit = units[RunKey(event.experiment, event.job, event.attempt, event.rank)]
+            unit = units[RunKey(event.stream, event.job, event.attempt, event.rank)]
             match event.body:
                 case Started(fetched=fetched):
                     unit.up, unit.fetched = True, fetched
@@ -109,7 +109,7 @@ def check_carried_out(units: Sequence[Unit], folders: dict[str, Path], lost: Seq
         lines = (folder / "logs" / "commands.jsonl").read_text().splitlines()
         started = Counter(RunKey(*line["run"]) for line in map(json.loads, lines) if line["kind"] == "start")
         assert set(started.values()) <= {1}, started
-        own = {key for key in started if key.experiment == units[0].key.experiment}
+        own = {key for key in started if key.stream == units[0].key.stream}
         assert own <= wanted[node]
         assert {unit.key for unit in units if unit.node == node and unit.up} <= own
         if node not in lost:

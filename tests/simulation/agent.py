@@ -197,7 +197,7 @@ class Agent:
         """The scheduler wants a snapshot in the store that no process here knows of any more."""
         if session != self.session or not self.alive:
             return
-        name = (order.experiment, order.number)
+        name = (order.stream, order.number)
         if name in self.orders:
             self._send_shipped(self.orders[name])
         else:
@@ -208,18 +208,18 @@ class Agent:
         if life != self.life or not self.alive:
             return
         blob = self.disk.get(order.sha256)
-        stored = order.experiment in self.store.owners.get(order.sha256, ())
+        stored = order.stream in self.store.owners.get(order.sha256, ())
         error = "" if blob is not None or stored else "it is not on this node any more"
         if blob is not None and self.world.happens(self.rates.not_stored):
             self.world.fault("snapshot not stored", order.sha256)
             error = "the store is full"
         elif blob is not None:
-            self.store.put(blob, order.experiment)
+            self.store.put(blob, order.stream)
             self.world.note(self.node, "stores", order.sha256, "by order", order.number)
         answer = SnapshotShipped(
-            0.0, order.experiment, self.node, order.number, order.job, order.position, order.sha256, error
+            0.0, order.stream, self.node, order.number, order.job, order.position, order.sha256, error
         )
-        self.orders[order.experiment, order.number] = answer
+        self.orders[order.stream, order.number] = answer
         self._send_shipped(answer)
 
     def _send_shipped(self, answer: SnapshotShipped | None) -> None:
@@ -259,7 +259,7 @@ class Agent:
     def _orphans(self, process: Process) -> None:
         """What a channel stored and cannot say any more is garbage if the scheduler has dropped the snapshot already."""
         for body in process.unacknowledged.values():
-            if isinstance(body, SnapshotStored) and not self._known(process.key.experiment, body.sha256):
+            if isinstance(body, SnapshotStored) and not self._known(process.key.stream, body.sha256):
                 self.world.orphans.add(body.sha256)
 
     def _known(self, experiment: str, sha256: str) -> bool:
@@ -272,7 +272,7 @@ class Agent:
             process.kill()
             self._orphans(process)
         for answer in self.orders.values():
-            if answer is not None and not answer.error and not self._known(answer.experiment, answer.sha256):
+            if answer is not None and not answer.error and not self._known(answer.stream, answer.sha256):
                 self.world.orphans.add(answer.sha256)
         self.orders.clear()
         self.channels.clear()

@@ -21,12 +21,12 @@ from hopyard_engine.core.actions import (
 from hopyard_engine.core.cluster.cluster import ClusterNode, ClusterState
 from hopyard_engine.core.events import (
     Ended,
-    ExperimentEvent,
     MachineGranted,
     MachineRecalled,
     NodeLost,
     PolicyAnswered,
     ShareSet,
+    StreamEvent,
 )
 from hopyard_engine.core.handlers import dispatch, node_events, preemption, run_messages
 from hopyard_engine.core.pending_answers import Thinking
@@ -162,7 +162,7 @@ def _run_over_with_a_rank_alive() -> list[Patch]:
 def _up_call_number_unchecked() -> list[Patch]:
     real = dispatch._is_news
 
-    def is_news(stream: Stream, event: ExperimentEvent) -> bool:
+    def is_news(stream: Stream, event: StreamEvent) -> bool:
         return stream.in_flight is not None if isinstance(event, PolicyAnswered) else real(stream, event)
 
     return [(dispatch, "_is_news", is_news)]

@@ -58,7 +58,7 @@ class Invariants:
         """The core took an event."""
         if core is not self._core:  # A new one knows what was journalled; the rest is said again.
             self._core, self._stored, self._held = core, {}, {}
-            self._live = {stream.id: len(stream.live) for stream in core.experiments.values()}
+            self._live = {stream.id: len(stream.live) for stream in core.streams.values()}
         calls: set[str] = set()
         late = isinstance(event, PolicyAnswered | PolicyFailed)  # What waited for the answer is taken with it.
         touched: set[str] = set()  # Nothing changes in an experiment without a line in its journal.
@@ -68,8 +68,8 @@ class Invariants:
                 if isinstance(effect.event, NodeBack) and not late:
                     all_on_its_way(core, effect.event)
             elif isinstance(effect, UpCall):
-                require(effect.experiment not in calls, f"two up-calls of {effect.experiment} at once")
-                calls.add(effect.experiment)
+                require(effect.stream not in calls, f"two up-calls of {effect.stream} at once")
+                calls.add(effect.stream)
             elif isinstance(effect, ForgetSnapshot):
                 nobody_needs(core, effect)
             elif isinstance(effect, JobChanged) and not effect.removed:
@@ -77,7 +77,7 @@ class Invariants:
             elif isinstance(effect, Send) and isinstance(effect.body, Start):
                 started_for_good(core, effect)
         used: dict[str, str] = {}
-        for stream in core.experiments.values():
+        for stream in core.streams.values():
             if stream.id not in touched and stream.phase.over:
                 continue
             check_runs(stream, used)
@@ -151,14 +151,14 @@ class Invariants:
                 continue  # It trains on while it is cut off; what it says of lost runs is refused, and it ends them when it is back.
             for machine, process in agent.on_machine.items():
                 key = process.key
-                first = attempts.setdefault((key.experiment, key.job), (key.attempt, machine))
+                first = attempts.setdefault((key.stream, key.job), (key.attempt, machine))
                 require(first[0] == key.attempt, "attempts {} and {} of one job are alive", first, key)
 
     # ------------------------------------------------------------------------------------------------- after each batch
 
     def journalled(self, core: Core, effects: Iterable[Effect]) -> None:
         """A batch is in the journal, and so are its reports."""
-        self._over.update((name, stream) for name, stream in core.experiments.items() if stream.phase.over)
+        self._over.update((name, stream) for name, stream in core.streams.items() if stream.phase.over)
         for effect in effects:
             if isinstance(effect, ReportAccepted):
                 self._accept(_stream(core, effect.experiment), effect)
@@ -205,7 +205,7 @@ class Invariants:
         """Everything is over and everybody has said all: nothing may be left over."""
         known: set[str] = set()
         for stream in self.streams(core).values():
-            for m in stream.members.values():
+            for m in stream.experiments.values():
                 require(m.phase in (Phase.COMPLETED, Phase.STOPPED), f"{m.id} is {m.phase.value}: {m.reason}")
                 require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
                 self._check_told(m, stream)
@@ -213,17 +213,18 @@ class Invariants:
                 not stream.machines and not stream.live,
                 f"{stream.id} still holds {list(stream.machines)} and runs {list(stream.live)}",
             )
-            late = any(m.out_of_time for m in stream.members.values())  # These may go on.
+            late = any(m.out_of_time for m in stream.experiments.values())  # These may go on.
             timers = [ticket for ticket in stream.timers if not (late and ticket.startswith(POLICY))]
             require(not stream.asks and not timers, f"{stream.id} still waits for {list(stream.asks)} {timers}")
             for job in stream.jobs.values():
-                left = job.member.out_of_time or job.member.reason == NOTHING_LEFT
+                left = job.experiment.out_of_time or job.experiment.reason == NOTHING_LEFT
                 waits = left and (job.state.idle or job.state is JobState.HELD)
                 require(
                     job.state.ended or waits, f"job {job.id} of {stream.id} is {job.state.value}: {list(job.story)}"
                 )
                 require(
-                    not job.state.idle or job.id in job.member.withheld, f"job {job.id} of {stream.id} would not go on"
+                    not job.state.idle or job.id in job.experiment.withheld,
+                    f"job {job.id} of {stream.id} would not go on",
                 )
                 kept, most = (
                     [e for e in stream.snapshots.of(job.id) if not e.pins],
@@ -231,7 +232,7 @@ class Invariants:
                 )
                 # One more: the newest that is STORED, where the newest is not.
                 lasting = job.terms.plan and job.state is JobState.COMPLETED
-                asked = len(job.asked) if job.member.out_of_time or lasting else 0
+                asked = len(job.asked) if job.experiment.out_of_time or lasting else 0
                 require(len(kept) <= most + 1 + asked, f"job {job.id} of {stream.id} still keeps {kept}")
                 self._check_curve(stream, job)
             forks = {job.fork_holder for job in stream.jobs.values() if not job.state.ended}
@@ -239,7 +240,7 @@ class Invariants:
                 pins = entry.pins - forks
                 require(not pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {pins}")
                 known.add(entry.info.sha256)
-        for stream in core.experiments.values():  # All nodes have said hello since the faults stopped.
+        for stream in core.streams.values():  # All nodes have said hello since the faults stopped.
             local = [e for e in stream.snapshots.entries() if not e.stored]
             require(not local, f"{stream.id} keeps what is not in the store: {local}")
         require(not core.cluster.tenants, f"tenants are left: {list(core.cluster.tenants)}")
@@ -255,7 +256,7 @@ class Invariants:
 
     def streams(self, core: Core) -> dict[str, Stream]:
         """All experiments that there are or were."""
-        return {**self._over, **core.experiments}
+        return {**self._over, **core.streams}
 
     def _check_combined(self, stream: Stream, effect: ReportAccepted) -> None:
         """The last part, and no other, tells what all parts are together."""
@@ -268,11 +269,11 @@ class Invariants:
         require(len(parts) == count, f"job {effect.job} of {stream.id}: {parts} count as all parts of {position}")
         self._positions.setdefault((stream.id, effect.job), []).append(position)
 
-    def _check_told(self, member: Experiment, stream: Stream) -> None:
+    def _check_told(self, experiment: Experiment, stream: Stream) -> None:
         """A generator is told what it reads: each accepted report of its jobs once, in their order, and how jobs ended."""
-        reads, calls = member.settings.generator_reads, member.generator_calls
-        for job in (job for job in stream.jobs.values() if job.member is member):
-            where = f"the generator of {member.id}, which reads {reads}, on job {job.id}"
+        reads, calls = experiment.settings.generator_reads, experiment.generator_calls
+        for job in (job for job in stream.jobs.values() if job.experiment is experiment):
+            where = f"the generator of {experiment.id}, which reads {reads}, on job {job.id}"
             told = [call.position for call in calls if call.kind == "report" and call.job == job.id]
             accepted = self._positions.get((stream.id, job.id), []) if reads == "reports" and job.generated else []
             require(told == accepted, f"{where}: told of {told}, accepted are {accepted}")

@@ -53,16 +53,16 @@ def require(holds: object, text: str, *values: object) -> None:
 
 
 def nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
-    for stream in core.experiments.values():
+    for stream in core.streams.values():
         for entry in stream.snapshots.entries():
             if entry.info.sha256 == effect.sha256:
-                theirs = not effect.stored or stream.id != effect.experiment
+                theirs = not effect.stored or stream.id != effect.stream
                 gone = theirs and entry.nodes.isdisjoint(effect.nodes)
                 require(gone, "{} is deleted, and job {} of {} needs it", effect.sha256, entry.job, stream.id)
 
 
 def all_on_its_way(core: Core, event: NodeBack) -> None:
-    for entry in core.experiments[event.experiment].snapshots.entries():
+    for entry in core.streams[event.stream].snapshots.entries():
         left = entry.shipper is None and not entry.held_back
         settled = event.node in entry.nodes and not entry.stored and left
         require(not settled, "{} is back with {}, and nobody brings it to the store", event.node, entry)
@@ -75,7 +75,7 @@ def legal_story(job: Job) -> None:
 
 
 def started_for_good(core: Core, send: Send) -> None:
-    job = core.experiments[send.run.experiment].jobs[send.run.job]
+    job = core.streams[send.run.stream].jobs[send.run.job]
     drained = core.cluster.nodes[send.node].draining
     require(not drained, "{0.run} is started on {0.node}, which is drained", send)
     require(send.run.attempt <= job.attempt, "{} is started, the job is at attempt {}", send.run, job.attempt)
@@ -117,9 +117,9 @@ def check_jobs(stream: Stream) -> None:
             _check_idle(stream, job)
         if state.idle:
             if not failures.held(stream, job):
-                withheld = job.id in job.member.withheld
-                fits = withheld != job.member.running
-                require(fits, "job {0.id} of {0.member.phase} withheld: {1}", job, withheld)
+                withheld = job.id in job.experiment.withheld
+                fits = withheld != job.experiment.running
+                require(fits, "job {0.id} of {0.experiment.phase} withheld: {1}", job, withheld)
                 if not withheld:
                     waiting.add(job.id)
             _check_idle(stream, job)
@@ -129,11 +129,11 @@ def check_jobs(stream: Stream) -> None:
         waiting,
         stream.idle,
     )
-    for m in stream.members.values():
-        own = Counter(job.state for job in stream.jobs.values() if job.member is m)
+    for m in stream.experiments.values():
+        own = Counter(job.state for job in stream.jobs.values() if job.experiment is m)
         require(own == +Counter(m.states), "jobs of {0.id} are {1}, counted {0.states}", m, own)
         require(all(stream.jobs[name].state.idle for name in m.withheld), "withheld of {0.id}: {0.withheld}", m)
-        runs = [run for run in stream.live.values() if stream.jobs[run.job].member is m]
+        runs = [run for run in stream.live.values() if stream.jobs[run.job].experiment is m]
         require(not (m.phase.over and runs), "{} is over and has runs {}", m.id, runs)
     require(
         set(stream.open) == {j.id for j in stream.jobs.values() if not j.state.ended}, "open jobs are {}", stream.open
@@ -196,11 +196,11 @@ def _vital(stream: Stream, entry: SnapshotEntry) -> bool:
         elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
         newest = newest or entry in elsewhere[-1:]
     running = stream.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
-    may_fork = running or job.member.out_of_time
+    may_fork = running or job.experiment.out_of_time
     asked = (
         position in (job.asked if job.kept is None else job.kept) and may_fork and job.state is not JobState.TERMINATED
     )
-    best = job.member.best
+    best = job.experiment.best
     result = False
     if best is not None and best[0] == job.id:
         result = position == best[1] if stream.snapshots.get(job.id, best[1]) is not None else not later
@@ -258,9 +258,9 @@ def check_reasons(core: Core, stream: Stream, at: float) -> None:
     for job in stream.open.values():
         trains = job.state is JobState.RUNNING
         require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, stream.id)
-    for member in stream.members.values():
-        says = waiting.experiment(member)
-        at_work = member.phase is Phase.RUNNING and any(
-            stream.jobs[r.job].member is member for r in stream.live.values()
+    for experiment in stream.experiments.values():
+        says = waiting.experiment(experiment)
+        at_work = experiment.phase is Phase.RUNNING and any(
+            stream.jobs[r.job].experiment is experiment for r in stream.live.values()
         )
-        require(says or at_work, "{0.id} is {0.phase}, runs nothing, and does not say why", member)
+        require(says or at_work, "{0.id} is {0.phase}, runs nothing, and does not say why", experiment)

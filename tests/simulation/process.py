@@ -76,7 +76,7 @@ class Process:
             self.agent.world.fault("snapshot not stored", taken.sha256)
             self.say(SnapshotStored(taken.position, taken.sha256, "the store is full"))
         elif blob is not None:  # Otherwise nobody needs it any more.
-            self.agent.store.put(blob, self.key.experiment)
+            self.agent.store.put(blob, self.key.stream)
             self.agent.world.note(self.agent.node, "stores", taken.sha256, "for", self.key)
             self.say(SnapshotStored(taken.position, taken.sha256))
         self._maybe_forget()
@@ -103,7 +103,7 @@ class Process:
         world = self.agent.world
         blob: Blob | None = None
         if self.start.snapshot is not None:
-            blob = self.agent.fetch(self.start.snapshot.sha256, self.start.snapshot_nodes, self.key.experiment)
+            blob = self.agent.fetch(self.start.snapshot.sha256, self.start.snapshot_nodes, self.key.stream)
             if blob is None:
                 self.finish(Ended(RunEndReason.LOST, 0, message="no copy of the snapshot can be had"))
                 return
@@ -184,7 +184,7 @@ class Process:
             self.position += 1
             self.state = training.train(self.state, self.rates.before(self.position), self.position)
             self.unsaved.append(self.state)
-            world.trained[self.key.experiment, self.key.job, self.state] += 1
+            world.trained[self.key.stream, self.key.job, self.state] += 1
         self.saved_at = None
         self.parked = self.position >= self.until
         self.say(Reports((Report(self.position, training.metrics(self.state), 0.5, at_until=self.parked),)))
@@ -203,7 +203,7 @@ class Process:
 
     def _save(self) -> SnapshotInfo:
         blob = Blob(self.position, self.state)
-        self.agent.keep(blob, self.key.experiment)
+        self.agent.keep(blob, self.key.stream)
         self.last_save = self.saved_at = self.position
         self.unsaved.clear()
         return SnapshotInfo(self.position, blob.sha256, 100)
@@ -217,7 +217,7 @@ class Process:
 
     def _lose(self) -> None:
         """What it has trained and not saved is lost."""
-        self.agent.world.lost.update((self.key.experiment, self.key.job, state) for state in self.unsaved)
+        self.agent.world.lost.update((self.key.stream, self.key.job, state) for state in self.unsaved)
         self.unsaved.clear()
 
     def kill(self) -> None:

@@ -13,14 +13,14 @@ from hopyard.policy import Policy
 from hopyard.policy.vocabulary import Report, TerminateJob
 from hopyard_engine.core.events import (
     DataChanged,
-    ExperimentCreated,
+    ExperimentJoined,
     JobHeld,
     JobOperated,
-    MemberJoined,
     NodeDrained,
     Operated,
     Requested,
     SnapshotsGivenUp,
+    StreamCreated,
     Updated,
 )
 from hopyard_engine.core.state.experiment import Phase
@@ -187,7 +187,7 @@ class Schedule:
             f"{stream.id} {stream.phase.value} ({stream.reason}) in flight {stream.in_flight} share {stream.share} "
             f"machines {list(stream.machines)} "
             + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in stream.jobs.values() if not j.state.ended)
-            for stream in core.experiments.values()
+            for stream in core.streams.values()
             if not stream.phase.over
         ]
         parts += [f"{a.node} channels {list(a.channels)}" for a in self.agents.values() if a.channels]
@@ -246,15 +246,15 @@ class Schedule:
                 settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
-        live = [stream for stream in core.experiments.values() if not stream.phase.over and not core.thinks(stream.id)]
+        live = [stream for stream in core.streams.values() if not stream.phase.over and not core.thinks(stream.id)]
         if live and self.joins(rng.random()):
             group = rng.choice(live)
             self.world.fault("joined a group", name)
             own = replace(settings, metric=group.settings.metric, mode=group.settings.mode)
-            self.scheduler.handle(MemberJoined(self.world.now, group.id, name, own))
+            self.scheduler.handle(ExperimentJoined(self.world.now, group.id, name, own))
         else:
             earlier = self._earlier(name) if settings.plan else ()
-            self.scheduler.handle(ExperimentCreated(self.world.now, name, settings, data=data, earlier=earlier))
+            self.scheduler.handle(StreamCreated(self.world.now, name, settings, data=data, earlier=earlier))
             if not self.scheduler.journalled(name):
                 for info in (info for trial in earlier for info in trial.snapshots):
                     self.store.drop(info.sha256, name)
@@ -298,7 +298,7 @@ class Schedule:
         )
         there = [
             stream.id
-            for stream in core.experiments.values()
+            for stream in core.streams.values()
             if not stream.phase.over and stream.data is not None and stream.data.differs(now)
         ]
         for name in there:
@@ -316,9 +316,7 @@ class Schedule:
             return
         self.world.later(self._room.uniform(0.5, 5.0), self._need_room_again)
         core = self.scheduler.core
-        there = (
-            [stream for stream in core.experiments.values() if not core.thinks(stream.id)] if core is not None else []
-        )
+        there = [stream for stream in core.streams.values() if not core.thinks(stream.id)] if core is not None else []
         if there:
             stream = self._room.choice(there)
             hashes = sorted({entry.info.sha256 for entry in stream.snapshots.entries()})
@@ -399,28 +397,26 @@ class Schedule:
     def _person(self) -> None:
         core = self.scheduler.core
         running = (
-            [stream for stream in core.experiments.values() if stream.phase is Phase.RUNNING]
-            if core is not None
-            else []
+            [stream for stream in core.streams.values() if stream.phase is Phase.RUNNING] if core is not None else []
         )
         if running:
             stream = self.world.rng.choice(running)
-            member = self.world.rng.choice(stream.running)
+            experiment = self.world.rng.choice(stream.running)
             action: Literal["pause", "stop"] = "stop" if self.world.rng.random() < 0.1 else "pause"
-            self.world.fault(f"{'paused' if action == 'pause' else 'stopped'} by a person", member.id)
-            self.scheduler.handle(Operated(self.world.now, stream.id, action, member.id))
-            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, stream.id, member.id)
+            self.world.fault(f"{'paused' if action == 'pause' else 'stopped'} by a person", experiment.id)
+            self.scheduler.handle(Operated(self.world.now, stream.id, action, experiment.id))
+            self.world.later(self.world.rng.uniform(0.2, 15.0), self._resume, stream.id, experiment.id)
 
-    def _resume(self, experiment: str, member: str) -> None:
+    def _resume(self, stream: str, experiment: str) -> None:
         core = self.scheduler.core
         if core is None:
-            self.world.later(1.0, self._resume, experiment, member)
-        elif experiment in core.experiments:
-            self.world.fault("resumed by a person", member)
-            self.scheduler.handle(Operated(self.world.now, experiment, "resume", member))
-            found = self.scheduler.core.find(member) if self.scheduler.core is not None else None
-            if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING) or core.thinks(experiment):
-                self.world.later(1.0, self._resume, experiment, member)
+            self.world.later(1.0, self._resume, stream, experiment)
+        elif stream in core.streams:
+            self.world.fault("resumed by a person", experiment)
+            self.scheduler.handle(Operated(self.world.now, stream, "resume", experiment))
+            found = self.scheduler.core.find(experiment) if self.scheduler.core is not None else None
+            if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING) or core.thinks(stream):
+                self.world.later(1.0, self._resume, stream, experiment)
 
     def _hold_again(self) -> None:
         """A person pauses a job for a while, or changes a limit."""
@@ -429,7 +425,7 @@ class Schedule:
         self.world.later(self._more.uniform(2.0, 15.0), self._hold_again)
         core = self.scheduler.core
         there = (
-            [stream for stream in core.experiments.values() if stream.open and not stream.phase.over]
+            [stream for stream in core.streams.values() if stream.open and not stream.phase.over]
             if core is not None
             else []
         )
@@ -455,22 +451,24 @@ class Schedule:
             return
         self.world.later(self._late.uniform(1.0, 15.0), self._more_time_again)
         core = self.scheduler.core
-        streams = (
-            [stream for stream in core.experiments.values() if not core.thinks(stream.id)] if core is not None else []
-        )
-        late = [(stream, m) for stream in streams for m in stream.members.values() if m.phase.over and m.out_of_time]
+        streams = [stream for stream in core.streams.values() if not core.thinks(stream.id)] if core is not None else []
+        late = [
+            (stream, m) for stream in streams for m in stream.experiments.values() if m.phase.over and m.out_of_time
+        ]
         if late and self.scheduler.crash is None:  # Else it would be lost, and nobody would know that it is over.
-            stream, member = self._late.choice(late)
-            self.world.fault("more time by a person", member.id)
-            self.scheduler.reopened(stream.id, member.id)
+            stream, experiment = self._late.choice(late)
+            self.world.fault("more time by a person", experiment.id)
+            self.scheduler.reopened(stream.id, experiment.id)
             seconds = self._late.uniform(1.0, 60.0)
-            more = Updated(self.world.now, stream.id, f"t{self.world.now}", more_seconds=seconds, member=member.id)
+            more = Updated(
+                self.world.now, stream.id, f"t{self.world.now}", more_seconds=seconds, experiment=experiment.id
+            )
             self.scheduler.handle(more)
 
     def _let_go(self, experiment: str, job: str) -> None:
         """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""
         core = self.scheduler.core
-        stream = core.experiments.get(experiment) if core is not None else None
+        stream = core.streams.get(experiment) if core is not None else None
         if core is None or (stream is not None and core.thinks(experiment)):
             self.world.later(1.0, self._let_go, experiment, job)
         elif stream is not None and job in stream.jobs and stream.jobs[job].held:
@@ -482,7 +480,7 @@ class Schedule:
 
     def _request(self) -> None:
         core = self.scheduler.core
-        if core is not None and "x1" in core.experiments and not core.experiments["x1"].phase.over:
+        if core is not None and "x1" in core.streams and not core.streams["x1"].phase.over:
             self.scheduler.handle(Requested(self.world.now, "x1", "r1", self.scheduler.propose(4242), 4))
 
 

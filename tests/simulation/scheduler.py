@@ -28,8 +28,7 @@ from hopyard_engine.core.events import (
     Answered,
     ClusterEvent,
     Event,
-    ExperimentEvent,
-    MemberJoined,
+    ExperimentJoined,
     NodeEvicted,
     NodeExpired,
     NodeJoined,
@@ -38,6 +37,7 @@ from hopyard_engine.core.events import (
     PolicyFailed,
     RunMessage,
     SnapshotShipped,
+    StreamEvent,
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment import Phase
@@ -107,7 +107,7 @@ class Scheduler:
         self.core: Core | None = Core()
         self.hosts: dict[str, PolicyHost] = {}
         self.given_up: set[str] = set()  # Policies that took too long: to be made again from the journal.
-        self.inboxes: dict[str, deque[tuple[ExperimentEvent, Agent | None]]] = {}
+        self.inboxes: dict[str, deque[tuple[StreamEvent, Agent | None]]] = {}
         self.journal: dict[str, list[Event]] = {}
         self.sessions: dict[str, int] = {}
         self.silences: dict[str, int] = {}
@@ -126,8 +126,8 @@ class Scheduler:
         if core is None:
             return
         self.events += 1
-        if not isinstance(event, ClusterEvent) and core.thinks(event.experiment):
-            self.inboxes.setdefault(event.experiment, deque()).append((event, sender))
+        if not isinstance(event, ClusterEvent) and core.thinks(event.stream):
+            self.inboxes.setdefault(event.stream, deque()).append((event, sender))
             return
         self._run(core, deque([event]), [], sender)
 
@@ -158,12 +158,12 @@ class Scheduler:
         for effect in batch:
             if isinstance(effect, Record):
                 self.journal.setdefault(effect.stream, []).append(effect.event)
-        self.finished.update(name for name, stream in core.experiments.items() if stream.phase.over)
-        self.over.update(m.id for stream in core.experiments.values() for m in stream.members.values() if m.phase.over)
+        self.finished.update(name for name, stream in core.streams.items() if stream.phase.over)
+        self.over.update(m.id for stream in core.streams.values() for m in stream.experiments.values() if m.phase.over)
         self.watcher.journalled(core, batch)
         if self.crash == "journalled":
             # Finished experiments are not read again, so what their last batch wanted deleted stays in the store.
-            forgotten = [e for e in batch if isinstance(e, ForgetSnapshot) and e.experiment in self.finished]
+            forgotten = [e for e in batch if isinstance(e, ForgetSnapshot) and e.stream in self.finished]
             self.world.orphans.update(e.sha256 for e in forgotten)
             self._go_down("before its last effects were carried out")
             return
@@ -171,17 +171,17 @@ class Scheduler:
             self._carry_out(core, effect, sender)
 
     def _make(self, core: Core, call: UpCall, events: deque[Event]) -> None:
-        stream = core.experiments[call.experiment]
+        stream = core.streams[call.stream]
         if stream.in_flight is None or stream.in_flight[0] != call.number:
             return
-        if call.experiment in self.given_up or self.world.happens(self.rates.thinking):
-            self.world.fault("policy thinks", call.experiment)
-            core.think(call.experiment)
+        if call.stream in self.given_up or self.world.happens(self.rates.thinking):
+            self.world.fault("policy thinks", call.stream)
+            core.think(call.stream)
             rng = self.world.rng
             delay = rng.choice([rng.uniform(0.01, 1.0), rng.uniform(1.0, LEASE * 1.5)])
             self.world.later(delay, self._thought, self.life, call, dump.picture(stream))
             return
-        answer = self._host(call.experiment).answer(stream, call)
+        answer = self._host(call.stream).answer(stream, call)
         self.world.note("up-call", call.number, call.call, "->", answer)
         if isinstance(answer, PolicyFailed):
             raise BrokenPolicyError(answer.error)
@@ -192,10 +192,10 @@ class Scheduler:
 
     def _thought(self, life: int, call: UpCall, seen: object) -> None:
         """A policy has thought for a while, and its experiment must be as it was; then it answers, or is given up."""
-        core, name = self.core, call.experiment
+        core, name = self.core, call.stream
         if core is None or life != self.life:
             return
-        stream = core.experiments[name]
+        stream = core.streams[name]
         changed = dump.difference(seen, dump.picture(stream))
         assert changed is None, f"{name} changed while its policy thought: {changed}"
         answer: PolicyAnswered | PolicyFailed
@@ -227,14 +227,14 @@ class Scheduler:
 
     def _resume(self, name: str) -> None:
         """A person resumes what was paused because its policy took too long."""
-        stream = self.core.experiments.get(name) if self.core is not None else None
+        stream = self.core.streams.get(name) if self.core is not None else None
         if self.core is not None and (stream is None or stream.phase.over):
             return
-        for member in list(stream.members.values()) if stream is not None else []:
-            if member.phase in _PAUSED and self.core is not None:
-                self.handle(Operated(self.world.now, name, "resume", member.id))
-        stream = self.core.experiments.get(name) if self.core is not None else None
-        paused = stream is None or any(member.phase in _PAUSED for member in stream.members.values())
+        for experiment in list(stream.experiments.values()) if stream is not None else []:
+            if experiment.phase in _PAUSED and self.core is not None:
+                self.handle(Operated(self.world.now, name, "resume", experiment.id))
+        stream = self.core.streams.get(name) if self.core is not None else None
+        paused = stream is None or any(experiment.phase in _PAUSED for experiment in stream.experiments.values())
         if paused or (self.core is not None and self.core.thinks(name)):
             self.world.later(1.0, self._resume, name)
 
@@ -299,12 +299,12 @@ class Scheduler:
         session = self.sessions.get(ack.node)
         if session is not None:
             agent = self.agents[ack.node]
-            unreliable(agent, self._post, agent.shipment_acknowledged, session, ack.experiment, ack.order)
+            unreliable(agent, self._post, agent.shipment_acknowledged, session, ack.stream, ack.order)
 
     def _forget(self, effect: ForgetSnapshot) -> None:
         self.world.note("forget", effect)
         if effect.stored:
-            self.store.drop(effect.sha256, effect.experiment)
+            self.store.drop(effect.sha256, effect.stream)
         for node in effect.nodes:
             session = self.sessions.get(node)
             if session is not None:
@@ -329,7 +329,7 @@ class Scheduler:
             result = {"placed": [[*placed.unit, placed.machine] for placed in plan.placed]}
         else:
             result = prediction_to_wire(_predicted(ask.payload["question"]))
-        answered = Answered(0.0, ask.experiment, ask.ticket, result, error)
+        answered = Answered(0.0, ask.stream, ask.ticket, result, error)
         self.world.later(delay, self._answered, self.life, answered)
         if self.world.happens(self.rates.repeated_answer):
             self.world.fault("answer repeated", ask.kind)
@@ -337,16 +337,16 @@ class Scheduler:
 
     def _answered(self, life: int, answered: Answered) -> None:
         # What was asked by an earlier life does not reach this one, except by the fault of a repetition.
-        if life in (0, self.life) and self._has(answered.experiment):
+        if life in (0, self.life) and self._has(answered.stream):
             self.handle(replace(answered, at=self.world.now))
 
     def _set_timer(self, timer: SetTimer) -> None:
         assert timer.at is not None
         delay = max(timer.at - self.world.now, 0.0)
-        self.world.later(delay, self._elapsed, self.life, timer.experiment, timer.ticket)
+        self.world.later(delay, self._elapsed, self.life, timer.stream, timer.ticket)
         if self.world.happens(self.rates.repeated_answer):
             self.world.fault("timer repeated", timer.ticket)
-            self.world.later(delay * self.world.rng.uniform(0.5, 1.5), self._elapsed, 0, timer.experiment, timer.ticket)
+            self.world.later(delay * self.world.rng.uniform(0.5, 1.5), self._elapsed, 0, timer.stream, timer.ticket)
 
     def _elapsed(self, life: int, experiment: str, ticket: str) -> None:
         if life in (0, self.life) and self._has(experiment):
@@ -354,19 +354,19 @@ class Scheduler:
 
     def knows(self, experiment: str, sha256: str) -> bool:
         """Whether the core is up and an experiment of its refers to a snapshot."""
-        stream = self.core.experiments.get(experiment) if self.core is not None else None
+        stream = self.core.streams.get(experiment) if self.core is not None else None
         return stream is not None and stream.snapshots.holds(sha256)
 
     def journalled(self, experiment: str) -> bool:
         """Whether the journal has the event that made an experiment."""
         return experiment in self.journal or any(
-            isinstance(event, MemberJoined) and event.member == experiment
+            isinstance(event, ExperimentJoined) and event.experiment == experiment
             for events in self.journal.values()
             for event in events
         )
 
     def _has(self, experiment: str) -> bool:
-        return self.core is not None and experiment in self.core.experiments
+        return self.core is not None and experiment in self.core.streams
 
     # --------------------------------------------------------------------------------------------------------- from agents
 
@@ -439,7 +439,7 @@ class Scheduler:
             if call is not None:
                 pending.append(call)
             if old is not None:
-                dump.compare(old.experiments[name], core.experiments[name])
+                dump.compare(old.streams[name], core.streams[name])
         self.core = core
         outstanding = core.recovered()
         self.world.note("the scheduler is back")
@@ -457,7 +457,7 @@ class Scheduler:
         for event in events:
             if isinstance(event, PolicyAnswered):
                 assert call is not None, f"{name}: answer {event.answer.number} without an up-call"
-                again = self._host(name).answer(core.experiments[name], call)
+                again = self._host(name).answer(core.streams[name], call)
                 if replace(again, at=event.at) != event:
                     raise BrokenPolicyError(f"re-fed up-call {call} was answered {again}, recorded is {event}")
                 call = None
@@ -471,5 +471,5 @@ class Scheduler:
         return call
 
 
-def _of_experiment(event: Event) -> ExperimentEvent:
+def _of_experiment(event: Event) -> StreamEvent:
     return event  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from hopyard.policy import ApplicationStat, Cluster, Data, JobState, Policy, RunEnd, RunMode
-from hopyard_engine.core.events import ExperimentCreated, MemberJoined
+from hopyard_engine.core.events import ExperimentJoined, StreamCreated
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy, ShaPolicy
@@ -234,7 +234,7 @@ def test_every_promotion_under_all_faults_is_that_of_algorithm_2(monkeypatch: py
         assert schedule.run().error == "", seed
         for stream, events in schedule.scheduler.journal.items():
             created = events[0]
-            if not isinstance(created, ExperimentCreated) or any(isinstance(event, MemberJoined) for event in events):
+            if not isinstance(created, StreamCreated) or any(isinstance(event, ExperimentJoined) for event in events):
                 continue
             R, mode = created.settings.max_position, created.settings.mode
             judge = Judge([Bracket(positions(1, R, 2, s), 2, mode) for s in (0, 1)], "score")

@@ -70,13 +70,13 @@ class Counting(Schedule):
     def _stop_one(self) -> None:
         """A person stops one of several."""
         core = self.scheduler.core
-        groups = [stream for stream in core.experiments.values() if len(stream.running) > 1] if core is not None else []
+        groups = [stream for stream in core.streams.values() if len(stream.running) > 1] if core is not None else []
         if not groups or (core is not None and core.thinks(groups[0].id)):
             self.world.later(1.0, self._stop_one)
             return
         self.stopped += 1
-        member = self._chance.choice(groups[0].running)
-        self.scheduler.handle(Operated(self.world.now, groups[0].id, "stop", member.id))
+        experiment = self._chance.choice(groups[0].running)
+        self.scheduler.handle(Operated(self.world.now, groups[0].id, "stop", experiment.id))
 
     def _hold_again(self) -> None:
         """Nobody pauses or ends a job."""
@@ -90,17 +90,17 @@ class Counting(Schedule):
             return
         self.world.later(self._chance.uniform(0.5, 6.0), self._request)
         core = self.scheduler.core
-        open_ones = [m.id for stream in core.experiments.values() for m in stream.running] if core is not None else []
+        open_ones = [m.id for stream in core.streams.values() for m in stream.running] if core is not None else []
         if core is None or not open_ones:
             return
-        stream, member = core.find(self._chance.choice(open_ones)) or (None, None)
+        stream, experiment = core.find(self._chance.choice(open_ones)) or (None, None)
         assert stream is not None
-        assert member is not None
+        assert experiment is not None
         for more in reversed(range(self._chance.randint(1, 3))):  # The scheduler may die between them.
             wanted = training.sequenced(self._chance.randrange(1000))
-            position = self._chance.randint(1, member.settings.max_position)
+            position = self._chance.randint(1, experiment.settings.max_position)
             self.requests += 1
-            asked = Requested(self.world.now, stream.id, f"r{self.requests}", wanted, position, member.id, more)
+            asked = Requested(self.world.now, stream.id, f"r{self.requests}", wanted, position, experiment.id, more)
             self.scheduler.handle(asked)
 
     def check(self) -> tuple[int, int]:

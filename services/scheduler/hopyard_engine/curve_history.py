@@ -24,7 +24,7 @@ class Histories:
 
     def others(self, stream: Stream, job: Job) -> str:
         """A JSON list of the curves of the other jobs of a job's experiment, in the order of their creation."""
-        written = self._written.setdefault(job.member.id, {})
+        written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
 
     def forget(self, experiment: str) -> None:
@@ -34,7 +34,9 @@ class Histories:
 
 def others(stream: Stream, job: Job) -> list[Job]:
     """The other jobs of a job's experiment whose curves go with a question, in the order of their creation."""
-    candidates = (one for one in stream.jobs.values() if one.member is job.member and one is not job and one.high_water)
+    candidates = (
+        one for one in stream.jobs.values() if one.experiment is job.experiment and one is not job and one.high_water
+    )
     furthest = heapq.nsmallest(MAX_CURVES, candidates, key=lambda one: (-one.high_water, one.ordinal))
     chosen, points = [], 0
     for one in furthest:

@@ -25,7 +25,7 @@ from hopyard.errors import Internal, InvalidInput
 from hopyard.policy.vocabulary import Call
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
-from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamEvent
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import encode
@@ -55,7 +55,7 @@ class Difference:
     at: float
     up_call: int
     call: Call | None
-    recorded: ExperimentEvent
+    recorded: StreamEvent
     computed: PolicyAnswered | PolicyFailed | None
 
     @property
@@ -142,11 +142,11 @@ class Replay:
             self._failed(event)
         return self.apply(event)
 
-    def apply(self, event: ExperimentEvent) -> list[Effect]:
+    def apply(self, event: StreamEvent) -> list[Effect]:
         """The second half of `take`: when the policy was given up in the first."""
         effects = self._core.restore(event)
         if self.experiment is None:
-            self.experiment = self._core.experiments[event.experiment]
+            self.experiment = self._core.streams[event.stream]
         if not effects or not isinstance(effects[0], Record):
             self._differs(Difference(self.number, event.at, 0, None, event, None))
         for effect in effects:
@@ -171,7 +171,7 @@ class Replay:
         if call is None or stream is None:
             return None
         if self.gone is not None:
-            return PolicyFailed(call.at, call.experiment, call.number, self.gone, unheard=True)
+            return PolicyFailed(call.at, call.stream, call.number, self.gone, unheard=True)
         return self._make(stream, call, host)
 
     @property
@@ -236,7 +236,7 @@ class Replay:
         self._since = self._since or difference
 
 
-def of_experiment(event: Event, number: int) -> ExperimentEvent:
+def of_experiment(event: Event, number: int) -> StreamEvent:
     """An event of an experiment's stream.
 
     Raises:
@@ -283,7 +283,7 @@ class Objecting:
         """Fails once while the experiment runs, then lets the policy answer."""
         if self._error is not None and experiment.phase is Phase.RUNNING:
             error, self._error = self._error, None
-            return PolicyFailed(call.at, call.experiment, call.number, error)
+            return PolicyFailed(call.at, call.stream, call.number, error)
         return self._host.answer(experiment, call)
 
 

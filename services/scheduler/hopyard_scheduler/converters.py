@@ -64,7 +64,7 @@ def key_from_proto(message: common_pb2.RunRef) -> RunKey:
 
 def key_to_proto(key: RunKey) -> common_pb2.RunRef:
     """A channel's name."""
-    return common_pb2.RunRef(experiment=key.experiment, job=key.job, attempt=key.attempt, rank=key.rank)
+    return common_pb2.RunRef(experiment=key.stream, job=key.job, attempt=key.attempt, rank=key.rank)
 
 
 def machine_from_proto(message: resource_manager_pb2.Machine) -> MachineSpec:
@@ -99,7 +99,7 @@ def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str,
 def order_to_proto(order: ShipmentOrder) -> resource_manager_pb2.ShipmentOrder:
     """An order to ship."""
     return resource_manager_pb2.ShipmentOrder(
-        experiment=order.experiment,
+        experiment=order.stream,
         number=order.number,
         job=order.job,
         position=order.position,
@@ -220,47 +220,47 @@ def _start_to_proto(
 
 
 def experiment_to_proto(
-    stream: Stream, member: Experiment, at: float, reason: str | None = None
+    stream: Stream, experiment: Experiment, at: float, reason: str | None = None
 ) -> experiment_pb2.Experiment:
     """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's.
 
     Args:
         stream: Its stream.
-        member: The experiment.
+        experiment: The experiment.
         at: Now.
         reason: Why it waits; None: what its last change of state said.
     """
-    alone = len(stream.members) == 1
-    held = len(stream.machines) if alone else sum(len(run.machines) for run in runs_of(stream, member))
+    alone = len(stream.experiments) == 1
+    held = len(stream.machines) if alone else sum(len(run.machines) for run in runs_of(stream, experiment))
     message = experiment_pb2.Experiment(
-        id=member.id,
-        name=member.payload["name"],
-        state=PHASES.to_proto(member.phase),
-        reason=member.reason if reason is None else reason,
-        spec_json=_spec_json(member),
-        bundle=member.payload["bundle"],
-        metric=_metric_to_proto(member),
-        created_at=member.created_at,
-        ended_at=member.ended_at or 0.0,
-        jobs={state.value: count for state, count in member.states.items() if count},
+        id=experiment.id,
+        name=experiment.payload["name"],
+        state=PHASES.to_proto(experiment.phase),
+        reason=experiment.reason if reason is None else reason,
+        spec_json=_spec_json(experiment),
+        bundle=experiment.payload["bundle"],
+        metric=_metric_to_proto(experiment),
+        created_at=experiment.created_at,
+        ended_at=experiment.ended_at or 0.0,
+        jobs={state.value: count for state, count in experiment.states.items() if count},
         machines=held,
-        running_seconds=member.running_seconds(at),
+        running_seconds=experiment.running_seconds(at),
         share=stream.share,
         group=stream.id,
         warning=eviction.warning(stream),
         snapshot_bytes=stream.snapshots.size,
         hops=experiment_pb2.Hops(**asdict(stream.hops)),
-        machine_seconds=member.machine_seconds,
+        machine_seconds=experiment.machine_seconds,
     )
-    if member.best is not None:
-        message.best_job, message.best_position, message.best_value = member.best
+    if experiment.best is not None:
+        message.best_job, message.best_position, message.best_value = experiment.best
     return message
 
 
-def _spec_json(member: Experiment) -> str:
+def _spec_json(experiment: Experiment) -> str:
     """The specification as it is in force: what was extended or set since, counted in."""
-    text: str = member.payload["spec"]
-    return _changed_spec(text, member.settings) if member.changed else text
+    text: str = experiment.payload["spec"]
+    return _changed_spec(text, experiment.settings) if experiment.changed else text
 
 
 @functools.lru_cache(64)
@@ -274,8 +274,8 @@ def _changed_spec(text: str, settings: Settings) -> str:
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))
 
 
-def _metric_to_proto(member: Experiment) -> common_pb2.Metric:
-    settings = member.settings
+def _metric_to_proto(experiment: Experiment) -> common_pb2.Metric:
+    settings = experiment.settings
     metric = common_pb2.Metric(name=settings.metric, mode=METRIC_MODES.to_proto(settings.mode))
     if settings.target is not None:
         metric.target = settings.target
@@ -296,7 +296,7 @@ def job_to_proto(stream: Stream, job: Job, reason: str | None = None) -> experim
     if reason is None:
         reason = "" if job.state.live else job.reason
     message = experiment_pb2.Job(
-        experiment=job.member.id,
+        experiment=job.experiment.id,
         group=stream.id,
         id=job.id,
         state=JOB_STATES.to_proto(job.state),

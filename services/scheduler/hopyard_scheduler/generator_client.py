@@ -42,7 +42,7 @@ class _Asked:
     Attributes:
         queue: Questions in the core's order; None ends them.
         fresh: Answers that the core may not have taken yet, by ticket.
-        told: So many of the member's calls have reached the generator, as far as this scheduler knows.
+        told: So many of the experiment's calls have reached the generator, as far as this scheduler knows.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Generators:
 
     def ask(self, question: AskOutside) -> None:
         """Queues a question behind the earlier ones of its experiment."""
-        name = question.member
+        name = question.experiment
         if name not in self._asked:
             asked = self._asked[name] = _Asked()
             self._background.start(self._serve(name, asked), name=f"generator of {name}")
@@ -133,23 +133,23 @@ class Generators:
                 return self._answered(question, None, str(error))
 
     async def _attempt(self, question: AskOutside, asked: _Asked) -> Hyperparameters | None:
-        stream, member = self._found(question)
+        stream, experiment = self._found(question)
         for ticket in [ticket for ticket in asked.fresh if ticket not in stream.asks]:
             del asked.fresh[ticket]
-        calls, after = member.generator_calls, question.payload["after"]
-        news = [call for call in calls[max(asked.told, member.told_generator) : after] if call.kind != "create"]
+        calls, after = experiment.generator_calls, question.payload["after"]
+        news = [call for call in calls[max(asked.told, experiment.told_generator) : after] if call.kind != "create"]
         try:
             if news:
                 await self._tell(question, news)
             proposed = await self._create(question)
         except NotFound:
-            await self._tell(question, taken(calls[:after], asked.fresh), member.payload["spec"])
+            await self._tell(question, taken(calls[:after], asked.fresh), experiment.payload["spec"])
             proposed = await self._create(question)
         asked.told = after + 1
         return proposed
 
     async def _create(self, question: AskOutside) -> Hyperparameters | None:
-        request = hpgen_pb2.CreateJobRequest(experiment=question.member, job=question.payload["job"])
+        request = hpgen_pb2.CreateJobRequest(experiment=question.experiment, job=question.payload["job"])
         response = await self._stub.CreateJob(request)
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
@@ -157,7 +157,7 @@ class Generators:
         """Makes calls that the journal recorded: on the open generator, or with its specification on a fresh one."""
         for start in range(0, max(len(calls), 1), _AT_ONCE):
             request = hpgen_pb2.OpenGeneratorRequest(
-                experiment=question.member,
+                experiment=question.experiment,
                 spec_json=spec_json,
                 calls=[_recorded(call) for call in calls[start : start + _AT_ONCE]],
                 continued=not spec_json or start > 0,
@@ -167,17 +167,17 @@ class Generators:
 
     def _is_open(self, question: AskOutside) -> bool:
         """Whether the core still waits for an answer: an experiment that was stopped may have left thousands of questions."""
-        found = self._core.find(question.member)
+        found = self._core.find(question.experiment)
         return found is None or question.ticket in found[0].asks
 
     def _found(self, question: AskOutside) -> tuple[Stream, Experiment]:
-        found = self._core.find(question.member)
+        found = self._core.find(question.experiment)
         if found is None:  # It ended while hpgen was away, and long ago.
-            raise Conflict(f"experiment {question.member} is over")
+            raise Conflict(f"experiment {question.experiment} is over")
         return found
 
     def _answered(self, question: AskOutside, result: object, error: str) -> Answered:
-        return Answered(self._clock(), question.experiment, question.ticket, result, error)
+        return Answered(self._clock(), question.stream, question.ticket, result, error)
 
 
 def taken(calls: Sequence[GeneratorCall], fresh: Mapping[str, Hyperparameters | None]) -> list[GeneratorCall]:

@@ -210,7 +210,7 @@ class SchedulerService:
             await self._quota.set(self._given_quota)
         self._background.start(self._quota.run(), name="quota of the store")
         address = await self._server.start()
-        _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.experiments), address)
+        _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.streams), address)
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:

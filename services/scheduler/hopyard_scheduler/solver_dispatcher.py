@@ -86,10 +86,10 @@ class Solvers:
 
     def ask(self, asked: AskOutside) -> None:
         """Puts a question behind the earlier ones of its experiment; asked again with the same ticket it goes on as it is."""
-        key = asked.experiment, asked.ticket
+        key = asked.stream, asked.ticket
         if key in self._open or self._stopped:
             return
-        if sum(experiment == asked.experiment for experiment, _ in self._open) >= MOST_OPEN:
+        if sum(experiment == asked.stream for experiment, _ in self._open) >= MOST_OPEN:
             self._answer(asked, None, f"{MOST_OPEN} questions of this experiment wait for their answers already")
             return
         self._open[key] = self._background.start(self._serve(asked), name=f"solver {'/'.join(key)}")
@@ -111,14 +111,14 @@ class Solvers:
     async def _serve(self, asked: AskOutside) -> None:
         result, error = None, ""
         try:
-            async with self._turns[asked.experiment], self._places:
+            async with self._turns[asked.stream], self._places:
                 result = await self._solve(asked.kind, asked.payload, asked.seconds)
         except HopyardError as problem:
             error = str(problem)
         except OSError as problem:
             error = f"solver {asked.kind}: no process can be started: {problem.strerror}"
-        if self._open.pop((asked.experiment, asked.ticket), None) is not None:
+        if self._open.pop((asked.stream, asked.ticket), None) is not None:
             self._answer(asked, result, error)
 
     def _answer(self, asked: AskOutside, result: Any, error: str) -> None:
-        self._post(Answered(self._clock(), asked.experiment, asked.ticket, result, error[:MAX_ERROR]))
+        self._post(Answered(self._clock(), asked.stream, asked.ticket, result, error[:MAX_ERROR]))

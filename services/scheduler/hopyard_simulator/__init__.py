@@ -1,7 +1,7 @@
 """The simulator: the live core and the live policies in virtual time, on recorded curves or on functions."""
 
 from hopyard_simulator.conditions import Costs, Faults, Fleet
-from hopyard_simulator.group import Joining, MemberResult
+from hopyard_simulator.group import ExperimentResult, Joining
 from hopyard_simulator.metrics import Result, RunInterval
 from hopyard_simulator.partitions import Partitions
 from hopyard_simulator.predictions import PredictionCache
@@ -13,11 +13,11 @@ from hopyard_simulator.world import SimulationError, World
 __all__ = [
     "Costs",
     "CurveWorkload",
+    "ExperimentResult",
     "Faults",
     "Fleet",
     "Joining",
     "Lesson",
-    "MemberResult",
     "Partitions",
     "PredictionCache",
     "Result",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hopyard.errors import InvalidInput
-from hopyard_engine.core.events import Event, MemberJoined, Operated
+from hopyard_engine.core.events import Event, ExperimentJoined, Operated
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
 
@@ -36,7 +36,7 @@ class Joining:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberResult:
+class ExperimentResult:
     """What came of one experiment of a group.
 
     Attributes:
@@ -81,22 +81,22 @@ def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Itera
             )
         plan = settings.plan if one.alike or not settings.plan else name
         terms = replace(settings, jobs=len(one.configurations), max_position=top, plan=plan, target=one.target)
-        yield one.at, MemberJoined(one.at, stream, name, terms)
+        yield one.at, ExperimentJoined(one.at, stream, name, terms)
         if one.stopped is not None:
             yield one.stopped, Operated(one.stopped, stream, "stop", name)
 
 
-def results(stream: Stream) -> Mapping[str, MemberResult]:
+def results(stream: Stream) -> Mapping[str, ExperimentResult]:
     """What came of each experiment, in the order in which they joined."""
     return {
-        name: MemberResult(
-            machine_seconds=member.machine_seconds,
-            created=member.created_at,
-            ended=member.ended_at,
-            best=member.best[2] if member.best is not None else None,
-            best_job=member.best[0] if member.best is not None else None,
-            jobs=tuple(job.id for job in stream.jobs.values() if job.member is member),
-            reason=member.reason,
+        name: ExperimentResult(
+            machine_seconds=experiment.machine_seconds,
+            created=experiment.created_at,
+            ended=experiment.ended_at,
+            best=experiment.best[2] if experiment.best is not None else None,
+            best_job=experiment.best[0] if experiment.best is not None else None,
+            jobs=tuple(job.id for job in stream.jobs.values() if job.experiment is experiment),
+            reason=experiment.reason,
         )
-        for name, member in stream.members.items()
+        for name, experiment in stream.experiments.items()
     }

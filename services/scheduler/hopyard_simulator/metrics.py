@@ -13,7 +13,7 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, RunKey
-from hopyard_simulator.group import MemberResult
+from hopyard_simulator.group import ExperimentResult
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
 _MOST_POINTS: Final = 1000
@@ -112,7 +112,7 @@ class Result:
     labels: Mapping[str, list[list[float]]] | None = None
     confidences: list[tuple[float, int, list[float]]] | None = None
     trained: tuple[EarlierTrial, ...] | None = None
-    experiments: Mapping[str, MemberResult] | None = None
+    experiments: Mapping[str, ExperimentResult] | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; without the details if they were not wanted, and without what it has trained, which its curves say."""
@@ -210,10 +210,12 @@ class Measure:
 
     def look(self, stream: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
         """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
-        member = stream.founder
-        if member.phase is not Phase.RUNNING and self.terminated is None and member.final is not None:
+        experiment = stream.founder
+        if experiment.phase is not Phase.RUNNING and self.terminated is None and experiment.final is not None:
             ended = [job for job in stream.jobs.values() if job.state is JobState.TERMINATED]
-            self.terminated = sum(job.reason != member.final[1] for job in ended)  # The others ended with the search.
+            self.terminated = sum(
+                job.reason != experiment.final[1] for job in ended
+            )  # The others ended with the search.
         if now < self._next_look:
             return
         states = stream.states

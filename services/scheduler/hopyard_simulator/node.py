@@ -51,7 +51,7 @@ class Agent:
         self.world.deliver(
             SnapshotShipped(
                 self.world.timeline.now,
-                order.experiment,
+                order.stream,
                 self.node,
                 order.number,
                 order.job,

@@ -19,7 +19,7 @@ def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
             continue
         reports = tuple(Report(point.position, point.metrics, point.seconds) for point in points)
         saved = tuple(entry.info for entry in stream.snapshots.of(job.id) if entry.stored)
-        found.append(EarlierTrial(f"{job.member.id}/{job.id}", job.hyperparameters, reports, None, saved))
+        found.append(EarlierTrial(f"{job.experiment.id}/{job.id}", job.hyperparameters, reports, None, saved))
     return tuple(found)
 
 

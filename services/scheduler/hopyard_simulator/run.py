@@ -207,7 +207,7 @@ class SimulatedRun:
         """The next message to the scheduler."""
         self._sent += 1
         world, key = self._agent.world, self.key
-        world.deliver(RunMessage(world.timeline.now, key.experiment, key.job, key.attempt, key.rank, self._sent, body))
+        world.deliver(RunMessage(world.timeline.now, key.stream, key.job, key.attempt, key.rank, self._sent, body))
 
     def take(self, body: CommandBody) -> None:
         """The next command."""

@@ -252,7 +252,7 @@ def _result(
         labels=measure.labels if measure.details else None,
         confidences=measure.confidences if measure.details else None,
         trained=trained(stream) if measure.details else None,
-        experiments=results(stream) if len(stream.members) > 1 else None,
+        experiments=results(stream) if len(stream.experiments) > 1 else None,
     )
 
 
@@ -281,7 +281,7 @@ class _Questions:
         Raises:
             InvalidInput: Nothing here answers it, or who is to answer cannot.
         """
-        if question.member:
+        if question.experiment:
             return self._configuration(question)
         if question.kind == PREDICT:
             assert self.world is not None
@@ -300,13 +300,13 @@ class _Questions:
         return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
 
     def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:
-        ordinal = self._proposed[question.member]
-        self._proposed[question.member] += 1
+        ordinal = self._proposed[question.experiment]
+        self._proposed[question.experiment] += 1
         if self._generator is None:
-            mine = self._configurations[question.member]
+            mine = self._configurations[question.experiment]
             return mine[ordinal] if ordinal < len(mine) else None
         assert self.world is not None
-        calls = self.world.experiment.members[question.member].generator_calls
+        calls = self.world.experiment.experiments[question.experiment].generator_calls
         for call in calls[self._told : question.payload["after"]]:
             if call.kind == "report":
                 self._generator.report(call.job, call.position, call.metrics)

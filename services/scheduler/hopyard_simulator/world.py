@@ -30,9 +30,9 @@ from hopyard_engine.core.events import (
     Answered,
     DataChanged,
     Event,
-    ExperimentCreated,
-    MemberJoined,
+    ExperimentJoined,
     PolicyFailed,
+    StreamCreated,
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment import Phase
@@ -89,7 +89,7 @@ class World:
         self._data = data
         self._arrivals = arrivals
         self._earlier = earlier
-        self._to_join = sum(isinstance(event, MemberJoined) for _, event in arrivals)
+        self._to_join = sum(isinstance(event, ExperimentJoined) for _, event in arrivals)
         self._host = PolicyHost(policy, recorded=False)
         self._answer = answer
         self._pending: deque[Event] = deque()
@@ -114,7 +114,7 @@ class World:
     @property
     def experiment(self) -> Stream:
         """The search."""
-        return self.core.experiments[NAME]
+        return self.core.streams[NAME]
 
     def run(self) -> Iterator[None]:
         """Goes on until the search is over, and stops for whoever watches now and then.
@@ -124,7 +124,7 @@ class World:
             InvalidInput: The policy trains what the workload does not know.
         """
         self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
-        self.handle(ExperimentCreated(0.0, NAME, self._settings, data=self._data, earlier=self._earlier))
+        self.handle(StreamCreated(0.0, NAME, self._settings, data=self._data, earlier=self._earlier))
         for at, event in self._arrivals:
             self.timeline.at(at, self._pending.append, event)
         for agent in self._agents.values():
@@ -133,7 +133,7 @@ class World:
         while True:
             while pending:
                 self.handle(pending.popleft())
-            if self.experiment.phase.over and len(self.experiment.members) > self._to_join:
+            if self.experiment.phase.over and len(self.experiment.experiments) > self._to_join:
                 return
             if not step():
                 waits = WaitingReasons(self.experiment, self.core.cluster, self.timeline.now).experiment(
@@ -253,7 +253,7 @@ class World:
             result = self._answer(effect)
         except InvalidInput as found:
             error = str(found)
-        delay = self.costs.prediction if effect.kind == PREDICT else 0.0 if effect.member else self.costs.solution
+        delay = self.costs.prediction if effect.kind == PREDICT else 0.0 if effect.experiment else self.costs.solution
         if delay:
             self.timeline.later(delay, self._answered, effect.ticket, result, error)
         else:

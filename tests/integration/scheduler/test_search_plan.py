@@ -61,12 +61,12 @@ async def plan(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.SearchPlan
 
 async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub) -> str:
     """The root of an experiment's plan, as its journal has it."""
-    from hopyard_engine.core.events import ExperimentCreated
+    from hopyard_engine.core.events import StreamCreated
     from hopyard_engine.journal.codec import decode
 
     async for response in appstat.ReadJournal(pb.ReadJournalRequest(stream=experiment, from_position=1)):
         event = decode(response.records[0].kind, response.records[0].payload)
-        assert isinstance(event, ExperimentCreated)
+        assert isinstance(event, StreamCreated)
         return event.settings.plan
     raise AssertionError(f"{experiment} has no journal")
 

@@ -23,7 +23,6 @@ from hopyard_engine.core.effects import CommandBody, Effect, Record, Send, UpCal
 from hopyard_engine.core.events import (
     Ended,
     Event,
-    ExperimentCreated,
     NodeExpired,
     NodeJoined,
     PolicyAnswered,
@@ -34,6 +33,7 @@ from hopyard_engine.core.events import (
     SnapshotStored,
     SnapshotTaken,
     Started,
+    StreamCreated,
 )
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.stream import Stream
@@ -79,14 +79,14 @@ class Rig:
         self.hold = False
         self.held: deque[UpCall] = deque()
         self.join("n1", machines)
-        self.feed(ExperimentCreated(self.now, "x", settings(**terms), data=data, earlier=earlier, scaling=scaling))
+        self.feed(StreamCreated(self.now, "x", settings(**terms), data=data, earlier=earlier, scaling=scaling))
 
     @property
-    def x(self) -> Stream:
-        return self.core.experiments["x"]
+    def stream(self) -> Stream:
+        return self.core.streams["x"]
 
     def job(self, name: str = "1") -> Job:
-        return self.x.jobs[name]
+        return self.stream.jobs[name]
 
     def run(self, name: str = "1") -> Run:
         run = self.job(name).run
@@ -119,7 +119,7 @@ class Rig:
         if call.number == 1:  # A policy that waits for something is not at rest, so the experiment does not end.
             commands = [WakeAt("keep", 1e9), *commands]
         said = Answer(call.number, decision, tuple(commands))
-        return PolicyAnswered(self.now, call.experiment, said, self.demand(), nodes=self.nodes)
+        return PolicyAnswered(self.now, call.stream, said, self.demand(), nodes=self.nodes)
 
     def join(self, node: str, machines: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
         specs = tuple(MachineSpec(f"{node}/{i}", hardware=self.hardware) for i in range(machines))
@@ -154,7 +154,7 @@ class Rig:
         return RunKey("x", name, attempt or self.job(name).attempt, rank)
 
     def create(self, lr: float = 0.1) -> str:
-        name = str(self.x.ordinals + 1)
+        name = str(self.stream.ordinals + 1)
         self.command(CreateJob(name, {"lr": lr}))
         return name
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 def refusal(rig: Rig, *commands: Ask | Predict | WakeAt) -> str:
     rig.command(*commands)
-    return rig.x.verdicts[-1].reason if rig.x.verdicts else rig.x.told[-1].reason
+    return rig.stream.verdicts[-1].reason if rig.stream.verdicts else rig.stream.told[-1].reason
 
 
 def answer(rig: Rig, ticket: str, result: object = None, error: str = "") -> None:
@@ -70,7 +70,7 @@ def test_a_ticket_that_is_open_is_not_given_again() -> None:
 def test_what_no_solver_is_asked(command: Ask, why: str) -> None:
     rig = Rig()
     assert why in refusal(rig, command)
-    assert not rig.x.asks
+    assert not rig.stream.asks
 
 
 def test_the_end_of_the_experiment_withdraws_its_questions() -> None:
@@ -78,7 +78,7 @@ def test_the_end_of_the_experiment_withdraws_its_questions() -> None:
     rig.command(Ask("t", "plan", 1), Ask("u", "plan", 2))
     rig.feed(Operated(rig.now, "x", "stop"))
     assert [effect.ticket for effect in rig.of(WithdrawQuestion)] == ["policy/t", "policy/u"]
-    assert not rig.x.asks
+    assert not rig.stream.asks
 
 
 def test_an_older_journal_says_nothing_of_seconds() -> None:
@@ -110,20 +110,20 @@ def test_each_question_has_one_answer_and_a_recovery_asks_what_is_open(steps: li
                 del waiting[ticket]
                 heard.append((ticket, number if what == "answer" else None))
     assert [(call.ticket, call.result) for call in rig.called(AnswerReady)] == heard
-    assert {name.removeprefix("policy/"): asked.payload for name, asked in rig.x.asks.items()} == waiting
+    assert {name.removeprefix("policy/"): asked.payload for name, asked in rig.stream.asks.items()} == waiting
     # The journal alone leads to the same questions.
     recorded: list[Event] = [decode(kind_of(event), encode(event)) for event in rig.journal]
     again = Core()
     for event in recorded:
         again.restore(event)  # type: ignore[arg-type]
-    assert [e for e in outstanding(again.experiments["x"]) if isinstance(e, AskOutside)] == [*rig.x.asks.values()]
+    assert [e for e in outstanding(again.streams["x"]) if isinstance(e, AskOutside)] == [*rig.stream.asks.values()]
 
 
 @pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf])
 def test_a_time_that_never_comes_is_refused(at: float) -> None:
     rig = Rig()
     assert refusal(rig, WakeAt("w", at)) == f"a time is a finite number of seconds since the epoch, found {at}"
-    assert list(rig.x.timers) == ["policy/keep"]
+    assert list(rig.stream.timers) == ["policy/keep"]
 
 
 def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
@@ -132,19 +132,19 @@ def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.feed(Operated(rig.now, "x", "resume"))
     for _ in range(2_000):
-        if rig.x.phase is not Phase.RUNNING:
+        if rig.stream.phase is not Phase.RUNNING:
             break
         rig.now += 0.005
-        rig.feed(Answered(rig.now, "x", next(iter(rig.x.asks)), None, "there is no solver"))
-    assert "policy error: it does not come to rest: 504 up-calls" in rig.x.reason
+        rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
+    assert "policy error: it does not come to rest: 504 up-calls" in rig.stream.reason
 
 
 def test_a_policy_that_asks_anew_now_and_then_is_left_alone() -> None:
     rig = Rig()
-    rig.script = lambda call: (None, [] if rig.x.asks else [Ask(f"t{len(rig.calls)}", "nobody")])
+    rig.script = lambda call: (None, [] if rig.stream.asks else [Ask(f"t{len(rig.calls)}", "nobody")])
     rig.command(WakeAt("w", 200.0))
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
     for _ in range(2_000):
         rig.now += 0.05
-        rig.feed(Answered(rig.now, "x", next(iter(rig.x.asks)), None, "there is no solver"))
-    assert rig.x.phase is Phase.RUNNING
+        rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
+    assert rig.stream.phase is Phase.RUNNING

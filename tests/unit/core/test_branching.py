@@ -21,7 +21,7 @@ def trained(rig: Rig, *positions: int) -> None:
 
 
 def curve(rig: Rig, job: str) -> list[tuple[int, float]]:
-    return [(point.position, point.metrics["score"]) for point in rig.x.curve(rig.job(job))]
+    return [(point.position, point.metrics["score"]) for point in rig.stream.curve(rig.job(job))]
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_policy_may_fork_from_the_newest_alone_of_what_it_asked_for(newest: bo
     for position in (1, 2, 3, 4, 5):
         rig.report(position)
         rig.taken(position)
-    assert rig.x.snapshots.positions("1") == kept
+    assert rig.stream.snapshots.positions("1") == kept
 
 
 def test_what_is_forked_from_stays_though_newer_ones_were_asked_for() -> None:
@@ -164,4 +164,4 @@ def test_what_is_forked_from_stays_though_newer_ones_were_asked_for() -> None:
     rig.taken(2)
     rig.report(3)
     rig.taken(3)
-    assert rig.x.snapshots.positions("1") == [1, 2, 3]
+    assert rig.stream.snapshots.positions("1") == [1, 2, 3]

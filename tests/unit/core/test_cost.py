@@ -25,7 +25,7 @@ pytestmark = pytest.mark.quick
 def looked_at(rig: Rig, policy: DefaultPolicy) -> int:
     """How many views of jobs an up-call of the policy makes."""
     with mock.patch.object(view, "job_view", wraps=view.job_view) as made:
-        PolicyHost(policy).answer(rig.x, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+        PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
     return made.call_count
 
 
@@ -63,9 +63,9 @@ def test_an_end_looks_at_the_snapshots_of_no_job_that_nobody_asked_for() -> None
     rig = Rig(jobs=1000)
     for _ in range(50):
         rig.command(TerminateJob(rig.create()))
-    with mock.patch.object(rig.x.snapshots, "collect", wraps=rig.x.snapshots.collect) as collected:
+    with mock.patch.object(rig.stream.snapshots, "collect", wraps=rig.stream.snapshots.collect) as collected:
         rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase is Phase.STOPPED
+    assert rig.stream.phase is Phase.STOPPED
     assert collected.call_count == 0
 
 
@@ -78,7 +78,7 @@ def test_an_experiment_that_is_ending_is_wound_up_once() -> None:
         rig.say(rig.key(), Reports((Report(1, {"score": 0.5}),)))
         rig.taken(1)
         rig.ended(RunEndReason.TERMINATED, 1, snapshot(2))
-        assert rig.x.phase in (Phase.ENDING, Phase.STOPPED)
+        assert rig.stream.phase in (Phase.ENDING, Phase.STOPPED)
         rig.stored(1)
         assert wound.call_count == 1
 
@@ -89,7 +89,7 @@ def test_what_the_core_counts_is_what_there_is() -> None:
         rig.create()
     rig.start("1", "n1/0", "n1/1")
     rig.command(TerminateJob("2"))
-    stream = rig.x
+    stream = rig.stream
     assert stream.busy == sum(not m.idle for m in stream.machines.values()) == 2
     assert stream.vacant == {m.id for m in stream.machines.values() if m.idle and not m.reserved} == {"n1/2"}
     assert set(stream.open) == {job.id for job in stream.jobs.values() if not job.state.ended} == {"1", "3", "4"}

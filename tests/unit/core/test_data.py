@@ -54,19 +54,19 @@ class DataRig(Rig):
     def refusal(self, command: StartJob) -> str:
         """Gives a command; answers what stood against it."""
         self.command(command)
-        found: list[Verdict] = [*self.x.verdicts, *(v for call in self.of(UpCall) for v in call.verdicts)]
+        found: list[Verdict] = [*self.stream.verdicts, *(v for call in self.of(UpCall) for v in call.verdicts)]
         return next((v.reason for v in found if v.command == command), "")
 
     def seen(self) -> Data:
         """What the policy sees."""
-        found = CoreView(self.x, UpCall("x", 1, self.now, 0, AllocateJobs())).data
+        found = CoreView(self.stream, UpCall("x", 1, self.now, 0, AllocateJobs())).data
         assert found is not None
         return found
 
     def why(self) -> tuple[str, str]:
         """Why job 1 and the experiment wait."""
-        waiting = WaitingReasons(self.x, self.core.cluster, self.now)
-        return waiting.job(self.job()), waiting.experiment(self.x.founder)
+        waiting = WaitingReasons(self.stream, self.core.cluster, self.now)
+        return waiting.job(self.job()), waiting.experiment(self.stream.founder)
 
 
 def test_policies_see_the_partitions_and_who_holds_them() -> None:
@@ -79,7 +79,7 @@ def test_policies_see_the_partitions_and_who_holds_them() -> None:
         ),
         (Partition("eval/0", 5, 10, ("n1", "n2")),),
     )
-    assert CoreView(Rig().x, UpCall("x", 1, 0.0, 0, AllocateJobs())).data is None
+    assert CoreView(Rig().stream, UpCall("x", 1, 0.0, 0, AllocateJobs())).data is None
 
 
 def test_a_run_is_told_where_its_partition_is_and_keeps_its_name() -> None:
@@ -183,13 +183,13 @@ def test_who_waits_says_which_partition_is_missing() -> None:
 def test_an_experiment_is_not_over_while_a_partition_is_missing() -> None:
     rig = DataRig()
     rig.create()
-    rig.x.timers.clear()
+    rig.stream.timers.clear()
     rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n2"), placed("train/0", "n1"))))
-    rig.x.at_rest, rig.x.attention = True, False
+    rig.stream.at_rest, rig.stream.attention = True, False
     rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n1", "n2"),)))
-    phases = [rig.x.phase]
+    phases = [rig.stream.phase]
     rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n1"),)))
-    phases.append(rig.x.phase)
+    phases.append(rig.stream.phase)
     assert phases == [Phase.RUNNING, Phase.COMPLETED]
 
 
@@ -212,7 +212,7 @@ def test_the_journal_rebuilds_it() -> None:
         known = decode(kind_of(event), encode(event))
         assert known == event
         again.restore(known)  # type: ignore[arg-type]
-    mine, theirs = rig.x.data, again.experiments["x"].data
+    mine, theirs = rig.stream.data, again.streams["x"].data
     assert mine is not None
     assert theirs is not None
     assert mine.partitions == theirs.partitions

@@ -79,8 +79,8 @@ WANTS = st.lists(
 
 def _possible(machines: dict[MachineKind, int], needs: list[MachineKind], shares: tuple[int, ...]) -> bool:
     """Hall's condition: every set of experiments finds as many machines that serve one of it as it has shares."""
-    members = range(len(needs))
-    for chosen in itertools.chain.from_iterable(itertools.combinations(members, n) for n in members):
+    experiments = range(len(needs))
+    for chosen in itertools.chain.from_iterable(itertools.combinations(experiments, n) for n in experiments):
         serving = sum(n for kind, n in machines.items() if any(kind.serves(needs[i]) for i in chosen))
         if sum(shares[i] for i in chosen) > serving:
             return False

@@ -31,7 +31,7 @@ SAVED = (
 
 
 def curve(rig: Rig, job: str) -> list[tuple[int, float]]:
-    return [(point.position, point.metrics["score"]) for point in rig.x.curve(rig.job(job))]
+    return [(point.position, point.metrics["score"]) for point in rig.stream.curve(rig.job(job))]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_job_is_complete_with_an_earlier_one_s_results_and_has_no_run(rig: Rig
     assert curve(rig, "1") == [(1, 0.1), (2, 0.2), (3, 0.6), (4, 0.8)]
     told = [effect for effect in effects if isinstance(effect, ReportAccepted)]
     assert [(one.job, one.report.position) for one in told] == [("1", 1), ("1", 2), ("1", 3), ("1", 4)]
-    assert rig.x.best == ("1", 4, 0.8)
+    assert rig.stream.best == ("1", 4, 0.8)
     rig.command(AnswerJob("2", "1", 4))  # It is as good a source as any.
     assert curve(rig, "2") == curve(rig, "1")
 
@@ -82,12 +82,12 @@ def test_a_job_that_is_answered_on_its_way_trains_from_where_it_has_a_state(rig:
 
 
 def test_results_that_are_not_there_are_refused(rig: Rig) -> None:
-    rig.x.earlier.update(earlier_of([EarlierTrial("old/3", {}, reports(1, 2))]))
+    rig.stream.earlier.update(earlier_of([EarlierTrial("old/3", {}, reports(1, 2))]))
     rig.command(AnswerJob("1", "old/3", 3))
     assert rig.job("1").state is JobState.PENDING
-    assert rig.x.refusal == "job 'old/3' has reported up to 2, not 3"
+    assert rig.stream.refusal == "job 'old/3' has reported up to 2, not 3"
     rig.command(AnswerJob("1", "older/3", 3))
-    assert rig.x.refusal == "there is no job 'older/3'"
+    assert rig.stream.refusal == "there is no job 'older/3'"
 
 
 def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
@@ -95,10 +95,10 @@ def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
     rig.create()
     rig.create()
     rig.command(AnswerJob("1", "old/1", 4))
-    assert rig.x.phase.value == "RUNNING"
+    assert rig.stream.phase.value == "RUNNING"
     rig.command(AnswerJob("2", "old/2", 4))
-    assert rig.x.phase.value != "RUNNING"
-    assert rig.x.founder.reason == "job 2 reached the target 0.7 with 0.8 at 4"
+    assert rig.stream.phase.value != "RUNNING"
+    assert rig.stream.founder.reason == "job 2 reached the target 0.7 with 0.8 at 4"
 
 
 def test_a_job_without_a_state_begins_anew_when_the_search_is_extended(rig: Rig) -> None:
@@ -136,7 +136,7 @@ def lose(rig: Rig, name: str = "1") -> None:
 def end(rig: Rig) -> None:
     """A person stops the search; nothing runs."""
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase.over
+    assert rig.stream.phase.over
 
 
 def test_a_job_starts_from_an_earlier_one_s_snapshot_and_has_its_results() -> None:
@@ -168,21 +168,21 @@ def test_what_it_has_by_that_is_its_own_and_it_comes_back_to_it() -> None:
 
 def test_earlier_snapshots_stay_in_the_store_until_the_experiment_is_over() -> None:
     rig = saved()
-    assert [rig.x.snapshots.holds(name) for name in ("two", "three", "four", "five")] == [True, True, True, False]
-    assert rig.x.snapshots.size == 0
+    assert [rig.stream.snapshots.holds(name) for name in ("two", "three", "four", "five")] == [True, True, True, False]
+    assert rig.stream.snapshots.size == 0
     rig.start("1", "n1/0", from_snapshot=("old/1", 2))
-    assert rig.x.snapshots.size == 10
+    assert rig.stream.snapshots.size == 10
     rig.report(3, 0.7)
     rig.taken(3, sha256="mine")
     rig.stored(3, sha256="mine")
-    assert rig.x.snapshots.positions("1") == [3]
+    assert rig.stream.snapshots.positions("1") == [3]
     assert forgotten(rig) == []
     rig.report(6, 0.7, at_until=True)
     rig.ended(RunEndReason.UNTIL, 6, snapshot(6, "end"))
     rig.stored(6, sha256="end", attempt=1)
     end(rig)
     assert sorted(forgotten(rig)) == ["four", "three", "two"]
-    assert [rig.x.snapshots.holds(name) for name in ("two", "three", "four", "end")] == [False, False, False, True]
+    assert [rig.stream.snapshots.holds(name) for name in ("two", "three", "four", "end")] == [False, False, False, True]
     assert [effect.nodes for effect in rig.of(ForgetSnapshot) if effect.sha256 == "two"] == [("n1",)]
 
 
@@ -194,7 +194,7 @@ def test_a_snapshot_that_a_job_has_taken_over_outlives_the_loan() -> None:
     assert rig.job("1").state is JobState.COMPLETED
     end(rig)
     assert sorted(forgotten(rig)) == ["four", "three"]
-    assert rig.x.snapshots.holds("two")
+    assert rig.stream.snapshots.holds("two")
 
 
 def test_a_snapshot_that_is_gone_is_offered_no_more_and_the_job_begins_anew() -> None:
@@ -204,9 +204,9 @@ def test_a_snapshot_that_is_gone_is_offered_no_more_and_the_job_begins_anew() ->
     job = rig.job("1")
     assert (job.state, job.position, job.high_water) == (JobState.PENDING, 0, 2)
     assert forgotten(rig) == ["two"]
-    assert list(rig.x.earlier["old/1"].snapshots) == [4]
+    assert list(rig.stream.earlier["old/1"].snapshots) == [4]
     rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 2)))
-    assert rig.x.refusal == "old/1, which was trained earlier, has no snapshot at position 2"
+    assert rig.stream.refusal == "old/1, which was trained earlier, has no snapshot at position 2"
     assert (rig.job("2").state, rig.job("2").high_water) == (JobState.PENDING, 0)
     rig.start("1", "n1/0")
     assert rig.run("1").start == 0
@@ -215,7 +215,7 @@ def test_a_snapshot_that_is_gone_is_offered_no_more_and_the_job_begins_anew() ->
 def test_a_job_that_is_complete_by_an_answer_has_its_end_and_can_be_extended_from_there() -> None:
     rig = saved(max_position=4)
     rig.command(AnswerJob("1", "old/1", 4))
-    assert (rig.job("1").state, rig.x.snapshots.positions("1")) == (JobState.COMPLETED, [4])
+    assert (rig.job("1").state, rig.stream.snapshots.positions("1")) == (JobState.COMPLETED, [4])
     rig.feed(Updated(rig.now, "x", "longer", max_position=6))
     assert (rig.job("1").state, rig.job("1").position) == (JobState.SUSPENDED, 4)
     rig.start("1", "n1/0")
@@ -227,23 +227,23 @@ def test_a_job_that_is_complete_by_an_answer_has_its_end_and_can_be_extended_fro
 def test_a_start_that_is_refused_leaves_the_job_as_it_was() -> None:
     rig = saved()
     rig.command(StartJob("1", ("n1/0",), until=2, from_snapshot=("old/1", 2)))
-    assert rig.x.refusal == "until must be in 3..6 for job '1', found 2"
-    assert (rig.job("1").high_water, rig.x.snapshots.positions("1")) == (0, [])
+    assert rig.stream.refusal == "until must be in 3..6 for job '1', found 2"
+    assert (rig.job("1").high_water, rig.stream.snapshots.positions("1")) == (0, [])
 
 
 def test_a_target_that_the_results_reach_ends_the_experiment() -> None:
     rig = saved(target=0.55)
     rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/2", 3)))
-    assert rig.x.founder.reason == "job 1 reached the target 0.55 with 0.6 at 3"
+    assert rig.stream.founder.reason == "job 1 reached the target 0.55 with 0.6 at 3"
 
 
 def test_an_experiment_in_another_cluster_has_no_earlier_ones() -> None:
     rig = saved()
     rig.start("1", "n1/0", from_snapshot=("old/1", 2))
     rig.core.restore(Imported(rig.now, "x", "r", ("two",)))
-    assert [trial.snapshots for trial in rig.x.earlier.values()] == [{}, {}]
-    assert rig.x.snapshots.positions("1") == [2]
-    assert not rig.x.snapshots.holds("four")
+    assert [trial.snapshots for trial in rig.stream.earlier.values()] == [{}, {}]
+    assert rig.stream.snapshots.positions("1") == [2]
+    assert not rig.stream.snapshots.holds("four")
 
 
 # -------------------------------------------------------------------------------------------- what is kept for later ones
@@ -258,8 +258,8 @@ def branched(rig: Rig) -> list[int]:
     rig.report(4, 0.5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
     rig.stored(4, attempt=1)
-    assert rig.x.phase.over
-    return rig.x.snapshots.positions("1")
+    assert rig.stream.phase.over
+    return rig.stream.snapshots.positions("1")
 
 
 def test_where_others_branched_off_later_experiments_may() -> None:
@@ -275,7 +275,7 @@ def test_a_journal_from_before_that_is_applied_as_it_was_decided() -> None:
     core = Core()
     for record in written:
         core.restore(decode(*record))  # type: ignore[arg-type]
-    assert core.experiments["x"].snapshots.positions("1") == [4]
+    assert core.streams["x"].snapshots.positions("1") == [4]
 
 
 def test_the_quota_gives_up_first_what_later_experiments_might_use() -> None:

@@ -24,7 +24,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     WakeAt,
 )
-from hopyard_engine.core import Core, UnknownExperimentError
+from hopyard_engine.core import Core, UnknownStreamError
 from hopyard_engine.core.effects import (
     Acknowledge,
     AskOutside,
@@ -37,8 +37,6 @@ from hopyard_engine.core.effects import (
     Welcome,
 )
 from hopyard_engine.core.events import (
-    ExperimentCreated,
-    ExperimentEvent,
     NodeDrained,
     NodeJoined,
     Operated,
@@ -46,6 +44,8 @@ from hopyard_engine.core.events import (
     Reports,
     RunMessage,
     Started,
+    StreamCreated,
+    StreamEvent,
     TimerElapsed,
     Updated,
 )
@@ -80,9 +80,9 @@ def test_pause_is_complete_when_runs_have_left_and_their_state_is_stored(rig: Ri
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert rig.x.phase is Phase.PAUSING
+    assert rig.stream.phase is Phase.PAUSING
     rig.stored(1)
-    assert str(rig.x.phase) == "Phase.PAUSED"
+    assert str(rig.stream.phase) == "Phase.PAUSED"
     rig.feed(Operated(rig.now, "x", "resume"))
     rig.start("1")
     assert rig.run().start == 1
@@ -93,8 +93,8 @@ def test_stop_terminates_runs_and_idle_jobs_and_gives_the_machines_back(rig: Rig
     rig.feed(Operated(rig.now, "x", "stop"))
     assert rig.job("2").state is JobState.TERMINATED
     rig.ended(RunEndReason.TERMINATED, 0)
-    assert rig.x.phase is Phase.STOPPED
-    assert not rig.x.machines
+    assert rig.stream.phase is Phase.STOPPED
+    assert not rig.stream.machines
     assert not rig.core.cluster.tenants
 
 
@@ -107,9 +107,9 @@ def test_a_target_that_is_reached_ends_the_experiment_and_completes_the_winner()
     rig.report(1, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert rig.x.phase is Phase.ENDING  # Until the winner's snapshot is where it survives its node.
+    assert rig.stream.phase is Phase.ENDING  # Until the winner's snapshot is where it survives its node.
     rig.stored(1)
-    assert str(rig.x.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.phase) == "Phase.COMPLETED"
     assert [rig.job(name).state for name in ("1", "2")] == [JobState.COMPLETED, JobState.TERMINATED]
 
 
@@ -120,11 +120,11 @@ def test_the_end_of_its_time_ends_it_and_a_pause_does_not_count() -> None:
     assert rig.of(SetTimer) == [SetTimer("x", "core/end/x", None)]
     rig.now += 1000
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.x.timers["core/end/x"] == rig.now + 60
+    assert rig.stream.timers["core/end/x"] == rig.now + 60
     rig.feed(TimerElapsed(rig.now + 59, "x", "core/end/x"))
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     rig.feed(TimerElapsed(rig.now + 60, "x", "core/end/x"))
-    assert str(rig.x.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.phase) == "Phase.COMPLETED"
 
 
 def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
@@ -134,12 +134,12 @@ def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
     rig.report(1, at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
     rig.stored(1)
-    assert rig.x.phase is Phase.COMPLETED
-    assert rig.x.share == 0
+    assert rig.stream.phase is Phase.COMPLETED
+    assert rig.stream.share == 0
     rig.script = lambda call: (None, [WakeAt("more", 1e9)] if isinstance(call, ExperimentChange) else [])
     rig.feed(Updated(rig.now, "x", "u1", max_position=3))
     rig.feed(Updated(rig.now, "x", "u1", max_position=9))
-    assert (rig.x.settings.max_position, rig.job().state, rig.x.share) == (3, JobState.SUSPENDED, 2)
+    assert (rig.stream.settings.max_position, rig.job().state, rig.stream.share) == (3, JobState.SUSPENDED, 2)
     rig.start("1")
     assert rig.run().start == 1
 
@@ -151,10 +151,10 @@ def test_a_job_that_trained_beyond_the_new_end_stays_completed_when_its_experime
     rig.report(13, at_until=True)  # The program reports every 13 positions only.
     rig.ended(RunEndReason.UNTIL, 13, snapshot(13))
     rig.stored(13)
-    assert rig.x.phase is Phase.COMPLETED
+    assert rig.stream.phase is Phase.COMPLETED
     rig.feed(Updated(rig.now, "x", "u1", max_position=10))
     assert (rig.job().state, rig.job().position) == (JobState.COMPLETED, 13)
-    assert (str(rig.x.phase), rig.x.reason) == ("Phase.COMPLETED", "all jobs ended")
+    assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "all jobs ended")
     rig.feed(Updated(rig.now, "x", "u2", max_position=20))
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 13)
 
@@ -165,8 +165,8 @@ def test_a_policy_that_is_refused_again_and_again_pauses_its_experiment() -> Non
     rig.script = lambda call: (None, [StartJob("1", ("n1/0",), until=99)])
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.x.phase in (Phase.PAUSING, Phase.PAUSED)
-    assert "until must be in 1..10 for job '1', found 99" in rig.x.reason
+    assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert "until must be in 1..10 for job '1', found 99" in rig.stream.reason
 
 
 # ------------------------------------------------------------------------------------------------------- forks and answers
@@ -176,13 +176,13 @@ def test_a_fork_starts_from_the_pinned_snapshot_and_continues_the_curve(rig: Rig
     rig.report(1, 0.1)
     save(rig, 2)
     rig.command(ForkJob("2", "1", 2, {"lr": 0.5}))
-    assert rig.x.snapshots.get("1", 2).pins == {"fork:2"}  # type: ignore[union-attr]
+    assert rig.stream.snapshots.get("1", 2).pins == {"fork:2"}  # type: ignore[union-attr]
     rig.start("2")
     rig.report(3, 0.7, name="2")
-    assert [p.position for p in rig.x.curve(rig.job("2"))] == [1, 2, 3]
+    assert [p.position for p in rig.stream.curve(rig.job("2"))] == [1, 2, 3]
     rig.taken(3, "2")
     rig.stored(3, "2")
-    assert rig.x.snapshots.get("1", 2).pins == set()  # type: ignore[union-attr]
+    assert rig.stream.snapshots.get("1", 2).pins == set()  # type: ignore[union-attr]
 
 
 def test_two_jobs_that_start_from_each_others_snapshots_have_finite_curves(rig: Rig) -> None:
@@ -194,16 +194,16 @@ def test_two_jobs_that_start_from_each_others_snapshots_have_finite_curves(rig: 
     save(rig, 4, "2")
     rig.start("1", from_snapshot=("2", 4))
     rig.report(5, 0.5)
-    assert [p.position for p in rig.x.curve(rig.job("1"))] == [1, 2, 3, 4, 5]
+    assert [p.position for p in rig.stream.curve(rig.job("1"))] == [1, 2, 3, 4, 5]
 
 
 def test_a_fork_at_the_last_position_is_refused(rig: Rig) -> None:
     rig.report(1)
     rig.feed(Updated(rig.now, "x", "u", max_position=10))
     rig.taken(1)
-    rig.x.snapshots.taken("1", snapshot(10), "n1", 1)
+    rig.stream.snapshots.taken("1", snapshot(10), "n1", 1)
     rig.command(ForkJob("2", "1", 10, {}))
-    assert "2" not in rig.x.jobs
+    assert "2" not in rig.stream.jobs
 
 
 def test_processes_are_forked_with_their_own_hyperparameters_alone() -> None:
@@ -215,7 +215,7 @@ def test_processes_are_forked_with_their_own_hyperparameters_alone() -> None:
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, replace(snapshot(1), provider="criu"))
     rig.command(ForkJob("3", "1", 1, {"lr": 0.5}))
-    assert "3" not in rig.x.jobs
+    assert "3" not in rig.stream.jobs
     rig.command(StartJob("2", ("n1/0",), from_snapshot=("1", 1)))
     assert rig.job("2").run is None
     rig.command(ForkJob("3", "1", 1, {"lr": 0.1}))
@@ -248,9 +248,9 @@ def test_a_job_is_answered_from_anothers_results(rig: Rig) -> None:
     rig.command(AnswerJob("2", "1", 2))
     answered = rig.job("2")
     assert (answered.state, answered.position, answered.best) == (JobState.COMPLETED, 2, (0.6, 2))
-    assert [p.position for p in rig.x.curve(answered)] == [1, 2]
+    assert [p.position for p in rig.stream.curve(answered)] == [1, 2]
     told = GeneratorCall("final", "2", {"lr": 0.1}, {"score": 0.6}, position=2)
-    assert rig.x.founder.generator_calls[-1] == told
+    assert rig.stream.founder.generator_calls[-1] == told
 
 
 def test_how_far_others_results_count_for_a_job_is_known_until_it_is_there_itself(rig: Rig) -> None:
@@ -274,7 +274,7 @@ def test_labels_order_the_idle_jobs(rig: Rig) -> None:
     for _ in range(3):
         rig.create()
     rig.command(LabelJob("4", 2.0), LabelJob("3", 1.0))
-    assert [job.id for job in rig.x.idle_jobs()] == ["4", "3", "2"]
+    assert [job.id for job in rig.stream.idle_jobs()] == ["4", "3", "2"]
 
 
 # ------------------------------------------------------------------------------------------------------ nodes and shares
@@ -330,12 +330,12 @@ def test_a_run_that_nobody_wants_is_named_in_the_welcome(rig: Rig) -> None:
 def test_a_drained_node_gets_nothing_more() -> None:
     rig = Rig(machines=1)
     rig.feed(NodeDrained(rig.now, "n1"))
-    assert rig.x.share == 0
-    assert not rig.x.machines
+    assert rig.stream.share == 0
+    assert not rig.stream.machines
 
 
 def second(rig: Rig, **terms: object) -> None:
-    rig.feed(ExperimentCreated(rig.now, "y", settings(**terms)))
+    rig.feed(StreamCreated(rig.now, "y", settings(**terms)))
 
 
 @pytest.mark.parametrize("preemptible", [True, False])
@@ -356,13 +356,13 @@ def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool)
     rig.report(1, name="2")
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), "2")
     assert rig.job("2").reason == "preempted"
-    assert (set(rig.x.machines), set(rig.core.experiments["y"].machines)) == ({"n1/0"}, {"n1/1"})
+    assert (set(rig.stream.machines), set(rig.core.streams["y"].machines)) == ({"n1/0"}, {"n1/1"})
 
 
 def test_messages_of_an_experiment_that_is_over_are_acknowledged_and_anything_else_is_an_error(rig: Rig) -> None:
     key = RunKey("gone", "1", 1)
     assert rig.feed(RunMessage(rig.now, *key, 4, Started(0))) == [Acknowledge(key, 4)]
-    with pytest.raises(UnknownExperimentError):
+    with pytest.raises(UnknownStreamError):
         rig.core.handle(Operated(rig.now, "gone", "pause"))
 
 
@@ -385,7 +385,7 @@ def restored(rig: Rig) -> tuple[Core, list[UpCall]]:
     return core, calls
 
 
-def _of_experiment(event: object) -> ExperimentEvent:
+def _of_experiment(event: object) -> StreamEvent:
     return event  # type: ignore[return-value]
 
 
@@ -395,7 +395,7 @@ def test_restored_events_give_an_equal_state_and_what_was_asked_is_asked_again(r
     rig.taken(1)
     rig.report(2)
     core, calls = restored(rig)
-    dump.compare(rig.x, core.experiments["x"])
+    dump.compare(rig.stream, core.streams["x"])
     assert [call.call for call in calls] == rig.calls
     outstanding = core.recovered()
     assert {e.ticket for e in outstanding if isinstance(e, AskOutside)} == {"policy/p", "create/2"}

@@ -14,7 +14,6 @@ from hopyard_engine.core.events import (
     Answered,
     Ended,
     Event,
-    ExperimentCreated,
     NodeExpired,
     NodeJoined,
     Operated,
@@ -23,6 +22,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     SnapshotStored,
     Started,
+    StreamCreated,
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment import Phase
@@ -54,8 +54,8 @@ def test_ranks_that_follow_rank_0_to_the_end_leave_by_themselves(rig: Rig) -> No
     assert rig.job().state.live
     rig.ended(RunEndReason.UNTIL, 5, rank=1)
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 5)
-    assert rig.x.busy == 0
-    assert not any(ticket.startswith("core/kill/") for ticket in rig.x.timers)
+    assert rig.stream.busy == 0
+    assert not any(ticket.startswith("core/kill/") for ticket in rig.stream.timers)
 
 
 def test_a_rank_that_has_left_before_rank_0_told_of_its_end_loses_nothing(rig: Rig) -> None:
@@ -108,8 +108,8 @@ def test_a_rank_that_leaves_a_run_which_goes_on_is_a_loss(rig: Rig) -> None:
 def test_a_rank_that_stays_behind_is_killed_after_a_while(rig: Rig) -> None:
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
-    ticket, due = next((t, at) for t, at in rig.x.timers.items() if t.startswith("core/kill/"))
-    assert due == rig.now + rig.x.settings.kill_after
+    ticket, due = next((t, at) for t, at in rig.stream.timers.items() if t.startswith("core/kill/"))
+    assert due == rig.now + rig.stream.settings.kill_after
     rig.now = due
     rig.feed(TimerElapsed(due, "x", ticket))
     sends = [effect for effect in rig.effects if isinstance(effect, Send) and isinstance(effect.body, Kill)]
@@ -154,7 +154,7 @@ def test_a_terminated_gang_ends_wherever_each_rank_stands(rig: Rig) -> None:
     rig.ended(RunEndReason.TERMINATED, 5, rank=1)
     rig.ended(RunEndReason.TERMINATED, 5)
     assert rig.job().state is JobState.TERMINATED
-    assert rig.x.phase is Phase.STOPPED
+    assert rig.stream.phase is Phase.STOPPED
 
 
 def test_a_rank_that_is_lost_after_rank_0_saved_and_left_takes_nothing_back() -> None:
@@ -192,7 +192,7 @@ def test_a_snapshot_that_no_rank_can_get_is_given_up_whoever_says_so_first(first
     keys = [rig.key(rank=rank) for rank in (first, 1 - first)]
     for key in keys:
         rig.say(key, Ended(RunEndReason.LOST, 1, message="no copy", snapshot_missing=True))
-    assert rig.x.snapshots.positions("1") == []
+    assert rig.stream.snapshots.positions("1") == []
     assert (rig.job().state, rig.job().position) == (JobState.PENDING, 0)
 
 
@@ -227,8 +227,8 @@ class Bench:
 
     def create(self, name: str, policy: Policy, **terms: object) -> Stream:
         self._hosts[name] = PolicyHost(policy)
-        self.feed(ExperimentCreated(self.now, name, settings(**terms)))
-        return self.core.experiments[name]
+        self.feed(StreamCreated(self.now, name, settings(**terms)))
+        return self.core.streams[name]
 
     def feed(self, event: Event) -> None:
         waiting = deque([event])
@@ -241,11 +241,11 @@ class Bench:
     def _follows(self, effect: Effect) -> Event | None:
         match effect:
             case UpCall():
-                answered = self._hosts[effect.experiment].answer(self.core.experiments[effect.experiment], effect)
+                answered = self._hosts[effect.stream].answer(self.core.streams[effect.stream], effect)
                 assert not isinstance(answered, PolicyFailed), answered
                 return answered
             case AskOutside(kind="create_job"):
-                return Answered(self.now, effect.experiment, effect.ticket, {"lr": 0.1})
+                return Answered(self.now, effect.stream, effect.ticket, {"lr": 0.1})
             case Send(body=Start()):
                 assert isinstance(effect.body, Start)
                 self.starts[effect.run] = effect.body
@@ -254,12 +254,12 @@ class Bench:
     def running(self) -> list[tuple[str, int]]:
         """Experiments and numbers of ranks of the runs under way."""
         return sorted(
-            (stream.id, len(run.ranks)) for stream in self.core.experiments.values() for run in stream.live.values()
+            (stream.id, len(run.ranks)) for stream in self.core.streams.values() for run in stream.live.values()
         )
 
     def finish_one(self) -> bool:
         """The oldest run trains to its end and leaves; False when there is none."""
-        for stream in self.core.experiments.values():
+        for stream in self.core.streams.values():
             for run in stream.live.values():
                 self.now += 1.0
                 saved = snapshot(run.until, f"{stream.id}.{run.job}")
@@ -348,9 +348,9 @@ def machines(rig: Rig, node: str, *specs: MachineSpec) -> None:
 
 def test_an_experiment_gets_only_machines_that_have_what_its_jobs_need() -> None:
     rig = Rig(machines=2, gpus=1)
-    assert (rig.x.share, rig.x.machines) == (0, {})
+    assert (rig.stream.share, rig.stream.machines) == (0, {})
     machines(rig, "g", MachineSpec("g/0", 4, (0,)), MachineSpec("g/1", 4))
-    assert (rig.x.share, set(rig.x.machines)) == (1, {"g/0"})
+    assert (rig.stream.share, set(rig.stream.machines)) == (1, {"g/0"})
 
 
 def test_a_machine_that_only_one_experiment_can_use_is_recalled_from_another_at_a_boundary() -> None:
@@ -359,13 +359,13 @@ def test_a_machine_that_only_one_experiment_can_use_is_recalled_from_another_at_
     rig.create()
     rig.start("1", "g/0")
     machines(rig, "n2", MachineSpec("n2/0"))
-    rig.feed(ExperimentCreated(rig.now, "y", settings(gpus=1)))
-    other = rig.core.experiments["y"]
+    rig.feed(StreamCreated(rig.now, "y", settings(gpus=1)))
+    other = rig.core.streams["y"]
     assert rig.sent(Decide), "the run on the GPU is told to leave"
-    assert set(rig.x.machines) == {"g/0", "n2/0"}
+    assert set(rig.stream.machines) == {"g/0", "n2/0"}
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
     assert rig.called(RunEnd)[-1].reason is RunEndReason.PREEMPTED
-    assert (set(rig.x.machines), set(other.machines)) == ({"n2/0"}, {"g/0"})
+    assert (set(rig.stream.machines), set(other.machines)) == ({"n2/0"}, {"g/0"})
 
 
 def test_a_run_that_may_not_be_preempted_keeps_a_recalled_machine_until_it_ends() -> None:
@@ -374,12 +374,12 @@ def test_a_run_that_may_not_be_preempted_keeps_a_recalled_machine_until_it_ends(
     rig.create()
     rig.command(StartJob("1", ("g/0",), until=5, preemptible=False))
     machines(rig, "n2", MachineSpec("n2/0"))
-    rig.feed(ExperimentCreated(rig.now, "y", settings(gpus=1)))
+    rig.feed(StreamCreated(rig.now, "y", settings(gpus=1)))
     assert not rig.sent(Decide)
     rig.say(rig.key(), Started(0))
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
-    assert (set(rig.x.machines), set(rig.core.experiments["y"].machines)) == ({"n2/0"}, {"g/0"})
+    assert (set(rig.stream.machines), set(rig.core.streams["y"].machines)) == ({"n2/0"}, {"g/0"})
 
 
 def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:

@@ -7,13 +7,13 @@ from typing import Literal
 import pytest
 
 from hopyard.policy.vocabulary import CreateJob, ExperimentChange, ForkJob, JobState, RunEndReason, StartJob
-from hopyard_engine.core.effects import AskOutside, ExperimentEnded, JobChanged, ReportAccepted
+from hopyard_engine.core.effects import AskOutside, JobChanged, ReportAccepted, StreamEnded
 from hopyard_engine.core.events import (
     Answered,
-    ExperimentCreated,
-    MemberJoined,
+    ExperimentJoined,
     Operated,
     PolicyFailed,
+    StreamCreated,
     TimerElapsed,
     Updated,
 )
@@ -28,27 +28,27 @@ class Pair(Rig):
 
     def __init__(self, *, slots: int = 4, x: dict[str, object] | None = None, **y: object) -> None:
         super().__init__(machines=slots, **(x or {}))
-        self.feed(MemberJoined(self.now, "x", "y", settings(**y)))
+        self.feed(ExperimentJoined(self.now, "x", "y", settings(**y)))
 
     @property
     def y(self) -> Experiment:
-        return self.x.members["y"]
+        return self.stream.experiments["y"]
 
     def make(self, experiment: str) -> str:
         """A job of an experiment, with given hyperparameters."""
-        name = str(self.x.ordinals + 1)
+        name = str(self.stream.ordinals + 1)
         self.command(CreateJob(name, {"lr": 0.1}, experiment))
         return name
 
-    def act(self, action: Literal["pause", "resume", "stop"], member: str) -> None:
-        self.feed(Operated(self.now, "x", action, member))
+    def act(self, action: Literal["pause", "resume", "stop"], experiment: str) -> None:
+        self.feed(Operated(self.now, "x", action, experiment))
 
 
 def test_joining_is_told_to_the_one_policy_and_happens_once() -> None:
     rig = Pair()
     assert rig.called(ExperimentChange) == [ExperimentChange("joined", "y")]
     before = len(rig.journal)
-    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
     assert len(rig.journal) == before
 
 
@@ -63,15 +63,15 @@ def test_joining_is_told_to_the_one_policy_and_happens_once() -> None:
 )
 def test_weights_and_caps_add_up(x: dict[str, object], y: dict[str, object], weight: float, cap: int | None) -> None:
     rig = Rig(machines=4, **x)
-    rig.feed(MemberJoined(rig.now, "x", "y", settings(**y)))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(**y)))
     tenant = rig.core.cluster.tenants["x"]
-    assert (tenant.weight, tenant.cap) == (weight, cap) == rig.x.terms
+    assert (tenant.weight, tenant.cap) == (weight, cap) == rig.stream.terms
     assert list(rig.core.cluster.tenants) == ["x"]
 
 
 def test_a_group_of_two_has_two_thirds_beside_one_alone() -> None:
     rig = Pair(slots=6)
-    rig.feed(ExperimentCreated(rig.now, "z", settings()))
+    rig.feed(StreamCreated(rig.now, "z", settings()))
     assert {name: tenant.share for name, tenant in rig.core.cluster.tenants.items()} == {"x": 4, "z": 2}
     rig.act("stop", "y")
     assert {name: tenant.share for name, tenant in rig.core.cluster.tenants.items()} == {"x": 3, "z": 3}
@@ -89,15 +89,15 @@ def test_jobs_train_by_the_terms_of_their_own_experiment() -> None:
     assert {effect.experiment for effect in rig.of(JobChanged)} == {"y"}
     assert rig.job(second).state is JobState.COMPLETED
     told = GeneratorCall("final", second, {"lr": 0.1}, {"score": 0.4}, position=1)
-    assert (rig.y.generator_calls, rig.x.founder.generator_calls) == ([told], [])
-    assert (rig.x.best, rig.y.best, rig.x.founder.best) == ((second, 1, 0.4), (second, 1, 0.4), None)
+    assert (rig.y.generator_calls, rig.stream.founder.generator_calls) == ([told], [])
+    assert (rig.stream.best, rig.y.best, rig.stream.founder.best) == ((second, 1, 0.4), (second, 1, 0.4), None)
 
 
 def test_a_new_job_is_for_the_one_that_is_furthest_behind_its_weight() -> None:
     rig = Pair(x={"weight": 1.0}, weight=3.0, jobs=4)
     for _ in range(8):
         rig.create()
-    made = [rig.job(str(number)).member.id for number in range(1, 9)]
+    made = [rig.job(str(number)).experiment.id for number in range(1, 9)]
     assert made == ["x", "y", "y", "y", "x", "y", "x", "x"]  # y has only four.
 
 
@@ -105,11 +105,11 @@ def test_each_generator_is_asked_for_its_own_jobs() -> None:
     rig = Pair(jobs=1)
     rig.command(CreateJob("1", experiment="y"))
     asked = rig.of(AskOutside)[0]
-    assert (asked.experiment, asked.member, asked.kind) == ("x", "y", "create_job")
+    assert (asked.stream, asked.experiment, asked.kind) == ("x", "y", "create_job")
     rig.feed(Answered(rig.now, "x", "create/1", None))
-    assert (rig.y.exhausted, rig.x.founder.exhausted, rig.x.jobs_left) == (True, False, 8)
+    assert (rig.y.exhausted, rig.stream.founder.exhausted, rig.stream.jobs_left) == (True, False, 8)
     assert [call.kind for call in rig.y.generator_calls] == ["create"]
-    assert rig.x.founder.generator_calls == []
+    assert rig.stream.founder.generator_calls == []
 
 
 def test_a_child_may_be_forked_from_another_experiments_job() -> None:
@@ -118,14 +118,14 @@ def test_a_child_may_be_forked_from_another_experiments_job() -> None:
     rig.start(parent, "n1/0")
     rig.report(4, 0.5, parent)
     rig.taken(4, parent)
-    child = str(rig.x.ordinals + 1)
+    child = str(rig.stream.ordinals + 1)
     rig.command(ForkJob(child, parent, 4, {"lr": 0.2}, "y"))
-    assert (rig.job(child).member.id, rig.job(child).position) == ("y", 4)
-    late = str(rig.x.ordinals + 1)
+    assert (rig.job(child).experiment.id, rig.job(child).position) == ("y", 4)
+    late = str(rig.stream.ordinals + 1)
     rig.report(5, 0.5, parent)
     rig.taken(5, parent)
     rig.command(ForkJob(late, parent, 5, {"lr": 0.2}, "y"))
-    assert late not in rig.x.jobs  # y's jobs end at 5.
+    assert late not in rig.stream.jobs  # y's jobs end at 5.
 
 
 def test_pausing_one_leaves_the_other_running() -> None:
@@ -134,16 +134,16 @@ def test_pausing_one_leaves_the_other_running() -> None:
     rig.start(first, "n1/0")
     rig.start(second, "n1/1")
     rig.act("pause", "y")
-    assert (rig.y.phase, rig.x.founder.phase, rig.x.phase) == (Phase.PAUSING, Phase.RUNNING, Phase.RUNNING)
+    assert (rig.y.phase, rig.stream.founder.phase, rig.stream.phase) == (Phase.PAUSING, Phase.RUNNING, Phase.RUNNING)
     assert (rig.job(first).state, rig.job(second).state) == (JobState.RUNNING, JobState.SUSPENDING)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), name=second)
     rig.stored(1, second)
     assert str(rig.y.phase) == "Phase.PAUSED"
-    assert rig.x.idle_jobs() == []
+    assert rig.stream.idle_jobs() == []
     rig.command(StartJob(waiting, ("n1/2",)))
     assert rig.job(waiting).state is JobState.PENDING
     rig.act("resume", "y")
-    assert [job.id for job in rig.x.idle_jobs()] == [waiting, second]
+    assert [job.id for job in rig.stream.idle_jobs()] == [waiting, second]
 
 
 def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_machines_back() -> None:
@@ -154,12 +154,12 @@ def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_m
     rig.act("stop", "x")
     assert (rig.job(first).state, rig.job(second).state) == (JobState.SUSPENDING, JobState.RUNNING)
     rig.ended(RunEndReason.TERMINATED, 0, name=first)
-    assert (rig.x.founder.phase, rig.x.phase, rig.of(ExperimentEnded)) == (Phase.STOPPED, Phase.RUNNING, [])
+    assert (rig.stream.founder.phase, rig.stream.phase, rig.of(StreamEnded)) == (Phase.STOPPED, Phase.RUNNING, [])
     assert ExperimentChange("ended", "x") in rig.calls
     assert rig.core.cluster.tenants["x"].held == {"n1/0", "n1/1", "n1/2", "n1/3"}
     rig.act("stop", "y")
     rig.ended(RunEndReason.TERMINATED, 0, name=second)
-    assert rig.x.phase is Phase.STOPPED
+    assert rig.stream.phase is Phase.STOPPED
     assert rig.core.cluster.tenants == {}
 
 
@@ -171,7 +171,7 @@ def test_a_member_whose_jobs_have_all_ended_is_done_while_the_others_go_on() -> 
     rig.report(1, 0.5, second)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name=second)
     rig.stored(1, second)
-    assert (rig.y.phase, rig.y.reason, rig.x.phase) == (Phase.COMPLETED, "all jobs ended", Phase.RUNNING)
+    assert (rig.y.phase, rig.y.reason, rig.stream.phase) == (Phase.COMPLETED, "all jobs ended", Phase.RUNNING)
 
 
 def test_a_target_ends_its_own_experiment_only() -> None:
@@ -180,22 +180,22 @@ def test_a_target_ends_its_own_experiment_only() -> None:
     rig.start(first, "n1/0")
     rig.start(second, "n1/1")
     rig.report(1, 0.95, first)
-    assert rig.x.founder.phase is Phase.RUNNING
+    assert rig.stream.founder.phase is Phase.RUNNING
     rig.report(1, 0.95, second)
-    assert (rig.y.phase, rig.x.founder.phase) == (Phase.ENDING, Phase.RUNNING)
+    assert (rig.y.phase, rig.stream.founder.phase) == (Phase.ENDING, Phase.RUNNING)
 
 
 def test_each_has_its_own_time() -> None:
     rig = Pair(max_seconds=50.0)
     rig.make("x")
     rig.feed(TimerElapsed(rig.now + 50, "x", "core/end/y"))
-    assert (rig.y.phase, rig.x.founder.phase) == (Phase.COMPLETED, Phase.RUNNING)
+    assert (rig.y.phase, rig.stream.founder.phase) == (Phase.COMPLETED, Phase.RUNNING)
 
 
 def test_terms_are_changed_of_the_one_that_is_named() -> None:
     rig = Pair()
-    rig.feed(Updated(rig.now, "x", "u1", more_jobs=2, weight=4.0, member="y"))
-    assert (rig.y.settings.jobs, rig.x.founder.settings.jobs) == (10, 8)
+    rig.feed(Updated(rig.now, "x", "u1", more_jobs=2, weight=4.0, experiment="y"))
+    assert (rig.y.settings.jobs, rig.stream.founder.settings.jobs) == (10, 8)
     assert rig.core.cluster.tenants["x"].weight == 5.0
 
 
@@ -209,19 +209,19 @@ def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_e
     pair.report(4, name=mine, at_until=True)
     pair.ended(RunEndReason.UNTIL, 4, snapshot(4), mine)
     pair.stored(4, mine)
-    assert pair.x.founder.phase is Phase.COMPLETED
-    assert pair.x.snapshots.positions(mine) == [2, 4]  # A child of y may be forked from there.
+    assert pair.stream.founder.phase is Phase.COMPLETED
+    assert pair.stream.snapshots.positions(mine) == [2, 4]  # A child of y may be forked from there.
     pair.act("stop", "y")
     pair.ended(RunEndReason.TERMINATED, 0, name=theirs)
-    assert pair.x.phase.over
-    assert pair.x.snapshots.positions(mine) == [4]
+    assert pair.stream.phase.over
+    assert pair.stream.snapshots.positions(mine) == [4]
     assert JobChanged("x", mine) in pair.effects
 
 
 def test_a_members_own_quota_is_not_the_groups() -> None:
     """The founder's own quota is none of the group's while another member has none."""
     pair = Pair(x={"snapshot_quota": 5, "max_position": 2}, max_position=2)
-    assert pair.x.snapshot_quota is None
+    assert pair.stream.snapshot_quota is None
     parent = pair.make("y")
     pair.start(parent, "n1/0", until=1)
     pair.report(1, name=parent, at_until=True)
@@ -232,21 +232,21 @@ def test_a_members_own_quota_is_not_the_groups() -> None:
     pair.ended(RunEndReason.UNTIL, 2, snapshot(2), "2")
     pair.expire("n1")  # Nothing was in the store.
     assert pair.job("2").state is JobState.COMPLETED
-    pair.feed(Updated(pair.now, "x", "u", max_position=4, member="x"))
+    pair.feed(Updated(pair.now, "x", "u", max_position=4, experiment="x"))
     assert pair.job("2").state is JobState.FAILED
 
 
 def test_an_ended_group_goes_on_when_another_joins() -> None:
     rig = Rig()
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase is Phase.STOPPED
+    assert rig.stream.phase is Phase.STOPPED
     rig.hold = True  # A policy that wants nothing would end it again at once.
-    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
-    assert str(rig.x.phase) == "Phase.RUNNING"
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
+    assert str(rig.stream.phase) == "Phase.RUNNING"
     assert rig.core.cluster.tenants["x"].share == 2
     found = rig.core.find("y")
     assert found is not None
-    assert found[0] is rig.x
+    assert found[0] is rig.stream
 
 
 def test_a_policy_that_fails_pauses_all_that_run() -> None:
@@ -255,7 +255,7 @@ def test_a_policy_that_fails_pauses_all_that_run() -> None:
     rig.command(CreateJob("7", {"lr": 0.1}))  # Refused, which is no reason to pause anything.
     assert rig.y.phase is Phase.RUNNING
     rig.hold = True
-    rig.feed(Updated(rig.now, "x", "u1", more_jobs=1, member="y"))
+    rig.feed(Updated(rig.now, "x", "u1", more_jobs=1, experiment="y"))
     rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "no"))
     assert str(rig.y.phase) == "Phase.PAUSED"
     assert "policy error: no" in rig.y.reason

@@ -21,7 +21,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Decide, Noted
-from hopyard_engine.core.events import Answered, ExperimentEvent, JobHeld, JobOperated, Operated, TimerElapsed, Updated
+from hopyard_engine.core.events import Answered, JobHeld, JobOperated, Operated, StreamEvent, TimerElapsed, Updated
 from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
@@ -46,15 +46,15 @@ def let_go(rig: Rig, job: str = "1") -> None:
 
 
 def refusals(rig: Rig) -> list[str]:
-    return [verdict.reason for verdict in rig.x.verdicts]
+    return [verdict.reason for verdict in rig.stream.verdicts]
 
 
 def why(rig: Rig, job: str = "1") -> str:
-    return WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job(job))
+    return WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job(job))
 
 
 def whole(rig: Rig) -> str:
-    return WaitingReasons(rig.x, rig.core.cluster, rig.now).experiment(rig.x.founder)
+    return WaitingReasons(rig.stream, rig.core.cluster, rig.now).experiment(rig.stream.founder)
 
 
 def test_a_running_job_saves_leaves_and_is_held(rig: Rig) -> None:
@@ -66,11 +66,11 @@ def test_a_running_job_saves_leaves_and_is_held(rig: Rig) -> None:
     assert rig.job().state is JobState.SUSPENDING
     assert why(rig) == "paused by a person: saving, leaving at its next boundary"
     rig.ended(RunEndReason.SUSPENDED, 3, snapshot(3))
-    assert (rig.job().state, rig.job().position, list(rig.x.idle)) == (JobState.HELD, 3, [])
+    assert (rig.job().state, rig.job().position, list(rig.stream.idle)) == (JobState.HELD, 3, [])
     assert why(rig) == "paused by a person"
     assert rig.called(RunEnd)[-1].reason is RunEndReason.SUSPENDED
     let_go(rig)
-    assert (rig.job().state, list(rig.x.idle)) == (JobState.SUSPENDED, ["1"])
+    assert (rig.job().state, list(rig.stream.idle)) == (JobState.SUSPENDED, ["1"])
     rig.start("1")
     assert rig.run().start == 3
 
@@ -143,21 +143,21 @@ def test_an_experiment_whose_only_open_jobs_are_held_says_so_and_does_not_end() 
     hold(rig)
     hold(rig, "2")
     rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     assert whole(rig) == "nothing is left to train but jobs 1 and 2, which are paused by a person: resume or stop them"
     assert whole(rig).startswith(ONLY_PAUSED)  # By this `hopyard wait` knows that it would wait for ever.
     rig.feed(JobOperated(rig.now, "x", TerminateJob("1")))
     assert rig.job().state is JobState.TERMINATED
     assert whole(rig) == "nothing is left to train but job 2, which is paused by a person: resume or stop it"
     rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
-    assert (str(rig.x.phase), rig.x.reason) == ("Phase.COMPLETED", "all jobs ended")
+    assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "all jobs ended")
 
 
 def test_stopping_the_experiment_ends_it(rig: Rig) -> None:
     rig.create()
     hold(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert (rig.job().state, rig.job().held, rig.x.phase) == (JobState.TERMINATED, False, Phase.STOPPED)
+    assert (rig.job().state, rig.job().held, rig.stream.phase) == (JobState.TERMINATED, False, Phase.STOPPED)
 
 
 def test_pausing_and_resuming_the_experiment_leaves_it_held(rig: Rig) -> None:
@@ -168,9 +168,9 @@ def test_pausing_and_resuming_the_experiment_leaves_it_held(rig: Rig) -> None:
     assert rig.job().state is JobState.HELD
     rig.feed(Operated(rig.now, "x", "pause"))
     let_go(rig)
-    assert (rig.job().state, list(rig.x.idle)) == (JobState.PENDING, [])
+    assert (rig.job().state, list(rig.stream.idle)) == (JobState.PENDING, [])
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert list(rig.x.idle) == ["1"]
+    assert list(rig.stream.idle) == ["1"]
 
 
 def test_a_held_job_that_loses_its_snapshot_waits_with_what_is_left(rig: Rig) -> None:
@@ -189,13 +189,13 @@ def test_a_wait_after_losses_that_ends_meanwhile_starts_nothing(rig: Rig) -> Non
     for _ in range(2):
         rig.start("1")
         rig.ended(RunEndReason.LOST, 0)
-    at = rig.x.timers[HOLD + "1"]
+    at = rig.stream.timers[HOLD + "1"]
     hold(rig)
     rig.now = at
     rig.feed(TimerElapsed(at, "x", HOLD + "1"))
-    assert (rig.job().state, list(rig.x.idle)) == (JobState.HELD, [])
+    assert (rig.job().state, list(rig.stream.idle)) == (JobState.HELD, [])
     let_go(rig)
-    assert list(rig.x.idle) == ["1"]
+    assert list(rig.stream.idle) == ["1"]
 
 
 def test_a_held_winner_completes() -> None:
@@ -206,7 +206,7 @@ def test_a_held_winner_completes() -> None:
     rig.report(2, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
-    assert (rig.job().state, rig.x.phase) == (JobState.COMPLETED, Phase.COMPLETED)
+    assert (rig.job().state, rig.stream.phase) == (JobState.COMPLETED, Phase.COMPLETED)
 
 
 def _end(rig: Rig) -> None:
@@ -256,9 +256,9 @@ def test_the_journal_leads_to_the_same_state(rig: Rig) -> None:
     again = Core()
     for event in rig.journal:
         read = decode(kind_of(event), encode(event))
-        assert isinstance(read, ExperimentEvent)
+        assert isinstance(read, StreamEvent)
         again.restore(read)
-    dump.compare(rig.x, again.experiments["x"])
+    dump.compare(rig.stream, again.streams["x"])
 
 
 @pytest.mark.parametrize("person", ["pauses", "ends"])

@@ -31,7 +31,7 @@ def unit(rig: Rig, machine: str, *, fetched: int = 0, from_store: bool = False, 
     rig.say(rig.key(), Started(run.start, fetched, from_store))
     rig.report(run.until, score, at_until=True)
     rig.ended(RunEndReason.UNTIL, run.until, snapshot(run.until))
-    entry = rig.x.snapshots.get("1", run.until)
+    entry = rig.stream.snapshots.get("1", run.until)
     assert entry is not None
     return entry
 
@@ -42,7 +42,7 @@ def shipped(rig: Rig, node: str, position: int, error: str = "") -> None:
 
 
 def positions(rig: Rig) -> list[int]:
-    return rig.x.snapshots.positions("1")
+    return rig.stream.snapshots.positions("1")
 
 
 def test_a_run_is_told_whether_its_snapshots_are_shipped_unasked() -> None:
@@ -60,7 +60,7 @@ def test_a_hop_takes_no_copy_to_the_store_and_is_counted() -> None:
     unit(rig, "n2/0", fetched=10)
     unit(rig, "n1/0", fetched=10)
     unit(rig, "n1/0")
-    hops = rig.x.hops
+    hops = rig.stream.hops
     assert (hops.direct, hops.direct_bytes, hops.fetched, hops.stored) == (2, 20, 0, 0)
     assert rig.core.orders("n1") == rig.core.orders("n2") == []
 
@@ -69,7 +69,7 @@ def test_what_came_from_the_store_is_counted_apart() -> None:
     rig = made()
     unit(rig, "n1/0")
     unit(rig, "n2/0", fetched=10, from_store=True)
-    assert (rig.x.hops.direct, rig.x.hops.fetched, rig.x.hops.fetched_bytes) == (0, 1, 10)
+    assert (rig.stream.hops.direct, rig.stream.hops.fetched, rig.stream.hops.fetched_bytes) == (0, 1, 10)
 
 
 def test_the_loss_of_one_node_costs_one_unit() -> None:
@@ -109,7 +109,7 @@ def test_every_so_many_units_a_snapshot_is_stored() -> None:
     assert rig.of(OrdersGiven) == [OrdersGiven("n2")]
     shipped(rig, "n2", 2)
     assert entry.stored
-    assert (rig.x.hops.stored, rig.x.hops.stored_bytes) == (1, 10)
+    assert (rig.stream.hops.stored, rig.stream.hops.stored_bytes) == (1, 10)
     unit(rig, "n2/0")
     assert positions(rig) == [2, 3]
     rig.expire("n2")
@@ -123,10 +123,10 @@ def test_a_job_that_ended_leaves_its_result_in_the_store_and_the_experiment_wait
     assert rig.job().state is JobState.COMPLETED
     assert [order.position for order in rig.core.orders("n2")] == [2]
     assert (rig.core.orders("n1"), positions(rig)) == ([], [1, 2])  # Until the other is safe.
-    assert rig.x.phase is Phase.ENDING
+    assert rig.stream.phase is Phase.ENDING
     shipped(rig, "n2", 2)
-    assert str(rig.x.phase) == "Phase.COMPLETED"
-    assert (rig.x.hops.stored, positions(rig)) == (1, [2])
+    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert (rig.stream.hops.stored, positions(rig)) == (1, [2])
 
 
 def test_what_was_terminated_is_not_stored() -> None:
@@ -144,10 +144,10 @@ def test_a_pause_waits_until_all_is_stored() -> None:
     rig = made()
     unit(rig, "n1/0")
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert rig.x.phase is Phase.PAUSING
+    assert rig.stream.phase is Phase.PAUSING
     assert rig.of(OrdersGiven) == [OrdersGiven("n1")]
     shipped(rig, "n1", 1)
-    assert str(rig.x.phase) == "Phase.PAUSED"
+    assert str(rig.stream.phase) == "Phase.PAUSED"
 
 
 def test_a_store_that_refuses_does_not_keep_a_pause_waiting() -> None:
@@ -155,7 +155,7 @@ def test_a_store_that_refuses_does_not_keep_a_pause_waiting() -> None:
     unit(rig, "n1/0")
     rig.feed(Operated(rig.now, "x", "pause"))
     shipped(rig, "n1", 1, "the store is full")
-    assert rig.x.phase is Phase.PAUSED
+    assert rig.stream.phase is Phase.PAUSED
     assert rig.core.orders("n1") == []
 
 
@@ -164,12 +164,12 @@ def test_what_waited_for_the_newest_is_stored_even_if_that_was_refused_until_all
     unit(rig, "n1/0", score=0.9)
     unit(rig, "n2/0", fetched=10)
     shipped(rig, "n2", 2, "the store is full")
-    assert (rig.x.phase, positions(rig)) == (Phase.COMPLETED, [1, 2])
+    assert (rig.stream.phase, positions(rig)) == (Phase.COMPLETED, [1, 2])
     rig.join("n2", 1, "a", snapshots=("s2",))
     shipped(rig, "n2", 2)
     assert [order.position for order in rig.core.orders("n1")] == [1]
     shipped(rig, "n1", 1)
-    assert all(entry.stored for entry in rig.x.snapshots.of("1"))
+    assert all(entry.stored for entry in rig.stream.snapshots.of("1"))
 
 
 def test_when_the_node_that_was_asked_dies_another_with_a_copy_is_asked() -> None:
@@ -184,7 +184,7 @@ def test_when_the_node_that_was_asked_dies_another_with_a_copy_is_asked() -> Non
     rig.expire(asked)
     assert [order.position for order in rig.core.orders(other)] == [1]
     shipped(rig, other, 1)
-    assert rig.x.phase is Phase.PAUSED
+    assert rig.stream.phase is Phase.PAUSED
 
 
 def test_a_drained_node_brings_what_it_alone_has_to_the_store() -> None:
@@ -227,7 +227,7 @@ def test_a_pause_waits_for_nothing_that_the_quota_gives_up_once_the_newest_is_st
     unit(rig, "n1/0")
     unit(rig, "n2/0", fetched=10, score=0.9)
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert (rig.x.phase, positions(rig)) == (Phase.PAUSING, [1, 2])
+    assert (rig.stream.phase, positions(rig)) == (Phase.PAUSING, [1, 2])
     shipped(rig, "n2", 2)
     assert positions(rig) == [2]
-    assert rig.x.phase is Phase.PAUSED
+    assert rig.stream.phase is Phase.PAUSED

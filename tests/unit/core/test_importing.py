@@ -22,7 +22,7 @@ def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Stream, list[E
     for event in rig.journal:
         core.restore(event)  # type: ignore[arg-type]
     effects = core.restore(Imported(rig.now + 1, "x", request, snapshots))
-    return core.experiments["x"], effects
+    return core.streams["x"], effects
 
 
 def suspended(rig: Rig, *, stored: bool = True) -> None:
@@ -90,7 +90,7 @@ def test_the_same_import_again_changes_nothing() -> None:
     for event in events:
         core.restore(event)  # type: ignore[arg-type]
     assert core.restore(Imported(rig.now, "x", "r")) == []
-    assert core.experiments["x"].snapshots.holds("s3")
+    assert core.streams["x"].snapshots.holds("s3")
 
 
 def test_it_is_admitted_to_a_running_core_and_gets_machines_when_it_is_resumed() -> None:

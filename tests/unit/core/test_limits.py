@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from hopyard.policy.vocabulary import ExperimentChange, JobState, RunEndReason, ShareChange, StartJob, Verdict, WakeAt
 from hopyard_engine.core.effects import Noted, UpCall
-from hopyard_engine.core.events import MemberJoined, Operated, PolicyAnswered, TimerElapsed, Updated
+from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, TimerElapsed, Updated
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
@@ -45,29 +45,29 @@ def pairs(machines: int, **terms: object) -> Rig:
 
 def test_so_many_jobs_have_a_machine_each_where_a_job_needs_one() -> None:
     rig = Rig(machines=4, concurrency=2)
-    assert (rig.x.share, len(rig.x.machines)) == (2, 2)
+    assert (rig.stream.share, len(rig.stream.machines)) == (2, 2)
 
 
 def test_so_many_jobs_have_a_gang_each_where_a_job_needs_several() -> None:
     rig = pairs(7, concurrency=2)
-    assert rig.x.share == 4
+    assert rig.stream.share == 4
     rig.start("1", "n1/0", "n1/1")
     rig.start(rig.create(), "n1/2", "n1/3")
-    assert rig.x.share == 4
+    assert rig.stream.share == 4
     rig.change(slots=2)
-    assert rig.x.share == 2
+    assert rig.stream.share == 2
 
 
 def test_runs_of_different_sizes_count_with_the_machines_that_they_have() -> None:
     rig = Rig(machines=6, concurrency=2)
     rig.create()
     rig.start("1", "n1/0", "n1/1")
-    assert rig.x.share == 3
+    assert rig.stream.share == 3
     rig.start(rig.create(), "n1/2")
-    assert rig.x.share == 3
+    assert rig.stream.share == 3
     rig.create()
     rig.command(StartJob("3", ("n1/2",)))
-    assert "not idle machines" in rig.x.verdicts[-1].reason
+    assert "not idle machines" in rig.stream.verdicts[-1].reason
 
 
 def test_no_more_jobs_are_started_than_may_train_though_machines_are_there() -> None:
@@ -87,46 +87,46 @@ def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() ->
         rig.start(rig.create(), machine)
     rig.change(concurrency=1)
     assert rig.called(ShareChange)[-1] == ShareChange(1, rig.now + 5.0)
-    assert [run.ending for run in rig.x.live.values()] == [None, None, None]
+    assert [run.ending for run in rig.stream.live.values()] == [None, None, None]
     rig.now += 5.0
     rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
-    assert [run.ending for run in rig.x.live.values()] == [None, RunEndReason.PREEMPTED, RunEndReason.PREEMPTED]
+    assert [run.ending for run in rig.stream.live.values()] == [None, RunEndReason.PREEMPTED, RunEndReason.PREEMPTED]
     for name in ("2", "3"):
         rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1, f"s{name}"), name)
-    assert (len(rig.x.machines), set(rig.x.idle)) == (1, {"2", "3"})
-    waits = WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job("2"))
+    assert (len(rig.stream.machines), set(rig.stream.idle)) == (1, {"2", "3"})
+    waits = WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job("2"))
     assert waits.startswith("waits for a machine: 1 of 1 in its share are busy: resources.concurrency is 1")
 
 
 def test_the_way_back_gives_everything_again() -> None:
     rig = Rig(machines=4, slots=3, concurrency=1, target=0.9)
-    assert rig.x.share == 1
+    assert rig.stream.share == 1
     rig.change(cleared=("concurrency",))
-    assert rig.x.share == 3
+    assert rig.stream.share == 3
     rig.change(cleared=("slots", "target"))
-    assert (rig.x.share, rig.x.settings.target) == (4, None)
+    assert (rig.stream.share, rig.stream.settings.target) == (4, None)
     assert rig.called(ExperimentChange)[-1].change == "target"
     rig.create()
     rig.start("1")
     rig.report(1, 0.99)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
 
 
 def test_an_update_counts_once() -> None:
     rig = Rig(machines=4)
     rig.feed(Updated(rig.now, "x", "same", concurrency=2))
     rig.feed(Updated(rig.now, "x", "same", concurrency=3))
-    assert rig.x.share == 2
+    assert rig.stream.share == 2
 
 
 def test_a_group_has_the_sum_and_no_limit_if_one_has_none() -> None:
     rig = Rig(machines=6, concurrency=1)
-    rig.feed(MemberJoined(rig.now, "x", "y", settings(concurrency=2)))
-    assert rig.x.share == 3
-    rig.change(member="y", cleared=("concurrency",))
-    assert rig.x.share == 6
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(concurrency=2)))
+    assert rig.stream.share == 3
+    rig.change(experiment="y", cleared=("concurrency",))
+    assert rig.stream.share == 6
     rig.feed(Operated(rig.now, "x", "pause", "y"))
-    assert rig.x.share == 1
+    assert rig.stream.share == 1
 
 
 @pytest.mark.parametrize("phase", ["paused", "over"])
@@ -134,11 +134,11 @@ def test_terms_of_what_does_not_run_hold_when_it_does(phase: str) -> None:
     rig = Rig(machines=4)
     rig.feed(Operated(rig.now, "x", "pause" if phase == "paused" else "stop"))
     rig.change(concurrency=2, weight=3.0, target=0.5)
-    assert rig.x.phase is (Phase.PAUSED if phase == "paused" else Phase.STOPPED)
+    assert rig.stream.phase is (Phase.PAUSED if phase == "paused" else Phase.STOPPED)
     assert rig.of(Noted) == []
     if phase == "paused":
         rig.feed(Operated(rig.now, "x", "resume"))
     else:
         rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
         rig.change(more_jobs=1)
-    assert (rig.x.phase, rig.x.share, rig.x.settings.weight) == (Phase.RUNNING, 2, 3.0)
+    assert (rig.stream.phase, rig.stream.share, rig.stream.settings.weight) == (Phase.RUNNING, 2, 3.0)

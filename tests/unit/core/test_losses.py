@@ -24,7 +24,7 @@ def lose(rig: Rig, *, missing: bool = False) -> None:
 def elapse(rig: Rig) -> None:
     """The wait after a loss is over."""
     ticket = HOLD + "1"
-    rig.now = rig.x.timers[ticket]
+    rig.now = rig.stream.timers[ticket]
     rig.feed(TimerElapsed(rig.now, "x", ticket))
 
 
@@ -32,14 +32,14 @@ def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
     rig = Rig()
     rig.create()
     lose(rig)
-    assert list(rig.x.idle) == ["1"]  # The first time it may try again at once.
+    assert list(rig.stream.idle) == ["1"]  # The first time it may try again at once.
     waits = []
     for _ in range(8):
         lose(rig)
-        waits.append(round(rig.x.timers[HOLD + "1"] - rig.now, 6))
-        assert list(rig.x.idle) == []
+        waits.append(round(rig.stream.timers[HOLD + "1"] - rig.now, 6))
+        assert list(rig.stream.idle) == []
         elapse(rig)
-        assert list(rig.x.idle) == ["1"]
+        assert list(rig.stream.idle) == ["1"]
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
@@ -53,17 +53,17 @@ def test_failures_and_losses_in_a_row_wait_alike_and_count_apart() -> None:
     rig = Rig(max_failures=3000)
     rig.create()
     fail(rig)
-    assert list(rig.x.idle) == ["1"]  # The first time it may try again at once.
+    assert list(rig.stream.idle) == ["1"]  # The first time it may try again at once.
     waits = []
     for step in (lose, fail, fail):
         step(rig)
-        waits.append(round(rig.x.timers[HOLD + "1"] - rig.now, 6))
+        waits.append(round(rig.stream.timers[HOLD + "1"] - rig.now, 6))
         elapse(rig)
     assert waits == [0.5, 1.0, 2.0]
     assert (rig.job().failures, rig.job().losses) == (3, 1)
     rig.job().setbacks = 2000
     fail(rig)
-    assert round(rig.x.timers[HOLD + "1"] - rig.now, 6) == failures.LONGEST_WAIT
+    assert round(rig.stream.timers[HOLD + "1"] - rig.now, 6) == failures.LONGEST_WAIT
 
 
 def test_only_the_users_code_uses_up_max_failures() -> None:
@@ -90,7 +90,7 @@ def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() ->
     rig.command(StartJob("1", ("n1/0",)))
     assert rig.sent(Start) == []
     assert len(rig.calls) == calls + 1
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     elapse(rig)
     rig.command(StartJob("1", ("n1/0",)))
     assert len(rig.sent(Start)) == 1
@@ -99,17 +99,17 @@ def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() ->
 def test_a_policy_that_wanted_nothing_while_its_job_had_to_wait_is_asked_when_the_wait_is_over() -> None:
     rig = Rig(machines=1, jobs=1)
     rig.create()
-    rig.demand = lambda: len(list(rig.x.idle)) + len(rig.x.live)
+    rig.demand = lambda: len(list(rig.stream.idle)) + len(rig.stream.live)
     lose(rig)
     lose(rig)
-    assert (rig.x.demand, rig.x.share, list(rig.x.machines)) == (0, 0, [])
-    rig.x.timers = {HOLD + "1": rig.x.timers[HOLD + "1"]}  # The rig's own would keep the experiment going.
+    assert (rig.stream.demand, rig.stream.share, list(rig.stream.machines)) == (0, 0, [])
+    rig.stream.timers = {HOLD + "1": rig.stream.timers[HOLD + "1"]}  # The rig's own would keep the experiment going.
     calls = len(rig.calls)
-    rig.script = lambda call: (None, [StartJob("1", ("n1/0",))] if list(rig.x.idle) and rig.x.vacant else [])
+    rig.script = lambda call: (None, [StartJob("1", ("n1/0",))] if list(rig.stream.idle) and rig.stream.vacant else [])
     elapse(rig)
     assert isinstance(rig.calls[calls], AllocateJobs)
-    assert rig.x.phase is Phase.RUNNING, rig.x.reason
-    assert list(rig.x.live) == ["1"]
+    assert rig.stream.phase is Phase.RUNNING, rig.stream.reason
+    assert list(rig.stream.live) == ["1"]
 
 
 def test_progress_ends_the_waits() -> None:
@@ -119,7 +119,7 @@ def test_progress_ends_the_waits() -> None:
     rig.start()
     rig.report(1)
     rig.ended(RunEndReason.LOST, 1)
-    assert HOLD + "1" not in rig.x.timers
+    assert HOLD + "1" not in rig.stream.timers
 
 
 def saved(rig: Rig) -> None:
@@ -134,34 +134,34 @@ def saved(rig: Rig) -> None:
 def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
     rig = Rig()
     saved(rig)
-    entry = rig.x.snapshots.get("1", 6)
+    entry = rig.stream.snapshots.get("1", 6)
     assert entry is not None
     entry.nodes = {"n2"}  # which does not answer just now
     for tries in range(1, failures.MISSES):
         lose(rig, missing=True)
         assert rig.job().position == 6, tries
-        if HOLD + "1" in rig.x.timers:
+        if HOLD + "1" in rig.stream.timers:
             elapse(rig)
     lose(rig, missing=True)
-    assert (rig.job().position, rig.x.snapshots.positions("1")) == (3, [3])
+    assert (rig.job().position, rig.stream.snapshots.positions("1")) == (3, [3])
 
 
 def test_a_snapshot_that_is_not_where_it_was_taken_is_given_up_at_once() -> None:
     rig = Rig()
     saved(rig)
     lose(rig, missing=True)  # on the one node that claims it: its copy was damaged, say, and the store has none
-    assert (rig.job().position, rig.x.snapshots.positions("1")) == (3, [3])
+    assert (rig.job().position, rig.stream.snapshots.positions("1")) == (3, [3])
 
 
 def test_a_snapshot_that_no_node_claims_is_given_up_at_once() -> None:
     rig = Rig()
     saved(rig)
-    entry = rig.x.snapshots.get("1", 6)
+    entry = rig.stream.snapshots.get("1", 6)
     assert entry is not None
     entry.nodes.clear()
     entry.stored = True  # so the older one is dropped
     lose(rig, missing=True)
-    assert (rig.job().position, rig.x.snapshots.positions("1")) == (0, [])
+    assert (rig.job().position, rig.stream.snapshots.positions("1")) == (0, [])
 
 
 def test_a_terminated_run_that_reaches_no_boundary_is_killed() -> None:
@@ -184,7 +184,7 @@ def test_a_run_that_ends_in_time_is_not_killed() -> None:
     rig.start()
     rig.command(TerminateJob("1"))
     rig.ended(RunEndReason.TERMINATED, 0)
-    assert not any(ticket.startswith("core/kill/") for ticket in rig.x.timers)
+    assert not any(ticket.startswith("core/kill/") for ticket in rig.stream.timers)
 
 
 def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
@@ -192,8 +192,8 @@ def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
     rig.create()
     rig.start()
     rig.ended(RunEndReason.FAILED, 0)
-    assert rig.x.phase is Phase.FAILED
-    assert rig.x.reason == "every job failed, job 1: failed 1 times, 0 allowed: told"
+    assert rig.stream.phase is Phase.FAILED
+    assert rig.stream.reason == "every job failed, job 1: failed 1 times, 0 allowed: told"
 
 
 def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_needed() -> None:
@@ -206,11 +206,11 @@ def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_ne
     rig.command(ForkJob("2", "1", 1, {"lr": 0.2}))
     rig.command(StartJob("2", ("n2/0",)))  # It has yet to load what it starts from.
     rig.expire("n1")
-    assert rig.x.snapshots.get("1", 1) is None
+    assert rig.stream.snapshots.get("1", 1) is None
     rig.start("1", "n2/1")
     rig.report(1)
     rig.taken(1)
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
     assert entry.pins == {rig.run("2").holder, rig.job("2").fork_holder}
     rig.say(rig.key("2"), Started(1))
@@ -232,7 +232,7 @@ def test_who_was_lost_meanwhile_needs_nothing_any_more() -> None:
     rig.start("1", "n2/1")
     rig.report(1)
     rig.taken(1)
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
     assert entry.pins == set()
 
@@ -255,7 +255,7 @@ def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None
         "no other try would end otherwise: import of t.py:T: no",
     )
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert (rig.x.phase, rig.x.reason) == (Phase.FAILED, "its program cannot run on n1: import of t.py:T: no")
+    assert (rig.stream.phase, rig.stream.reason) == (Phase.FAILED, "its program cannot run on n1: import of t.py:T: no")
 
 
 def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
@@ -264,11 +264,11 @@ def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
     rig.create()
     rig.command(StartJob("1", ("n1/0",)))
     cannot_run(rig, "1")
-    assert (rig.job().state, rig.job().failures, rig.x.phase) == (JobState.PENDING, 1, Phase.RUNNING)
+    assert (rig.job().state, rig.job().failures, rig.stream.phase) == (JobState.PENDING, 1, Phase.RUNNING)
     rig.command(StartJob("1", ("n2/0",)))
     cannot_run(rig, "1")
-    assert (rig.job().state, rig.x.phase) == (JobState.FAILED, Phase.FAILED)
-    assert rig.x.reason == "its program cannot run on n1, n2: import of t.py:T: no"
+    assert (rig.job().state, rig.stream.phase) == (JobState.FAILED, Phase.FAILED)
+    assert rig.stream.reason == "its program cannot run on n1, n2: import of t.py:T: no"
 
 
 def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_failure() -> None:
@@ -279,4 +279,4 @@ def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_fai
     rig.report(1)
     rig.command(StartJob("2", ("n1/1",)))
     cannot_run(rig, "2")
-    assert (rig.job("2").state, rig.job("2").failures, rig.x.phase) == (JobState.PENDING, 1, Phase.RUNNING)
+    assert (rig.job("2").state, rig.job("2").failures, rig.stream.phase) == (JobState.PENDING, 1, Phase.RUNNING)

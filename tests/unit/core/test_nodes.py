@@ -12,8 +12,6 @@ from hopyard_engine.core.events import (
     ClusterEvent,
     CopiesEvicted,
     Event,
-    ExperimentCreated,
-    ExperimentEvent,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -22,6 +20,8 @@ from hopyard_engine.core.events import (
     Operated,
     SnapshotStored,
     Started,
+    StreamCreated,
+    StreamEvent,
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment import Phase
@@ -60,8 +60,8 @@ def test_a_machine_that_a_hello_no_longer_lists_is_gone_and_its_run_is_lost() ->
     rig.start("1", "n1/1")
     key = rig.key()
     rig.join("n1", 1, "a", runs=(key,))
-    assert set(rig.x.machines) == set(rig.core.cluster.machines) == {"n1/0"}
-    assert (rig.job().state, rig.x.busy, rig.x.share) == (JobState.PENDING, 0, 1)
+    assert set(rig.stream.machines) == set(rig.core.cluster.machines) == {"n1/0"}
+    assert (rig.job().state, rig.stream.busy, rig.stream.share) == (JobState.PENDING, 0, 1)
     assert rig.called(MachinesChange)[-1].lost == ("n1/1",)
     assert rig.of(Welcome) == [Welcome("n1", (key,))]
 
@@ -70,7 +70,7 @@ def test_a_recovered_scheduler_forgets_machines_that_the_node_does_not_have_any_
     rig = Rig(machines=2)
     core = recovered(rig)
     core.handle(NodeJoined(rig.now, "n1", "b", (MachineSpec("n1/0"),)))
-    assert set(core.experiments["x"].machines) == {"n1/0"}
+    assert set(core.streams["x"].machines) == {"n1/0"}
     assert core.cluster.tenants["x"].held == {"n1/0"}
 
 
@@ -80,7 +80,7 @@ def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
     assert rig.job().state is JobState.PENDING
     assert [e.lost for e in rig.journal if isinstance(e, NodeBack)] == [(rig.key(),)]
     core = recovered(rig)
-    dump.compare(rig.x, core.experiments["x"])
+    dump.compare(rig.stream, core.streams["x"])
 
 
 def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_scheduler() -> None:
@@ -91,7 +91,7 @@ def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_
     core = recovered(rig, (joined,))
     core.handle(replace(joined, incarnation="b"))
     assert core.unacknowledged("n1") == []
-    assert core.experiments["x"].jobs["1"].state is JobState.PENDING
+    assert core.streams["x"].jobs["1"].state is JobState.PENDING
     core = recovered(rig, (joined,))
     core.handle(joined)
     assert [send.run.attempt for send in core.unacknowledged("n1")] == [1]
@@ -105,11 +105,11 @@ def test_draining_suspends_the_nodes_runs_at_their_next_boundary_and_gives_its_m
     rig.feed(NodeDrained(rig.now, "n1"))
     assert rig.sent(Decide)
     assert rig.job().state is JobState.SUSPENDING
-    assert set(rig.x.machines) == {"n1/0", "n2/0"}
+    assert set(rig.stream.machines) == {"n1/0", "n2/0"}
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert set(rig.x.machines) == {"n2/0"}
-    assert rig.x.share == 1
+    assert set(rig.stream.machines) == {"n2/0"}
+    assert rig.stream.share == 1
     assert any(isinstance(event, NodeDraining) for event in rig.journal)
     rig.start("1", "n2/0")
     assert rig.run().start == 1
@@ -122,9 +122,9 @@ def test_a_drained_node_stays_drained_after_a_recovery_until_its_agent_is_starte
     core = recovered(rig, cluster_events())
     specs = (MachineSpec("n1/0"), MachineSpec("n1/1"))
     core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
-    assert core.experiments["x"].share == 0
+    assert core.streams["x"].share == 0
     core.handle(NodeJoined(rig.now, "n1", "b", specs))
-    assert core.experiments["x"].share == 2
+    assert core.streams["x"].share == 2
     renewed = recovered(rig, (*cluster_events(), NodeJoined(rig.now, "n1", "b", ())))
     assert not renewed.cluster.nodes["n1"].draining
 
@@ -134,23 +134,23 @@ def test_draining_is_recorded_in_the_clusters_stream() -> None:
     rig.feed(NodeDrained(rig.now, "n9"))
     assert rig.of(Record) == [Record(CLUSTER_STREAM, NodeDrained(rig.now, "n9"))]
     rig.join("n9", 1)
-    assert rig.x.share == 2
+    assert rig.stream.share == 2
 
 
 # -------------------------------------------------------------------------------------------------------------------- pause
 
 
 def test_a_paused_experiment_gives_its_machines_and_its_share_to_others_and_gets_them_back(rig: Rig) -> None:
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
-    other = rig.core.experiments["y"]
+    rig.feed(StreamCreated(rig.now, "y", settings()))
+    other = rig.core.streams["y"]
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert (rig.x.share, other.share, set(rig.x.machines)) == (0, 2, {"n1/0"})
+    assert (rig.stream.share, other.share, set(rig.stream.machines)) == (0, 2, {"n1/0"})
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
-    assert (set(rig.x.machines), set(other.machines)) == (set(), {"n1/0", "n1/1"})
+    assert (set(rig.stream.machines), set(other.machines)) == (set(), {"n1/0", "n1/1"})
     rig.stored(0)
-    assert rig.x.phase is Phase.PAUSED
+    assert rig.stream.phase is Phase.PAUSED
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert (rig.x.share, other.share) == (1, 1)
+    assert (rig.stream.share, other.share) == (1, 1)
 
 
 # ------------------------------------------------------------------------------------------------------- shares over time
@@ -162,12 +162,12 @@ def test_the_earlier_deadline_of_two_smaller_shares_holds() -> None:
         rig.create()
         rig.start(str(number), machine)
     began = rig.now
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, "y", settings()))
     rig.now = began + 20
-    rig.feed(ExperimentCreated(rig.now, "z", settings()))
+    rig.feed(StreamCreated(rig.now, "z", settings()))
     deadlines = [change.deadline for change in rig.called(ShareChange) if change.deadline is not None]
     assert deadlines == [began + 30, began + 30]
-    assert rig.x.timers["core/share"] == began + 30
+    assert rig.stream.timers["core/share"] == began + 30
 
 
 def test_a_share_that_is_met_forgets_its_deadline() -> None:
@@ -176,10 +176,10 @@ def test_a_share_that_is_met_forgets_its_deadline() -> None:
     rig.create()
     rig.start("1", "n1/0")
     rig.start("2", "n1/1")
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
-    assert "core/share" in rig.x.timers
+    rig.feed(StreamCreated(rig.now, "y", settings()))
+    assert "core/share" in rig.stream.timers
     rig.ended(RunEndReason.LOST, 0, name="2")
-    assert "core/share" not in rig.x.timers
+    assert "core/share" not in rig.stream.timers
 
 
 def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() -> None:
@@ -188,13 +188,13 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
     rig.create()
     rig.start("1", "n1/0", preemptible=False)
     rig.start("2", "n1/1", preemptible=False)
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, "y", settings()))
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, "x", "core/share"))
     rig.join("n2", 1)
-    assert (rig.x.share, len(rig.x.machines), rig.sent(Decide)) == (2, 2, [])
-    rig.feed(ExperimentCreated(rig.now, "z", settings()))
-    assert rig.x.timers["core/share"] == rig.now + 30  # A still smaller share has a grace of its own.
+    assert (rig.stream.share, len(rig.stream.machines), rig.sent(Decide)) == (2, 2, [])
+    rig.feed(StreamCreated(rig.now, "z", settings()))
+    assert rig.stream.timers["core/share"] == rig.now + 30  # A still smaller share has a grace of its own.
     rig.run("1").preemptible = True
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, "x", "core/share"))
@@ -205,8 +205,8 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
 
 
 def test_bytes_that_another_experiment_needs_lose_an_owner_and_no_copy(rig: Rig) -> None:
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
-    rig.core.experiments["y"].snapshots.taken("1", snapshot(1), "n1", 1)
+    rig.feed(StreamCreated(rig.now, "y", settings()))
+    rig.core.streams["y"].snapshots.taken("1", snapshot(1), "n1", 1)
     rig.kept(1, 2)
     assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s1", (), True)]
 
@@ -225,11 +225,11 @@ def test_a_recovery_deletes_again_only_what_the_last_batch_may_have_missed(rig: 
 def test_a_snapshot_that_cannot_be_stored_stays_on_its_node_and_nobody_waits_for_it(rig: Rig) -> None:
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert rig.x.phase is Phase.PAUSING
+    assert rig.stream.phase is Phase.PAUSING
     rig.say(rig.key(), SnapshotStored(1, "s1", "it is larger than the store takes"))
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
-    assert (str(rig.x.phase), entry.stored, entry.nodes) == ("Phase.PAUSED", False, {"n1"})
+    assert (str(rig.stream.phase), entry.stored, entry.nodes) == ("Phase.PAUSED", False, {"n1"})
     assert [note.text for note in rig.of(Noted)] == [
         "the snapshot at 1 is not stored: it is larger than the store takes"
     ]
@@ -240,11 +240,11 @@ def test_a_lost_rank_of_a_gang_on_a_machine_that_is_gone_ends_the_run_once() -> 
     rig.create()
     rig.start("1", "n1/0", "n1/1")
     rig.join("n1", 0, "a")
-    assert (rig.x.busy, dict(rig.x.machines), rig.job().state) == (0, {}, JobState.PENDING)
+    assert (rig.stream.busy, dict(rig.stream.machines), rig.job().state) == (0, {}, JobState.PENDING)
     assert len(rig.called(RunEnd)) == 1
 
 
-def _of_experiment(event: Event) -> ExperimentEvent:
+def _of_experiment(event: Event) -> StreamEvent:
     return event  # type: ignore[return-value]
 
 
@@ -260,20 +260,20 @@ def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_th
     rig.report(2)
     rig.taken(2)
     rig.feed(NodeEvicted(rig.now, "n1", ("s1", "s2", "unknown")))
-    one, two = rig.x.snapshots.of("1")
+    one, two = rig.stream.snapshots.of("1")
     assert (one.nodes, one.available) == (set(), True)
     assert two.nodes == {"n1"}  # It is not known to be stored: its agent says that on its own channel.
     assert rig.journal[-1] == CopiesEvicted(rig.now, "x", "n1", ("s1",))
     rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))  # Said twice, it is no event.
     assert [event for event in rig.journal if isinstance(event, CopiesEvicted)] == [rig.journal[-1]]
     rig.expire("n1")
-    assert (rig.job().position, rig.x.snapshots.positions("1")) == (1, [1])
+    assert (rig.job().position, rig.stream.snapshots.positions("1")) == (1, [1])
     rig.command(StartJob("1", ("n2/0",)))
     (start,) = rig.sent(Start)
     assert isinstance(start, Start)
     assert (start.snapshot, start.snapshot_nodes) == (snapshot(1), ())
     rig.say(rig.key(), Started(1))
-    assert rig.x.snapshots.of("1")[0].nodes == {"n2"}
+    assert rig.stream.snapshots.of("1")[0].nodes == {"n2"}
 
 
 def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
@@ -285,11 +285,11 @@ def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
     rig.taken(2)
     rig.join("n2", snapshots=("s2",))  # Equal bytes, taken there by another experiment that the store has them for.
     rig.feed(NodeEvicted(rig.now, "n1", ("s2",)))
-    assert [entry.nodes for entry in rig.x.snapshots.of("1")] == [{"n1"}, {"n1", "n2"}]
+    assert [entry.nodes for entry in rig.stream.snapshots.of("1")] == [{"n1"}, {"n1", "n2"}]
     rig.expire("n1")
-    assert (rig.job().position, rig.x.snapshots.positions("1")) == (2, [1, 2])
+    assert (rig.job().position, rig.stream.snapshots.positions("1")) == (2, [1, 2])
     rig.feed(NodeEvicted(rig.now, "n2", ("s2",)))
-    assert (rig.job().state, rig.job().position, rig.x.snapshots.positions("1")) == (JobState.SUSPENDED, 1, [1])
+    assert (rig.job().state, rig.job().position, rig.stream.snapshots.positions("1")) == (JobState.SUSPENDED, 1, [1])
     assert rig.journal[-1] == CopiesEvicted(rig.now, "x", "n2", ("s2",))
 
 
@@ -302,4 +302,4 @@ def test_a_copy_that_a_run_got_there_counts_as_there_until_it_is_stored() -> Non
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.start("1", "n2/0")
     rig.feed(NodeEvicted(rig.now, "n2", ("s1",)))
-    assert [entry.nodes for entry in rig.x.snapshots.of("1")] == [{"n1", "n2"}]
+    assert [entry.nodes for entry in rig.stream.snapshots.of("1")] == [{"n1", "n2"}]

@@ -7,7 +7,7 @@ import pytest
 from hopyard.policy.vocabulary import AnswerJob, JobState, RequestMade, RunEndReason
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
-from hopyard_engine.core.events import ExperimentEvent, Operated, Requested, TimerElapsed, Updated
+from hopyard_engine.core.events import Operated, Requested, StreamEvent, TimerElapsed, Updated
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
@@ -23,7 +23,7 @@ TIMER = "core/idle/x"
 def study(machines: int = 2) -> Rig:
     """It makes no jobs of its own, and waits 60 s for requests."""
     rig = Serving(machines=machines, requests=True, jobs=0, idle=60.0)
-    rig.demand = lambda: sum(not job.state.ended for job in rig.x.jobs.values())
+    rig.demand = lambda: sum(not job.state.ended for job in rig.stream.jobs.values())
     return rig
 
 
@@ -38,13 +38,13 @@ def elapse(rig: Rig, seconds: float) -> None:
 
 def test_it_waits_for_its_idle_time_and_ends() -> None:
     rig = study()
-    assert rig.x.timers[TIMER] == rig.now + 60
-    waiting = WaitingReasons(rig.x, rig.core.cluster, rig.now + 10)
-    assert waiting.experiment(rig.x.founder) == "is open for requests and has none: ends in 50 s unless one comes"
+    assert rig.stream.timers[TIMER] == rig.now + 60
+    waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now + 10)
+    assert waiting.experiment(rig.stream.founder) == "is open for requests and has none: ends in 50 s unless one comes"
     elapse(rig, 59)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     elapse(rig, 1)
-    assert (str(rig.x.phase), rig.x.founder.reason) == ("Phase.COMPLETED", "nothing was asked of it for 60 s")
+    assert (str(rig.stream.phase), rig.stream.founder.reason) == ("Phase.COMPLETED", "nothing was asked of it for 60 s")
 
 
 def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
@@ -53,27 +53,27 @@ def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
     assert SetTimer("x", TIMER, None) in rig.effects
     rig.start("1", "n1/0")
     elapse(rig, 100)  # A late one changes nothing.
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     rig.report(2, at_until=True)
     rig.now += 5
     rig.ended(RunEndReason.UNTIL, 2)
     assert rig.job().state is JobState.COMPLETED
-    assert rig.x.timers[TIMER] == rig.now + 60
-    assert not rig.x.claim  # No machine waits with it.
+    assert rig.stream.timers[TIMER] == rig.now + 60
+    assert not rig.stream.claim  # No machine waits with it.
     elapse(rig, 60)
-    assert rig.x.phase.over
+    assert rig.stream.phase.over
 
 
 def test_whoever_keeps_it_open_lets_its_time_begin_anew() -> None:
     rig = study()
     rig.now += 40
     rig.feed(Operated(rig.now, "x", "keep"))
-    assert rig.x.timers[TIMER] == rig.now + 60
+    assert rig.stream.timers[TIMER] == rig.now + 60
     elapse(rig, 30)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     ask(rig)
     rig.feed(Operated(rig.now, "x", "keep"))  # It has something to do.
-    assert TIMER not in rig.x.timers
+    assert TIMER not in rig.stream.timers
 
 
 def test_answers_without_a_run_and_pauses_let_it_wait_likewise() -> None:
@@ -86,12 +86,12 @@ def test_answers_without_a_run_and_pauses_let_it_wait_likewise() -> None:
     rig.now += 30
     ask(rig, "b", 1)
     assert rig.job("2").state is JobState.COMPLETED
-    assert rig.x.timers[TIMER] == rig.now + 60
+    assert rig.stream.timers[TIMER] == rig.now + 60
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert TIMER not in rig.x.timers
+    assert TIMER not in rig.stream.timers
     rig.now += 1000
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.x.timers[TIMER] == rig.now + 60
+    assert rig.stream.timers[TIMER] == rig.now + 60
 
 
 def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
@@ -99,25 +99,25 @@ def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
     ask(rig)
     rig.feed(Operated(rig.now, "x", "close"))
     assert rig.job().state is JobState.TERMINATED
-    assert (str(rig.x.phase), rig.x.founder.reason) == ("Phase.COMPLETED", "closed by its client")
-    assert TIMER not in rig.x.timers
+    assert (str(rig.stream.phase), rig.stream.founder.reason) == ("Phase.COMPLETED", "closed by its client")
+    assert TIMER not in rig.stream.timers
     rig.feed(Operated(rig.now, "x", "close"))
-    assert str(rig.x.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.phase) == "Phase.COMPLETED"
     rig.feed(Updated(rig.now, "x", "u", max_position=20))  # It is extended, and open again.
-    assert rig.x.timers[TIMER] == rig.now + 60
+    assert rig.stream.timers[TIMER] == rig.now + 60
 
 
 def test_one_that_is_not_open_for_requests_ends_as_ever() -> None:
     rig = Rig(requests=True, jobs=0)
     rig.feed(Operated(rig.now, "x", "keep"))
-    assert (str(rig.x.phase), rig.x.timers.get(TIMER)) == ("Phase.COMPLETED", None)
+    assert (str(rig.stream.phase), rig.stream.timers.get(TIMER)) == ("Phase.COMPLETED", None)
 
 
 def test_a_new_scheduler_gives_it_its_full_time() -> None:
     rig = study()
     core = Core()
     for event in rig.journal:
-        assert isinstance(event, ExperimentEvent)
+        assert isinstance(event, StreamEvent)
         core.restore(event)
     assert Recovered().nudges(core, 500.0) == [Operated(500.0, "x", "keep", "x")]
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.quick
 
 def over(rig: Rig) -> None:
     """Its time is over."""
-    rig.now = rig.x.timers["core/end/x"]
+    rig.now = rig.stream.timers["core/end/x"]
     rig.feed(TimerElapsed(rig.now, "x", "core/end/x"))
 
 
@@ -58,7 +58,7 @@ def searching() -> Rig:
 
 
 def states(rig: Rig) -> list[JobState]:
-    return [job.state for job in rig.x.jobs.values()]
+    return [job.state for job in rig.stream.jobs.values()]
 
 
 def test_jobs_that_the_end_of_the_time_interrupts_go_on_from_their_last_snapshots_when_there_is_more() -> None:
@@ -67,15 +67,15 @@ def test_jobs_that_the_end_of_the_time_interrupts_go_on_from_their_last_snapshot
     assert [body.kind for body in rig.sent() if isinstance(body, Decide)] == [DecisionKind.SUSPEND]
     rig.report(2)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
-    assert rig.x.phase is Phase.ENDING, "until its state is where it survives its node"
+    assert rig.stream.phase is Phase.ENDING, "until its state is where it survives its node"
     rig.stored(2)
-    assert (rig.x.phase, rig.x.reason) == (Phase.COMPLETED, "its time of 100 s is over")
+    assert (rig.stream.phase, rig.stream.reason) == (Phase.COMPLETED, "its time of 100 s is over")
     assert states(rig) == [JobState.SUSPENDED, JobState.SUSPENDED, JobState.TERMINATED, JobState.PENDING]
-    assert not list(rig.x.idle)
+    assert not list(rig.stream.idle)
     more(rig)
-    assert str(rig.x.phase) == "Phase.RUNNING"
-    assert rig.x.timers["core/end/x"] == rig.now + 60
-    assert set(rig.x.idle) == {"1", "2", "4"}
+    assert str(rig.stream.phase) == "Phase.RUNNING"
+    assert rig.stream.timers["core/end/x"] == rig.now + 60
+    assert set(rig.stream.idle) == {"1", "2", "4"}
     rig.start("1")
     rig.start("2", "n1/1")
     assert (rig.run("1").start, rig.run("2").start) == (2, 3)
@@ -87,13 +87,13 @@ def test_its_policy_hears_of_every_run_before_it_is_over() -> None:
     rig.hold = True
     rig.kept(2)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
-    assert rig.x.snapshots.settled
-    assert rig.x.phase is Phase.ENDING
+    assert rig.stream.snapshots.settled
+    assert rig.stream.phase is Phase.ENDING
     rig.hold = False
     while rig.held:
         rig.feed(rig.answer(rig.held.popleft()))
     assert [(end.job, end.reason) for end in rig.called(RunEnd)][-1] == ("1", RunEndReason.SUSPENDED)
-    assert str(rig.x.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.phase) == "Phase.COMPLETED"
     more(rig)
     assert rig.called(ExperimentChange)[-1].change == "extended"
 
@@ -104,12 +104,12 @@ def test_a_run_that_reaches_no_boundary_is_ended_all_the_same_and_its_job_goes_b
     rig.report(3)
     over(rig)
     timer = "core/kill/1.1"
-    assert rig.x.timers[timer] == rig.now + rig.x.settings.kill_after
-    rig.now = rig.x.timers[timer]
+    assert rig.stream.timers[timer] == rig.now + rig.stream.settings.kill_after
+    rig.now = rig.stream.timers[timer]
     rig.feed(TimerElapsed(rig.now, "x", timer))
     assert len(rig.sent(Kill)) == 1
     rig.ended(RunEndReason.TERMINATED, 3)
-    assert rig.x.phase is Phase.COMPLETED
+    assert rig.stream.phase is Phase.COMPLETED
     more(rig)
     rig.start("1")
     assert rig.run("1").start == 2
@@ -118,9 +118,9 @@ def test_a_run_that_reaches_no_boundary_is_ended_all_the_same_and_its_job_goes_b
 def test_a_run_that_is_being_terminated_already_stays_terminated() -> None:
     rig = searching()
     rig.command(TerminateJob("1"))
-    due = rig.x.timers["core/kill/1.1"]
+    due = rig.stream.timers["core/kill/1.1"]
     over(rig)
-    assert rig.x.timers["core/kill/1.1"] == due
+    assert rig.stream.timers["core/kill/1.1"] == due
     rig.ended(RunEndReason.TERMINATED, 1)
     more(rig)
     assert states(rig)[0] is JobState.TERMINATED
@@ -130,27 +130,27 @@ def test_a_job_that_waited_after_losses_waits_no_more_and_is_not_forgotten() -> 
     rig = searching()
     for _ in range(2):
         rig.ended(RunEndReason.LOST, 1)
-        if HOLD + "1" not in rig.x.timers:
+        if HOLD + "1" not in rig.stream.timers:
             rig.start("1")
-    assert "1" not in rig.x.idle
+    assert "1" not in rig.stream.idle
     over(rig)
-    assert rig.x.phase is Phase.COMPLETED
-    assert HOLD + "1" not in rig.x.timers
+    assert rig.stream.phase is Phase.COMPLETED
+    assert HOLD + "1" not in rig.stream.timers
     more(rig)
-    assert set(rig.x.idle) == {"1", "2", "4"}
+    assert set(rig.stream.idle) == {"1", "2", "4"}
 
 
 def test_what_its_policy_waits_for_is_answered_or_comes_later() -> None:
     rig = searching()
     rig.command(Predict("p1", "1"), WakeAt("later", rig.now + 1000))
-    due = rig.x.timers[POLICY + "later"]
+    due = rig.stream.timers[POLICY + "later"]
     over(rig)
     rig.report(2)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
     ready = rig.called(PredictionReady)
     assert [(one.ticket, one.error) for one in ready] == [("p1", "job 1 is SUSPENDED by now")]
-    assert rig.x.phase is Phase.COMPLETED
+    assert rig.stream.phase is Phase.COMPLETED
     rig.feed(Answered(rig.now, "x", POLICY + "p1", {}))
     assert len(rig.called(PredictionReady)) == 1
     more(rig)
@@ -166,7 +166,7 @@ def test_a_person_s_stop_ends_for_good_also_after_the_time_was_over_once() -> No
     rig.stored(1)
     more(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase is Phase.STOPPED
+    assert rig.stream.phase is Phase.STOPPED
     assert set(states(rig)) == {JobState.TERMINATED}
     more(rig)
     assert set(states(rig)) == {JobState.TERMINATED}

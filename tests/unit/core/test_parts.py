@@ -33,34 +33,34 @@ def evaluate(rig: Rig, part: str, score: float, examples: int, parts: int = 2) -
 
 
 def shown(rig: Rig) -> dict[str, float]:
-    return dict(rig.x.curve(rig.job())[-1].metrics)
+    return dict(rig.stream.curve(rig.job())[-1].metrics)
 
 
 def test_the_metric_counts_when_all_parts_are_there() -> None:
     rig = trained()
     first = evaluate(rig, "eval/0", 0.9, 300)
     assert shown(rig) == {"loss": 2.0}
-    assert (rig.job().best, rig.x.best, rig.job().last) == (None, None, None)
+    assert (rig.job().best, rig.stream.best, rig.job().last) == (None, None, None)
     assert [one.combined for one in first] == [None]
     last = evaluate(rig, "eval/1", 0.5, 100)
     assert shown(rig) == {"loss": 2.0, "score": 0.8}
-    assert (rig.job().best, rig.x.best, rig.job().last) == ((0.8, 1), ("1", 1, 0.8), 0.8)
+    assert (rig.job().best, rig.stream.best, rig.job().last) == ((0.8, 1), ("1", 1, 0.8), 0.8)
     assert [one.combined for one in last] == [Report(1, {"loss": 2.0, "score": 0.8})]
 
 
 def test_one_part_above_the_target_ends_nothing() -> None:
     rig = trained(target=0.85)
     evaluate(rig, "eval/0", 0.99, 100)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     evaluate(rig, "eval/1", 0.6, 100)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
 
 
 def test_all_parts_together_reach_the_target() -> None:
     rig = trained(target=0.85)
     evaluate(rig, "eval/0", 0.99, 100)
     evaluate(rig, "eval/1", 0.8, 100)
-    assert rig.x.founder.final is not None
+    assert rig.stream.founder.final is not None
 
 
 def test_a_part_that_is_evaluated_again_counts_once() -> None:
@@ -121,7 +121,7 @@ def test_a_generator_that_reads_reports_is_told_the_whole_once() -> None:
     rig.job().generated = True
     evaluate(rig, "eval/0", 0.9, 300)
     evaluate(rig, "eval/1", 0.5, 100)
-    told = [(call.position, dict(call.metrics)) for call in rig.x.founder.generator_calls if call.kind == "report"]
+    told = [(call.position, dict(call.metrics)) for call in rig.stream.founder.generator_calls if call.kind == "report"]
     assert told == [(1, {"loss": 2.0, "score": 0.8})]
 
 

@@ -46,7 +46,7 @@ def asked(rig: Rig) -> AskOutside:
 def refusal(rig: Rig, **parameters: Any) -> str:
     rig.command(Predict("t", "1", parameters))
     assert not rig.of(AskOutside)
-    return rig.x.verdicts[-1].reason if rig.x.verdicts else rig.x.told[-1].reason
+    return rig.stream.verdicts[-1].reason if rig.stream.verdicts else rig.stream.told[-1].reason
 
 
 def test_a_question_holds_all_that_a_predictor_needs() -> None:
@@ -119,7 +119,7 @@ def test_the_end_of_the_job_is_the_answer_and_a_later_one_counts_for_nothing(rig
     journalled = len(rig.journal)
     assert rig.feed(Answered(rig.now, "x", "policy/t", {})) == []
     assert len(rig.journal) == journalled
-    assert list(rig.x.asks) == ["policy/u"]
+    assert list(rig.stream.asks) == ["policy/u"]
     assert "job '1' is TERMINATED: there is nothing to predict" in refusal(rig)
 
 
@@ -137,7 +137,7 @@ def test_the_end_of_the_experiment_withdraws_all(rig: Rig) -> None:
     rig.feed(Operated(rig.now, "x", "stop"))
     rig.ended(RunEndReason.TERMINATED, 1)
     assert WithdrawQuestion("x", "policy/t") in rig.of(WithdrawQuestion)
-    assert not rig.x.asks
+    assert not rig.stream.asks
 
 
 def test_a_quarantine_withdraws_all(rig: Rig) -> None:
@@ -153,4 +153,4 @@ def test_a_recovered_core_asks_the_same_again(rig: Rig) -> None:
     for event in rig.journal:
         core.restore(event)  # type: ignore[arg-type]
     again = [effect for effect in core.recovered() if isinstance(effect, AskOutside)]
-    assert again == list(rig.x.asks.values())
+    assert again == list(rig.stream.asks.values())

@@ -64,7 +64,7 @@ def test_a_trained_job_stays_where_it_is() -> None:
     rig.say(rig.key(), Reports((Report(2, {"seconds": 1.0}, at_until=True),)))
     rig.ended(RunEndReason.UNTIL, 2)
     assert (rig.job().position, rig.job().state) == (2, JobState.SUSPENDED)
-    assert rig.x.snapshots.newest("1") is not None
+    assert rig.stream.snapshots.newest("1") is not None
 
 
 def test_the_end_of_the_experiment_lets_it_end(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEn
 from hopyard_engine.core.actions import eviction
 from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
-from hopyard_engine.core.events import Amended, ExperimentCreated, Operated, Updated
+from hopyard_engine.core.events import Amended, Operated, StreamCreated, Updated
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.quick
 
 
 def has(rig: Rig, job: str = "1") -> list[int]:
-    return rig.x.snapshots.positions(job)
+    return rig.stream.snapshots.positions(job)
 
 
 def save(rig: Rig, position: int, job: str = "1", *, stored: bool = True) -> None:
@@ -53,7 +53,7 @@ def test_the_best_of_ended_jobs_go_first_and_what_an_extension_goes_on_from_last
     trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0")  # The best at 1, the latest at 2, the end at 3.
     trained(rig, "2", [0.1, 0.8, 0.9], machine="n1/1")  # The incumbent: its best is its end.
     assert (has(rig), has(rig, "2")) == ([1, 2, 3], [2, 3])
-    order = [one.sha256 for one in eviction._droppable(rig.x)]
+    order = [one.sha256 for one in eviction._droppable(rig.stream)]
     assert order == ["1@1", "1@2", "2@2", "1@3"]
 
 
@@ -69,10 +69,10 @@ def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes
         save(rig, position, "2", stored=position < 4)
     # 7 of 10 bytes: 1@3 goes, the lowest of the ended job's latest.
     assert (has(rig), has(rig, "2")) == ([4, 5], [1, 2, 3, 4])
-    rig.x.founder.settings = settings(max_position=5, keep_latest=3, keep_best=1, snapshot_quota=30)
+    rig.stream.founder.settings = settings(max_position=5, keep_latest=3, keep_best=1, snapshot_quota=30)
     rig.report(5, 0.0, name="2")
-    rig.x.collect(rig.job("2"))
-    eviction.keep_within(rig.x)
+    rig.stream.collect(rig.job("2"))
+    eviction.keep_within(rig.stream)
     # The result, and of the open job the newest and the newest that is stored.
     assert (has(rig), has(rig, "2")) == ([5], [3, 4])
 
@@ -84,8 +84,8 @@ def test_the_job_with_the_worst_result_loses_its_extras_first() -> None:
     trained(rig, "1", [0.4, 0.5], machine="n1/0")
     trained(rig, "2", [0.1, 0.2], machine="n1/1")
     trained(rig, "3", [0.8, 0.9], machine="n1/2")
-    rig.x.founder.settings = settings(max_position=2, keep_latest=2, snapshot_quota=40)
-    eviction.keep_within(rig.x)
+    rig.stream.founder.settings = settings(max_position=2, keep_latest=2, snapshot_quota=40)
+    eviction.keep_within(rig.stream)
     assert (has(rig, "1"), has(rig, "2"), has(rig, "3")) == ([2], [2], [1, 2])
 
 
@@ -98,7 +98,7 @@ def test_equal_contents_count_once_and_go_together() -> None:
             rig.report(position, 0.5, name=name)
             rig.taken(position, name, f"same@{position}")
             rig.stored(position, name, sha256=f"same@{position}")
-    assert rig.x.snapshots.size == 20
+    assert rig.stream.snapshots.size == 20
     assert (has(rig, "1"), has(rig, "2")) == ([1, 2], [1, 2])
     rig.report(3, 0.5, name="1")
     rig.taken(3, "1", "of 1")
@@ -122,19 +122,19 @@ def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None
     assert told == [
         "snapshots take 10 bytes, 5 more than snapshot.quota; all of them are still needed, so none is dropped"
     ]
-    assert eviction.warning(rig.x) == told[0]
+    assert eviction.warning(rig.stream) == told[0]
     rig.stored(1, "1", sha256="1@1")
     rig.report(2, 0.2)
     save(rig, 2, stored=False)
     assert has(rig) == [1, 2]  # It would fall back to the stored one.
-    assert "15 more" in eviction.warning(rig.x)
+    assert "15 more" in eviction.warning(rig.stream)
     rig.stored(2, "1", sha256="1@2")
     assert has(rig) == [2]
     for position in (3, 4, 5):
         rig.report(position, 0.1)
         save(rig, position)
         assert rig.of(Noted) == []  # It comes and goes with each snapshot, and was said.
-    assert "5 more" in eviction.warning(rig.x)
+    assert "5 more" in eviction.warning(rig.stream)
 
 
 def test_a_forks_origin_stays_until_the_child_has_its_own_in_the_store() -> None:
@@ -223,9 +223,9 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
     save(rig, 1, stored=False)
-    assert rig.x.crowded == 10
+    assert rig.stream.crowded == 10
     rig.expire("n1")
-    assert (rig.x.snapshots.size, rig.x.crowded, eviction.warning(rig.x)) == (0, 0, "")
+    assert (rig.stream.snapshots.size, rig.stream.crowded, eviction.warning(rig.stream)) == (0, 0, "")
 
 
 # ------------------------------------------------------------------------------- policies that train again what is gone
@@ -255,21 +255,21 @@ def test_what_is_the_quickest_to_train_again_goes_first() -> None:
     for position in (5, 6):
         rig.report(position, 0.1, name="2", seconds=10.0)
     save(rig, 6, "2")
-    again = {f"{e.job}@{e.info.position}": seconds_again(rig.x, e) for e in rig.x.snapshots.entries()}
+    again = {f"{e.job}@{e.info.position}": seconds_again(rig.stream, e) for e in rig.stream.snapshots.entries()}
     # From nothing: 1 + 2. From 2: 3 + 4. From 4: 5 + 6, and in job 2: 10 + 10.
     assert again == {"1@2": 3.0, "1@4": 7.0, "1@6": 11.0, "2@6": 20.0}
     # What the jobs go on from is needed; so are the bytes of no other.
-    assert [one.sha256 for one in eviction._droppable(rig.x)] == ["1@2", "1@4"]
+    assert [one.sha256 for one in eviction._droppable(rig.stream)] == ["1@2", "1@4"]
 
 
 def test_what_goes_makes_dearer_what_lies_behind_it() -> None:
     rig = branched(1000)
-    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=20)
-    eviction.keep_within(rig.x)
+    rig.stream.founder.settings = replace(rig.stream.founder.settings, snapshot_quota=20)
+    eviction.keep_within(rig.stream)
     assert kept(rig) == {"1": [4, 6]}
-    entry = rig.x.snapshots.get("1", 4)
+    entry = rig.stream.snapshots.get("1", 4)
     assert entry is not None
-    assert seconds_again(rig.x, entry) == 1 + 2 + 3 + 4
+    assert seconds_again(rig.stream, entry) == 1 + 2 + 3 + 4
 
 
 def test_it_is_the_time_as_it_is_after_what_went_before_that_counts() -> None:
@@ -280,9 +280,9 @@ def test_it_is_the_time_as_it_is_after_what_went_before_that_counts() -> None:
         rig.report(position, 0.1 * position, seconds=seconds)
         if position % 2 == 0:
             save(rig, position)
-    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=20)
+    rig.stream.founder.settings = replace(rig.stream.founder.settings, snapshot_quota=20)
     # 2 costs 4 s, 4 costs 5 s, 6 costs 6 s. Without 2, 4 costs 9 s: 6 goes next.
-    eviction.keep_within(rig.x)
+    eviction.keep_within(rig.stream)
     assert kept(rig) == {"1": [4, 8]}
 
 
@@ -296,29 +296,29 @@ def test_of_two_that_take_as_long_the_older_goes() -> None:
             rig.report(position, 0.1, name=name, seconds=1.0)
             if position >= 3:
                 save(rig, position, name)
-    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=30)
-    eviction.keep_within(rig.x)
+    rig.stream.founder.settings = replace(rig.stream.founder.settings, snapshot_quota=30)
+    eviction.keep_within(rig.stream)
     assert kept(rig) == {"1": [3, 4], "2": [4]}
 
 
 def test_a_snapshot_that_a_run_loads_stays_and_a_policy_that_rebuilds_nothing_keeps_what_it_asked_for() -> None:
     rig = branched(1000)
-    rig.x.snapshots.pin(("1", 2), "run:3.1")
-    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=0)
-    eviction.keep_within(rig.x)
+    rig.stream.snapshots.pin(("1", 2), "run:3.1")
+    rig.stream.founder.settings = replace(rig.stream.founder.settings, snapshot_quota=0)
+    eviction.keep_within(rig.stream)
     assert kept(rig) == {"1": [2, 6]}
     rig = branched(1000)
-    rig.x.founder.settings = replace(rig.x.founder.settings, snapshot_quota=0, rebuilds=False)
-    eviction.keep_within(rig.x)
+    rig.stream.founder.settings = replace(rig.stream.founder.settings, snapshot_quota=0, rebuilds=False)
+    eviction.keep_within(rig.stream)
     assert kept(rig) == {"1": [2, 4, 6]}
 
 
 def test_jobs_that_were_answered_from_each_other_have_a_price_all_the_same() -> None:
     rig = branched(1000)
     rig.job("1").origin = ("2", 5)
-    entry = rig.x.snapshots.get("1", 6)
+    entry = rig.stream.snapshots.get("1", 6)
     assert entry is not None
-    assert seconds_again(rig.x, entry) >= 6.0
+    assert seconds_again(rig.stream, entry) >= 6.0
 
 
 # ------------------------------------------------------------------------------------------------------- whatever happens
@@ -339,7 +339,7 @@ class Quotas(RuleBasedStateMachine):
     )
     def begin(self, latest: int, best: int, limit: int, values: list[float], rebuilds: bool) -> None:
         terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit, rebuilds=rebuilds)
-        self.x = Stream(ExperimentCreated(0.0, "x", terms))
+        self.x = Stream(StreamCreated(0.0, "x", terms))
         self.limit = limit
         self.there: set[str] = set()  # Contents that were taken, and that nobody was told to delete since.
         for ordinal, name in enumerate(JOBS, 1):

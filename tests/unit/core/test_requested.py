@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
 )
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Send
-from hopyard_engine.core.events import MemberJoined, Operated, PolicyAnswered, Requested, Updated
+from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, Requested, Updated
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.types import Settings
 from hopyard_engine.journal.codec import decode, encode, kind_of
@@ -32,12 +32,12 @@ class Serving(Rig):
 
     def command(self, *commands: Command) -> list[Effect]:
         """See `Rig.command`, whose up-call is a request that is to make no job."""
-        member = self.x.founder
-        serving, member.settings = member.settings, replace(member.settings, requests=False)
+        experiment = self.stream.founder
+        serving, experiment.settings = experiment.settings, replace(experiment.settings, requests=False)
         try:
             return super().command(*commands)
         finally:
-            member.settings = serving
+            experiment.settings = serving
 
 
 def serving() -> Rig:
@@ -51,7 +51,7 @@ def ask(rig: Rig, position: int = 3, ticket: str = "a", lr: float = 0.5) -> None
 
 def asked(rig: Rig) -> dict[str, str]:
     """The jobs of requests."""
-    return {ticket: job for ticket, job in rig.x.founder.requested.items() if job}
+    return {ticket: job for ticket, job in rig.stream.founder.requested.items() if job}
 
 
 def test_a_request_makes_a_job_that_is_none_of_the_experiments() -> None:
@@ -62,9 +62,9 @@ def test_a_request_makes_a_job_that_is_none_of_the_experiments() -> None:
     assert rig.called(RequestMade) == [RequestMade("a", {"lr": 0.5}, 3, "1")]
     assert not rig.called(JobCreated)
     assert rig.of(JobChanged)
-    assert rig.x.jobs_left == 1
+    assert rig.stream.jobs_left == 1
     rig.create()
-    assert rig.x.jobs_left == 0
+    assert rig.stream.jobs_left == 0
     ask(rig, ticket="b")  # It is not one of those that there may be.
     assert asked(rig) == {"a": "1", "b": "3"}
 
@@ -74,17 +74,17 @@ def test_a_repeated_request_is_none() -> None:
     ask(rig)
     ask(rig)
     assert not rig.effects
-    assert list(rig.x.jobs) == ["1"]
+    assert list(rig.stream.jobs) == ["1"]
 
 
 def test_experiments_of_a_group_do_not_know_each_others_requests() -> None:
     rig = serving()
-    rig.feed(MemberJoined(rig.now, "x", "y", settings(requests=True, max_position=8)))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(requests=True, max_position=8)))
     ask(rig)
     for _ in range(2):
-        rig.feed(Requested(rig.now, "x", "a", {"lr": 0.5}, 3, member="y"))
-    assert [(job.member.id, job.limit) for job in rig.x.jobs.values()] == [("x", 3), ("y", 3)]
-    assert (asked(rig), rig.x.members["y"].requested) == ({"a": "1"}, {"a": "2"})
+        rig.feed(Requested(rig.now, "x", "a", {"lr": 0.5}, 3, experiment="y"))
+    assert [(job.experiment.id, job.limit) for job in rig.stream.jobs.values()] == [("x", 3), ("y", 3)]
+    assert (asked(rig), rig.stream.experiments["y"].requested) == ({"a": "1"}, {"a": "2"})
 
 
 def test_it_is_complete_at_its_own_end_and_stays_so_when_the_others_train_longer() -> None:
@@ -107,7 +107,7 @@ def test_no_run_of_it_goes_beyond_its_end() -> None:
     ask(rig)
     effects = rig.command(StartJob("1", ("n1/0",), until=4))
     assert rig.job("1").state is JobState.PENDING
-    assert "until must be in 1..3 for job '1', found 4" in rig.x.refusal
+    assert "until must be in 1..3 for job '1', found 4" in rig.stream.refusal
     assert not [effect for effect in effects if isinstance(effect, Send)]
 
 
@@ -126,10 +126,10 @@ def test_an_ending_experiment_refuses() -> None:
     rig.create()
     rig.start("1")
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase is Phase.ENDING
+    assert rig.stream.phase is Phase.ENDING
     ask(rig)
     assert [note.text for note in rig.of(Noted)] == ["refused the request: the experiment is ending"]
-    assert (list(rig.x.jobs), asked(rig)) == (["1"], {})
+    assert (list(rig.stream.jobs), asked(rig)) == (["1"], {})
 
 
 def test_a_paused_experiment_serves_it_later() -> None:
@@ -138,43 +138,45 @@ def test_a_paused_experiment_serves_it_later() -> None:
     ask(rig)
     assert rig.job("1").state is JobState.PENDING
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.x.idle_jobs() == [rig.job("1")]
+    assert rig.stream.idle_jobs() == [rig.job("1")]
 
 
 @pytest.mark.parametrize("limit", [0, ENDLESS])
 def test_a_limit_is_a_position(limit: int) -> None:
     rig = serving()
     rig.command(CreateJob("1", {"lr": 1.0}, limit=limit))
-    assert not rig.x.jobs
-    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in rig.x.refusal
+    assert not rig.stream.jobs
+    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in rig.stream.refusal
 
 
 def test_a_policys_job_with_a_limit_may_go_beyond_the_experiments_end() -> None:
     rig = serving()
     rig.command(CreateJob("1", None, limit=12))
-    assert "needs hyperparameters" in rig.x.refusal
+    assert "needs hyperparameters" in rig.stream.refusal
     rig.command(CreateJob("1", {"lr": 1.0}, limit=12))
     assert rig.called(JobCreated) == [JobCreated("1")]
-    assert rig.x.jobs_left == 1
+    assert rig.stream.jobs_left == 1
     rig.start("1", until=12)
     for position in (8, 12):
         rig.report(position, at_until=position == 12)
     rig.ended(RunEndReason.UNTIL, 12, snapshot(12))
     assert rig.job("1").state is JobState.COMPLETED
-    assert [point.position for point in rig.x.curve(rig.job("1"))] == [8, 12]
+    assert [point.position for point in rig.stream.curve(rig.job("1"))] == [8, 12]
 
 
 def test_policies_that_serve_no_requests_are_told_and_no_job_is_made() -> None:
     rig = Rig()
     ask(rig)
     assert rig.called(RequestMade) == [RequestMade("a", {"lr": 0.5}, 3)]
-    assert not rig.x.jobs
+    assert not rig.stream.jobs
 
 
 def test_records_hold_all_of_it_and_older_ones_are_read() -> None:
     asked = Requested(1.0, "x", "a", {"lr": 0.5}, 3, "m")
     assert decode(kind_of(asked), encode(asked)) == asked
-    assert decode("Requested", encode(asked).replace(b',"member":"m"', b"")) == Requested(1.0, "x", "a", {"lr": 0.5}, 3)
+    assert decode("Requested", encode(asked).replace(b',"experiment":"m"', b"")) == Requested(
+        1.0, "x", "a", {"lr": 0.5}, 3
+    )
     rig = serving()
     rig.command(CreateJob("1", {"lr": 1.0}, limit=12))
     records = [effect.event for effect in rig.of(Record) if isinstance(effect.event, PolicyAnswered)]

@@ -144,9 +144,9 @@ def ranks(stream: Stream) -> dict[str, EvictionRank]:
 
 def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_lets_it_go() -> None:
     rig = branched(1000)
-    assert set(ranks(rig.x).values()) == {EvictionRank.NEEDED}
+    assert set(ranks(rig.stream).values()) == {EvictionRank.NEEDED}
     rig.command(KeepSnapshots("1", (4,)))
-    assert ranks(rig.x) == {
+    assert ranks(rig.stream) == {
         "1@4": EvictionRank.NEEDED,
         "1@6": EvictionRank.NEEDED,
     }  # 2 went at once: job 1 has not ended.
@@ -160,7 +160,7 @@ def test_what_is_not_in_the_store_and_not_on_its_way_takes_no_room_there() -> No
     rig.start("1")
     rig.report(1, 0.1)
     rig.taken(1)
-    assert (has(rig), holding(rig.x)) == ([1], [])
+    assert (has(rig), holding(rig.stream)) == ([1], [])
 
 
 def test_what_earlier_experiments_lend_is_needed() -> None:
@@ -169,7 +169,7 @@ def test_what_earlier_experiments_lend_is_needed() -> None:
         lasting=True,
         earlier=(EarlierTrial("old/1", {}, (Report(4, {"score": 0.7}),), None, (snapshot(4, "lent"),)),),
     )
-    assert ranks(rig.x) == {"lent": EvictionRank.NEEDED}
+    assert ranks(rig.stream) == {"lent": EvictionRank.NEEDED}
 
 
 def finished(**terms: object) -> Rig:
@@ -179,13 +179,13 @@ def finished(**terms: object) -> Rig:
         rig.create()
     trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0", seconds=1.0)
     trained(rig, "2", [0.1, 0.9, 0.8], machine="n1/1", seconds=1.0)
-    assert rig.x.phase.over
+    assert rig.stream.phase.over
     return rig
 
 
 def test_a_finished_experiment_needs_its_result_only() -> None:
     rig = finished()
-    assert ranks(rig.x) == {
+    assert ranks(rig.stream) == {
         "1@1": EvictionRank.SPARE,
         "1@2": EvictionRank.SPARE,
         "1@3": EvictionRank.END,
@@ -235,18 +235,23 @@ def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is
 
 
 def by_rows(rig: Rig) -> list[StoredContents]:
-    for member in rig.x.members.values():
-        member.payload = {"name": "n", "spec": "{}", "bundle": ""}
-    experiments = [experiment_to_proto(rig.x, member, rig.now) for member in rig.x.members.values()]
-    return of_rows(experiments, [job_to_proto(rig.x, job) for job in rig.x.jobs.values()])
+    for experiment in rig.stream.experiments.values():
+        experiment.payload = {"name": "n", "spec": "{}", "bundle": ""}
+    experiments = [
+        experiment_to_proto(rig.stream, experiment, rig.now) for experiment in rig.stream.experiments.values()
+    ]
+    return of_rows(experiments, [job_to_proto(rig.stream, job) for job in rig.stream.jobs.values()])
 
 
 def test_the_rows_of_a_finished_experiment_say_the_same() -> None:
     rig = finished()
-    assert by_rows(rig) == holding(rig.x)
-    rig.x.jobs["1"].origin, rig.x.jobs["1"].prefix = ("2", 2), tuple(rig.x.curve(rig.x.jobs["2"])[:2])
+    assert by_rows(rig) == holding(rig.stream)
+    rig.stream.jobs["1"].origin, rig.stream.jobs["1"].prefix = (
+        ("2", 2),
+        tuple(rig.stream.curve(rig.stream.jobs["2"])[:2]),
+    )
     found = {one.sha256: one.before for one in by_rows(rig)}
-    assert found == {one.sha256: one.before for one in holding(rig.x)}
+    assert found == {one.sha256: one.before for one in holding(rig.stream)}
     assert found["1@3"] == "1@2"
     assert found["2@3"] == "2@2"
 
@@ -258,7 +263,7 @@ def test_jobs_whose_experiment_ran_out_of_time_need_what_they_have() -> None:
     for position in (1, 2):
         rig.report(position, 0.1)
         save(rig, position)
-    rig.x.founder.out_of_time = True
+    rig.stream.founder.out_of_time = True
     assert {one.rank for one in by_rows(rig)} == {EvictionRank.NEEDED}
 
 

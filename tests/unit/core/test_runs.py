@@ -120,7 +120,9 @@ def test_suspend_saves_and_the_job_resumes_from_there_on_another_machine(rig: Ri
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     assert rig.job().state is JobState.SUSPENDED
     rig.start("1", "n1/1")
-    start = next(body for body in rig.x.live["1"].ranks[0].channel.unacknowledged.values() if isinstance(body, Start))
+    start = next(
+        body for body in rig.stream.live["1"].ranks[0].channel.unacknowledged.values() if isinstance(body, Start)
+    )
     assert (start.machine, start.snapshot, start.snapshot_nodes) == ("n1/1", snapshot(1), ("n1",))
 
 
@@ -178,8 +180,8 @@ def test_an_amendment_under_way_when_the_run_ends_is_answered_too_late(rig: Rig)
 def test_park_is_legal_at_until_only_and_anything_else_pauses_the_experiment(rig: Rig) -> None:
     decider(rig, PARK)
     rig.report(1)
-    assert rig.x.phase is Phase.PAUSING
-    assert "PARK is legal at a run's until only; job '1' is at 1 of 10" in rig.x.reason
+    assert rig.stream.phase is Phase.PAUSING
+    assert "PARK is legal at a run's until only; job '1' is at 1 of 10" in rig.stream.reason
 
 
 def test_a_parked_run_keeps_its_machine_until_it_is_suspended() -> None:
@@ -189,7 +191,7 @@ def test_a_parked_run_keeps_its_machine_until_it_is_suspended() -> None:
     decider(rig, PARK)
     rig.report(1, at_until=True)
     assert rig.sent() == [Decide(DecisionKind.PARK, 1)]
-    assert rig.x.machines["n1/0"].run is rig.run()
+    assert rig.stream.machines["n1/0"].run is rig.run()
     rig.command(SuspendJob("1"))
     assert rig.sent() == [Decide(DecisionKind.SUSPEND, 1)]
 
@@ -234,7 +236,7 @@ def test_a_gang_is_placed_all_or_nothing() -> None:
     rig.start("1", "n1/0")
     rig.command(StartJob("2", ("n1/0", "n1/1")))
     assert rig.job("2").state is JobState.PENDING
-    assert rig.x.busy == 1
+    assert rig.stream.busy == 1
 
 
 def test_a_lost_rank_ends_the_gang_and_the_machines_are_free_when_all_have_left() -> None:
@@ -245,10 +247,10 @@ def test_a_lost_rank_ends_the_gang_and_the_machines_are_free_when_all_have_left(
     rig.expire("n2")
     assert rig.sent() == [Kill("the run is over")]
     assert rig.job().state.live
-    assert rig.x.busy == 1
+    assert rig.stream.busy == 1
     rig.ended(RunEndReason.TERMINATED, 0)
     assert rig.job().state is JobState.PENDING
-    assert rig.x.busy == 0
+    assert rig.stream.busy == 0
     assert rig.called(RunEnd)[-1].reason is RunEndReason.LOST
 
 
@@ -260,7 +262,7 @@ def test_a_gangs_source_is_pinned_until_every_rank_has_loaded_it() -> None:
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.start("1", "n1/0", "n1/1")
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
     assert entry.pins == {"run:1.2"}
     rig.say(rig.key(rank=1), Started(1))
@@ -284,8 +286,8 @@ def test_an_evaluation_by_parts_is_weighted_by_examples_and_changes_nothing_else
         rig.ended(RunEndReason.UNTIL, 1)
     assert rig.job().curve.points[1].metrics["val"] == pytest.approx((0.5 * 30 + 0.9 * 10) / 40)
     assert (rig.job().high_water, rig.job().position, rig.job().state) == (1, 1, JobState.SUSPENDED)
-    assert rig.x.best is not None
-    assert rig.x.best[2] == pytest.approx(0.6)
+    assert rig.stream.best is not None
+    assert rig.stream.best[2] == pytest.approx(0.6)
 
 
 def test_terminating_an_idle_job_is_immediate(rig: Rig) -> None:

@@ -100,7 +100,7 @@ def test_by_hand(machines: int, wishes: list[Wish], expected: dict[str, int]) ->
     cluster = cluster_of(machines, wishes)
     events = cluster.rebalance(1.0, {})
     assert {name: tenant.share for name, tenant in cluster.tenants.items()} == expected
-    told = {e.experiment: e.slots for e in events if isinstance(e, ShareSet)}
+    told = {e.stream: e.slots for e in events if isinstance(e, ShareSet)}
     assert told == {name: share for name, share in expected.items() if share}
     # Each is also given its share, since all machines are free.
     assert {name: len(tenant.held) for name, tenant in cluster.tenants.items()} == expected

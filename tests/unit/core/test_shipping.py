@@ -41,10 +41,10 @@ def test_a_broken_session_does_not_settle_what_its_agent_is_still_shipping(rig: 
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.join("n1", 1, "a", runs=(rig.key(),), snapshots=("s1",))
-    assert rig.x.phase is Phase.PAUSING
+    assert rig.stream.phase is Phase.PAUSING
     assert rig.core.orders("n1") == []
     rig.stored(1)
-    assert str(rig.x.phase) == "Phase.PAUSED"
+    assert str(rig.stream.phase) == "Phase.PAUSED"
 
 
 def test_an_agent_that_was_killed_is_told_to_ship_what_it_had_not(rig: Rig) -> None:
@@ -52,11 +52,11 @@ def test_an_agent_that_was_killed_is_told_to_ship_what_it_had_not(rig: Rig) -> N
     assert rig.job().state is JobState.SUSPENDED
     assert [e.ship for e in rig.journal if isinstance(e, NodeBack)] == [(("1", 1),)]
     assert rig.core.orders("n1") == [ShipmentOrder("x", 1, "1", 1, "s1")]
-    assert not rig.x.snapshots.settled
+    assert not rig.stream.snapshots.settled
     shipped(rig, 1)
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
-    assert (entry.stored, rig.x.snapshots.settled, rig.core.orders("n1")) == (True, True, [])
+    assert (entry.stored, rig.stream.snapshots.settled, rig.core.orders("n1")) == (True, True, [])
     assert rig.of(AcknowledgeShipment) == [AcknowledgeShipment("n1", "x", 1)]
 
 
@@ -71,9 +71,9 @@ def test_an_experiment_does_not_end_before_what_was_ordered_is_stored(rig: Rig) 
     rig.ended(RunEndReason.UNTIL, 10, snapshot(10))
     killed(rig, "s10")
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase is Phase.ENDING
+    assert rig.stream.phase is Phase.ENDING
     shipped(rig, 1, 10)
-    assert str(rig.x.phase) == "Phase.STOPPED"
+    assert str(rig.stream.phase) == "Phase.STOPPED"
 
 
 def test_after_each_hello_the_order_is_given_anew_and_the_older_answer_counts_no_more(rig: Rig) -> None:
@@ -81,12 +81,12 @@ def test_after_each_hello_the_order_is_given_anew_and_the_older_answer_counts_no
     killed(rig, "s1")
     assert [order.number for order in rig.core.orders("n1")] == [2]
     assert shipped(rig, 1) == [AcknowledgeShipment("n1", "x", 1)]
-    assert not rig.x.snapshots.settled
+    assert not rig.stream.snapshots.settled
 
 
 def test_what_was_shipped_before_it_was_deleted_and_taken_anew_is_not_believed(rig: Rig) -> None:
     killed(rig, "s1")
-    book = rig.x.snapshots
+    book = rig.stream.snapshots
     book.collect("1", False, lambda position: None)
     book.taken("1", snapshot(1), "n1", 2)
     assert shipped(rig, 1) == [AcknowledgeShipment("n1", "x", 1)]
@@ -108,9 +108,9 @@ def test_what_was_shipped_although_nobody_needs_it_any_more_is_deleted(rig: Rig)
 def test_an_order_that_cannot_be_carried_out_leaves_the_snapshot_where_it_is_until_the_next_hello(rig: Rig) -> None:
     killed(rig, "s1")
     shipped(rig, 1, error="the store is full")
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
-    assert (entry.stored, entry.nodes, rig.x.snapshots.settled) == (False, {"n1"}, True)
+    assert (entry.stored, entry.nodes, rig.stream.snapshots.settled) == (False, {"n1"}, True)
     assert [note.text for note in rig.of(Noted)] == ["the snapshot at 1 is not stored: the store is full"]
     rig.join("n1", 1, "life 1", snapshots=("s1",))
     assert [order.number for order in rig.core.orders("n1")] == [2]
@@ -120,16 +120,16 @@ def test_an_agent_that_begins_anew_settles_nothing_that_it_will_be_told_to_ship(
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     killed(rig, "s1")
-    assert rig.x.phase is Phase.PAUSING
+    assert rig.stream.phase is Phase.PAUSING
     shipped(rig, 1)
-    assert str(rig.x.phase) == "Phase.PAUSED"
+    assert str(rig.stream.phase) == "Phase.PAUSED"
 
 
 def test_a_lost_node_owes_nothing(rig: Rig) -> None:
     killed(rig, "s1")
     rig.expire("n1")
     assert rig.core.orders("n1") == []
-    assert rig.x.snapshots.settled
+    assert rig.stream.snapshots.settled
 
 
 def test_a_restarted_scheduler_knows_the_orders(rig: Rig) -> None:
@@ -137,7 +137,7 @@ def test_a_restarted_scheduler_knows_the_orders(rig: Rig) -> None:
     core = Core()
     for event in rig.journal:
         core.restore(event)  # type: ignore[arg-type]
-    dump.compare(rig.x, core.experiments["x"])
+    dump.compare(rig.stream, core.streams["x"])
     assert core.orders("n1") == rig.core.orders("n1")
 
 

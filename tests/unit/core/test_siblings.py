@@ -20,7 +20,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
 )
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, JobChanged, OrdersGiven, ReportAccepted, Start
-from hopyard_engine.core.events import Amended, MemberJoined, Operated, Reports, SnapshotShipped, Updated
+from hopyard_engine.core.events import Amended, ExperimentJoined, Operated, Reports, SnapshotShipped, Updated
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.types import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -33,7 +33,7 @@ GIVEN = {"lr": 0.1}
 def group(plan: str = "p", machines: int = 2, earlier: tuple[EarlierTrial, ...] = (), **terms: Any) -> Rig:
     """Job 1 of x and job 2 of y, which may train alike."""
     rig = Rig(plan="p", machines=machines)
-    rig.feed(MemberJoined(rig.now, "x", "y", settings(plan=plan, **terms), earlier=earlier))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(plan=plan, **terms), earlier=earlier))
     rig.command(CreateJob("1", GIVEN, "x"))
     rig.command(CreateJob("2", GIVEN, "y"))
     return rig
@@ -49,21 +49,21 @@ def train(rig: Rig, until: int, name: str = "1") -> None:
 
 
 def standing(rig: Rig) -> list[Phase]:
-    return [member.phase for member in rig.x.members.values()]
+    return [experiment.phase for experiment in rig.stream.experiments.values()]
 
 
-def stop(rig: Rig, member: str) -> None:
-    rig.feed(Operated(rig.now, "x", "stop", member))
+def stop(rig: Rig, experiment: str) -> None:
+    rig.feed(Operated(rig.now, "x", "stop", experiment))
 
 
 def test_who_goes_on_from_anothers_snapshot_has_it_and_the_results_as_its_own() -> None:
     rig = group()
     train(rig, 4)
     effects = rig.start("2", "n1/1", from_snapshot=("1", 4))
-    assert [p.position for p in rig.x.curve(rig.job("2"))] == [1, 2, 3, 4]
+    assert [p.position for p in rig.stream.curve(rig.job("2"))] == [1, 2, 3, 4]
     assert rig.job("2").origin is None
     assert rig.run("2").source is None  # It has loaded its own.
-    assert rig.x.members["y"].best == ("2", 4, 0.4)
+    assert rig.stream.experiments["y"].best == ("2", 4, 0.4)
     told = [e for e in effects if isinstance(e, ReportAccepted)]
     assert [(e.experiment, e.job, e.report.position) for e in told] == [("y", "2", p) for p in range(1, 5)]
     starts = [e.body for e in effects if hasattr(e, "body") and isinstance(e.body, Start)]
@@ -86,7 +86,7 @@ def test_its_copy_comes_to_the_store_whatever_becomes_of_the_other_one() -> None
     assert [e.node for e in effects if isinstance(e, OrdersGiven)] == ["n1"]
     (order,) = rig.core.orders("n1")
     rig.feed(SnapshotShipped(rig.now, "x", "n1", order.number, "2", 4, order.sha256))
-    entry = rig.x.snapshots.get("2", 4)
+    entry = rig.stream.snapshots.get("2", 4)
     assert entry is not None
     assert entry.stored
 
@@ -98,7 +98,7 @@ def test_an_answer_from_anothers_results_is_judged_by_its_own_target() -> None:
     assert standing(rig) == [Phase.RUNNING, Phase.RUNNING]
     rig.command(AnswerJob("2", "1", 5, completes=False))
     assert standing(rig) == [Phase.RUNNING, Phase.COMPLETED]
-    assert "reached the target 0.4" in rig.x.members["y"].reason
+    assert "reached the target 0.4" in rig.stream.experiments["y"].reason
 
 
 def test_a_completed_answer_has_the_snapshot_of_its_end() -> None:
@@ -106,7 +106,7 @@ def test_a_completed_answer_has_the_snapshot_of_its_end() -> None:
     train(rig, 4)
     rig.command(AnswerJob("2", "1", 4))
     assert (rig.job("2").state, rig.job("2").position) == (JobState.COMPLETED, 4)
-    assert rig.x.snapshots.positions("2") == [4]
+    assert rig.stream.snapshots.positions("2") == [4]
 
 
 @pytest.mark.parametrize(("plan", "kind"), [("p", DecisionKind.SUSPEND), ("q", DecisionKind.TERMINATE)])
@@ -125,13 +125,13 @@ def test_what_a_stopped_experiment_has_saved_is_there_until_nobody_trains_alike(
     rig.stored(4)
     rig.stored(6)
     assert rig.job("1").state is JobState.TERMINATED
-    assert rig.x.members["x"].phase is Phase.STOPPED
-    assert rig.x.snapshots.positions("1") == [4, 6]
+    assert rig.stream.experiments["x"].phase is Phase.STOPPED
+    assert rig.stream.snapshots.positions("1") == [4, 6]
     rig.start("2", "n1/1", from_snapshot=("1", 6))
     assert rig.run("2").start == 6
     stop(rig, "y")
     rig.ended(RunEndReason.TERMINATED, 6, name="2")
-    assert rig.x.snapshots.positions("1") == [6]  # The result of x.
+    assert rig.stream.snapshots.positions("1") == [6]  # The result of x.
     assert [e.sha256 for e in rig.of(ForgetSnapshot)] == ["s4"]
 
 
@@ -141,7 +141,7 @@ def test_its_policy_may_let_it_go_before() -> None:
     stop(rig, "x")
     rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
     rig.command(TerminateJob("1"))
-    assert rig.x.snapshots.positions("1") == [6]
+    assert rig.stream.snapshots.positions("1") == [6]
 
 
 def test_its_policy_says_what_of_it_others_may_start_from() -> None:
@@ -160,11 +160,11 @@ def test_its_policy_says_what_of_it_others_may_start_from() -> None:
     rig.ended(RunEndReason.SUSPENDED, 6, snapshot(6))
     rig.stored(6)
     rig.ended(RunEndReason.SUSPENDED, 2, name="3")
-    assert rig.x.snapshots.positions("1") == [2, 4, 6]
+    assert rig.stream.snapshots.positions("1") == [2, 4, 6]
     rig.command(KeepSnapshots("1", (4,)))
-    assert rig.x.snapshots.positions("1") == [4]
+    assert rig.stream.snapshots.positions("1") == [4]
     rig.command(KeepSnapshots("1"))
-    assert rig.x.snapshots.positions("1") == []
+    assert rig.stream.snapshots.positions("1") == []
     assert rig.of(ForgetSnapshot)
 
 
@@ -175,14 +175,14 @@ def test_what_the_policy_lets_go_of_a_live_job_goes_but_for_what_the_job_retains
     rig.say(rig.key("1"), Amended("t", True, 2))
     rig.report(3, 0.3)
     rig.command(KeepSnapshots("1"))
-    assert rig.x.snapshots.positions("1") == [2]  # Its newest.
+    assert rig.stream.snapshots.positions("1") == [2]  # Its newest.
     rig.command(AmendRun("1", "u", None, (5,)))
     rig.say(rig.key("1"), Amended("u", True, 3))
     for position in (4, 5, 6):
         rig.report(position, 0.4)
         rig.taken(position, "1")
         rig.stored(position, "1")
-    assert rig.x.snapshots.positions("1") == [5, 6]  # What was asked for since.
+    assert rig.stream.snapshots.positions("1") == [5, 6]  # What was asked for since.
 
 
 def test_a_job_that_goes_on_after_its_end_is_as_if_nothing_had_been_said() -> None:
@@ -190,7 +190,7 @@ def test_a_job_that_goes_on_after_its_end_is_as_if_nothing_had_been_said() -> No
     train(rig, 4)
     rig.command(AnswerJob("2", "1", 4))
     rig.command(KeepSnapshots("2", (1,)))
-    rig.feed(Updated(rig.now, "x", "r", max_position=8, member="y"))
+    rig.feed(Updated(rig.now, "x", "r", max_position=8, experiment="y"))
     assert rig.job("2").kept is None
 
 
@@ -198,21 +198,21 @@ def test_a_run_that_never_comes_to_a_boundary_is_killed_as_any_stopped_one() -> 
     rig = group()
     train(rig, 4)
     stop(rig, "x")
-    assert rig.x.timers["core/kill/1.1"] == rig.now + rig.x.settings.kill_after
+    assert rig.stream.timers["core/kill/1.1"] == rig.now + rig.stream.settings.kill_after
 
 
 def test_who_joins_brings_what_earlier_experiments_have_trained() -> None:
     earlier = EarlierTrial("old/1", {"lr": 0.5}, (Report(1, {"score": 0.7}),), None, (snapshot(1, "old"),))
     rig = group(earlier=(earlier,))
-    assert rig.x.earlier["old/1"].member == "y"
-    assert rig.x.snapshots.holds("old")
+    assert rig.stream.earlier["old/1"].experiment == "y"
+    assert rig.stream.snapshots.holds("old")
     rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 1)))
-    assert rig.x.members["y"].best == ("2", 1, 0.7)
-    assert rig.x.members["x"].best is None
+    assert rig.stream.experiments["y"].best == ("2", 1, 0.7)
+    assert rig.stream.experiments["x"].best is None
 
 
 def paid(rig: Rig) -> tuple[float, float]:
-    return rig.x.members["x"].machine_seconds, rig.x.members["y"].machine_seconds
+    return rig.stream.experiments["x"].machine_seconds, rig.stream.experiments["y"].machine_seconds
 
 
 def test_a_run_is_its_experiments_from_its_start_to_its_end() -> None:
@@ -246,7 +246,7 @@ def test_only_experiments_of_the_group_pay() -> None:
     rig = group()
     train(rig, 2)
     rig.command(BillRun("1", (("z", 5),)))
-    assert "there is no experiment 'z' in this group; there are: x, y" in rig.x.refusal
+    assert "there is no experiment 'z' in this group; there are: x, y" in rig.stream.refusal
     rig.now += 1
     rig.report(3, seconds=1.0)
     assert paid(rig) == pytest.approx((3, 0), abs=0.01)

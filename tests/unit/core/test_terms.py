@@ -61,21 +61,21 @@ def test_an_evaluation_whose_combined_value_reaches_the_target_ends_the_experime
     rig.stored(1)
     evaluated(rig, "a", 0.6, 10)
     rig.ended(RunEndReason.UNTIL, 1)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
     evaluated(rig, "b", 0.9, 10)
-    assert str(rig.x.phase) == "Phase.ENDING"
-    assert rig.x.reason == "job 1 reached the target 0.75 with 0.75 at 1"
+    assert str(rig.stream.phase) == "Phase.ENDING"
+    assert rig.stream.reason == "job 1 reached the target 0.75 with 0.75 at 1"
     rig.ended(RunEndReason.UNTIL, 1)
-    assert (rig.x.phase, rig.job().state) == (Phase.COMPLETED, JobState.COMPLETED)
+    assert (rig.stream.phase, rig.job().state) == (Phase.COMPLETED, JobState.COMPLETED)
 
 
 def test_a_target_that_is_lowered_below_the_present_best_ends_the_experiment(rig: Rig) -> None:
     rig.report(1, 0.5)
     rig.feed(Updated(rig.now, "x", "u", target=0.4))
-    assert rig.x.phase is Phase.ENDING
+    assert rig.stream.phase is Phase.ENDING
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
 
 
 def test_a_target_that_was_reached_during_a_pause_counts_when_it_is_over() -> None:
@@ -86,9 +86,9 @@ def test_a_target_that_was_reached_during_a_pause_counts_when_it_is_over() -> No
     rig.report(1, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert rig.x.phase is Phase.PAUSED
+    assert rig.stream.phase is Phase.PAUSED
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert (str(rig.x.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
 
 
 def test_a_value_that_is_not_finite_reaches_no_target() -> None:
@@ -96,7 +96,7 @@ def test_a_value_that_is_not_finite_reaches_no_target() -> None:
     rig.create()
     rig.start("1")
     rig.report(1, math.inf)
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
 
 
 # ------------------------------------------------------------------------------------------------------------- extensions
@@ -106,25 +106,25 @@ def test_an_extension_of_an_experiment_that_is_ending_revives_it_when_it_has_end
     rig.feed(Operated(rig.now, "x", "stop"))
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2))
-    assert (rig.x.phase, rig.x.settings.jobs) == (Phase.ENDING, 8)
+    assert (rig.stream.phase, rig.stream.settings.jobs) == (Phase.ENDING, 8)
     rig.ended(RunEndReason.TERMINATED, 0)
-    assert (str(rig.x.phase), rig.x.settings.jobs, rig.x.share) == ("Phase.RUNNING", 10, 2)
+    assert (str(rig.stream.phase), rig.stream.settings.jobs, rig.stream.share) == ("Phase.RUNNING", 10, 2)
 
 
 def test_an_extension_revives_a_failed_experiment() -> None:
     rig = Rig()
     rig.command(CreateJob("1"))
     rig.feed(Answered(rig.now, "x", "create/1", None, "the space is empty"))
-    assert rig.x.phase is Phase.FAILED
+    assert rig.stream.phase is Phase.FAILED
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
     rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
-    assert str(rig.x.phase) == "Phase.RUNNING"
+    assert str(rig.stream.phase) == "Phase.RUNNING"
 
 
 def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -> None:
     quarantine(rig.core, "x", "a mistake", rig.now)
     rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
-    assert rig.x.phase is Phase.FAILED
+    assert rig.stream.phase is Phase.FAILED
     assert [note.text for note in rig.of(Noted)] == ["refused Updated: the experiment cannot go on: a mistake"]
 
 
@@ -155,11 +155,11 @@ def test_the_generators_calls_are_kept_in_the_order_in_which_it_gets_them_whatev
     rig.command(CreateJob("2"), CreateJob("3"))
     rig.command(TerminateJob("2"))
     rig.command(CreateJob("4"))
-    asked = [e for e in outstanding(rig.x) if isinstance(e, AskOutside)]
+    asked = [e for e in outstanding(rig.stream) if isinstance(e, AskOutside)]
     assert [(e.ticket, e.payload["after"]) for e in asked] == [("create/2", 0), ("create/3", 1), ("create/4", 3)]
     for job, result in (("2", {"lr": 2}), ("3", {"lr": 3}), ("4", None)):
         rig.feed(Answered(rig.now, "x", f"create/{job}", result))
-    assert rig.x.founder.generator_calls == [
+    assert rig.stream.founder.generator_calls == [
         GeneratorCall("create", "2", {"lr": 2}),
         GeneratorCall("create", "3", {"lr": 3}),
         GeneratorCall("final", "2", outcome=JobState.TERMINATED),
@@ -172,9 +172,9 @@ def test_an_answer_shows_what_the_generator_has_heard(rig: Rig) -> None:
     rig.command(TerminateJob("2"))
     rig.command(CreateJob("3"))
     rig.command(TerminateJob("3"))
-    assert rig.x.founder.told_generator == 0
+    assert rig.stream.founder.told_generator == 0
     rig.feed(Answered(rig.now, "x", "create/3", {"lr": 3}))  # It was asked after it was told of job 2.
-    assert [call.job for call in rig.x.founder.generator_calls[rig.x.founder.told_generator :]] == ["3"]
+    assert [call.job for call in rig.stream.founder.generator_calls[rig.stream.founder.told_generator :]] == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ def test_a_generator_is_told_what_it_reads_once_and_in_order(reads: str, kinds: 
     rig.report(2, 0.2)
     rig.command(TerminateJob("2"))
     rig.ended(RunEndReason.LOST, 2)
-    rig.feed(TimerElapsed(rig.now + 60, "x", next(iter(rig.x.timers))))
+    rig.feed(TimerElapsed(rig.now + 60, "x", next(iter(rig.stream.timers))))
     rig.start("1")
     for position in (1, 2, 3, 4):  # The first two are trained again.
         rig.report(position, position / 10)
     rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
-    calls = rig.x.founder.generator_calls
+    calls = rig.stream.founder.generator_calls
     assert [f"{c.kind} {c.position}" if c.kind == "report" else c.kind for c in calls] == kinds
     if reads != "nothing":
         ends = [call for call in calls if call.kind == "final"]
@@ -215,28 +215,28 @@ def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
     rig = Rig()
     rig.script = lambda call: (None, [ReserveMachine("n1/0"), ReleaseMachine("n1/0")])
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert rig.x.phase in (Phase.PAUSING, Phase.PAUSED)
-    assert "does not come to rest: 504 up-calls followed from one event" in rig.x.reason
+    assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert "does not come to rest: 504 up-calls followed from one event" in rig.stream.reason
 
 
 def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) -> None:
     rig.report(1)
 
     def again(call: Call) -> tuple[object, list[Command]]:
-        return quiet(call)[0], [AmendRun("1", f"t{len(rig.calls)}", 1)] if rig.x.phase is Phase.RUNNING else []
+        return quiet(call)[0], [AmendRun("1", f"t{len(rig.calls)}", 1)] if rig.stream.phase is Phase.RUNNING else []
 
     rig.script = again  # type: ignore[assignment]
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert "does not come to rest" in rig.x.reason
+    assert "does not come to rest" in rig.stream.reason
 
 
 def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) -> None:
     rig.report(1)
     rig.taken(1)
-    rig.script = lambda call: (quiet(call)[0], [ForkJob(str(rig.x.ordinals + 1), "1", 1, {})])
+    rig.script = lambda call: (quiet(call)[0], [ForkJob(str(rig.stream.ordinals + 1), "1", 1, {})])
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert "does not come to rest" in rig.x.reason
-    assert len(rig.x.jobs) < 600
+    assert "does not come to rest" in rig.stream.reason
+    assert len(rig.stream.jobs) < 600
 
 
 def test_a_policy_whose_demand_swings_for_ever_is_paused() -> None:
@@ -244,7 +244,7 @@ def test_a_policy_whose_demand_swings_for_ever_is_paused() -> None:
     answer = rig.answer
     rig.answer = lambda call: replace(answer(call), demand=call.number % 2)  # type: ignore[method-assign]
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert "does not come to rest" in rig.x.reason
+    assert "does not come to rest" in rig.stream.reason
 
 
 def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig: Rig) -> None:
@@ -252,7 +252,7 @@ def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig:
     for number in range(1100):
         rig.feed(Requested(rig.now, "x", f"r{number}", {}, 1))
     assert len(rig.called(RequestMade)) == before + 1100
-    assert rig.x.phase is Phase.RUNNING
+    assert rig.stream.phase is Phase.RUNNING
 
 
 # -------------------------------------------------------------------------------------------------------- gangs and labels
@@ -283,7 +283,7 @@ def test_a_message_with_many_reports_brings_as_many_up_calls_and_is_fine() -> No
     reports = tuple(Report(position, {"score": 0.5}) for position in range(1, 501))
     rig.say(rig.key(), Reports(reports))
     assert len(rig.called(IterationFinish)) == len(rig.called(ApplicationStat)) == 500
-    assert rig.x.phase is Phase.RUNNING, rig.x.reason
+    assert rig.stream.phase is Phase.RUNNING, rig.stream.reason
 
 
 # ------------------------------------------------------------------------------------------------ what policies do not hear

@@ -24,7 +24,6 @@ from hopyard_engine.core.effects import Record, Send, Start, UpCall, Welcome
 from hopyard_engine.core.events import (
     CopiesEvicted,
     Event,
-    ExperimentCreated,
     MachineGranted,
     NodeBack,
     NodeDrained,
@@ -36,6 +35,7 @@ from hopyard_engine.core.events import (
     PolicyFailed,
     Requested,
     ShareSet,
+    StreamCreated,
 )
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.types import RunKey
@@ -60,7 +60,7 @@ class Thinking(Rig):
         self.hold = False
         self.now += 1.0
         before = len(self.journal)
-        (call,) = (held for held in self.held if held.experiment == "x")
+        (call,) = (held for held in self.held if held.stream == "x")
         self.held.clear()
         self.feed(PolicyAnswered(self.now, "x", Answer(call.number, None, tuple(commands))))
         return [event for event in self.journal[before:] if not isinstance(event, PolicyAnswered)]
@@ -72,11 +72,11 @@ def test_a_node_that_is_lost_meanwhile_is_lost_after_the_answer() -> None:
     rig.ponder()
     rig.expire("n1")
     assert rig.core.thinks("x")
-    assert set(rig.x.machines) == {"n1/0", "n1/1"}
+    assert set(rig.stream.machines) == {"n1/0", "n1/1"}
     waited = rig.wake(StartJob("1", ("n1/0",)))
     assert [type(event) for event in waited][:1] == [NodeLost]
     assert not rig.core.thinks("x")
-    assert not rig.x.machines
+    assert not rig.stream.machines
     assert rig.job().state is JobState.PENDING
     assert rig.job().attempt == 1
     assert not [e for e in rig.effects if isinstance(e, Send)]  # Nobody is told to start what is lost.
@@ -95,10 +95,10 @@ def test_a_lost_machine_goes_to_nobody_until_its_holder_knows() -> None:
     rig = Thinking(machines=1, grace=0.0)
     rig.ponder()
     rig.expire("n1")
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, "y", settings()))
     rig.join("n1", 1, life="b")
     assert rig.core.cluster.machines["n1/0"].holder == ""
-    y = rig.core.experiments["y"]
+    y = rig.core.streams["y"]
     assert not y.machines
     waited = rig.wake()
     assert [type(event) for event in waited[:2]] == [NodeLost, NodeBack]
@@ -108,12 +108,12 @@ def test_a_lost_machine_goes_to_nobody_until_its_holder_knows() -> None:
 def test_a_smaller_share_is_told_after_the_answer_and_only_the_last_one() -> None:
     rig = Thinking()
     rig.ponder()
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, "y", settings()))
     rig.join("n2", 2)
     assert rig.core.cluster.tenants["x"].share == 2
     rig.expire("n2")
     assert rig.core.cluster.tenants["x"].share == 1
-    assert rig.x.share == 2
+    assert rig.stream.share == 2
     waited = rig.wake()
     assert [event.slots for event in waited if isinstance(event, ShareSet)] == [1]
     assert rig.called(ShareChange)[-1].slots == 1
@@ -141,13 +141,13 @@ def test_nothing_begins_on_a_node_that_is_drained_meanwhile() -> None:
     rig.start("1", "n1/0")
     rig.ponder()
     rig.feed(NodeDrained(rig.now, "n1"))
-    assert not rig.x.draining
+    assert not rig.stream.draining
     waited = rig.wake(StartJob("2", ("n1/1",)))
     assert waited[0] == NodeDraining(rig.now, "x", "n1", unsent=(RunKey("x", "2", 1),))
     assert started(rig) == []
     assert (rig.job("1").state, rig.job("2").state) == (JobState.SUSPENDING, JobState.PENDING)
     assert rig.called(RunEnd)[-1].reason is RunEndReason.SUSPENDED
-    assert set(rig.x.machines) == {"n1/0"}
+    assert set(rig.stream.machines) == {"n1/0"}
 
 
 @pytest.mark.parametrize("lost", ["before", "after", "not"])
@@ -167,10 +167,10 @@ def test_no_rank_of_a_gang_begins_when_the_node_of_one_is_drained_meanwhile(
         rig.expire("n2")
     rig.wake(StartJob("1", machines))
     assert rig.of(Send) == []
-    assert not rig.x.live
+    assert not rig.stream.live
     assert rig.job().state is JobState.PENDING
-    assert set(rig.x.machines) == ({"n2/0"} if lost == "not" else set())
-    assert not [ticket for ticket in rig.x.timers if ticket.startswith("core/")]
+    assert set(rig.stream.machines) == ({"n2/0"} if lost == "not" else set())
+    assert not [ticket for ticket in rig.stream.timers if ticket.startswith("core/")]
 
 
 def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
@@ -182,7 +182,7 @@ def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
     for event in rig.journal:
         again.restore(event)  # type: ignore[arg-type]
     again.recovered()
-    assert not again.experiments["x"].draining
+    assert not again.streams["x"].draining
     number = rig.held[-1].number
     effects = again.handle(PolicyAnswered(rig.now, "x", Answer(number, None, ())))
     records = [type(e.event) for e in effects if isinstance(e, Record)]
@@ -201,7 +201,7 @@ def test_after_a_crash_nothing_begins_on_a_node_that_was_drained_while_it_though
     answer = Answer(rig.held[-1].number, None, (StartJob("1", ("n1/0",)),))
     effects = again.handle(PolicyAnswered(rig.now, "x", answer))
     assert not [e for e in effects if isinstance(e, Send)]
-    assert again.experiments["x"].jobs["1"].state is JobState.PENDING
+    assert again.streams["x"].jobs["1"].state is JobState.PENDING
 
 
 def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:
@@ -214,7 +214,7 @@ def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:
     assert rig.of(Welcome)[0].unknown == (RunKey("x", "1", 1),)
     assert rig.core.unacknowledged("n1") == []
     rig.wake()
-    assert not rig.x.live
+    assert not rig.stream.live
 
 
 def test_what_the_answer_starts_on_a_machine_that_is_gone_is_lost() -> None:
@@ -227,7 +227,7 @@ def test_what_the_answer_starts_on_a_machine_that_is_gone_is_lost() -> None:
     assert waited[0].gone == ("n1/1",)
     assert waited[0].lost == (RunKey("x", "1", 1),)
     assert not [e for e in rig.effects if isinstance(e, Send) and isinstance(e.body, Start)]
-    assert not rig.x.live
+    assert not rig.stream.live
 
 
 def test_other_events_of_the_experiment_are_refused() -> None:
@@ -257,11 +257,11 @@ def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> No
     assert isinstance(call.call, RequestMade)
     made = len(rig.calls)
     given_up(rig, call)
-    assert rig.x.phase in (Phase.PAUSING, Phase.PAUSED)
-    assert rig.x.reason == "policy error: policy p took longer than 10 s"
+    assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert rig.stream.reason == "policy error: policy p took longer than 10 s"
     assert len(rig.calls) == made  # Nobody is asked anything until then.
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.x.reason == ""
+    assert rig.stream.reason == ""
     told = [c for c in rig.calls[made:] if isinstance(c, RequestMade | ExperimentChange)]
     assert told == [call.call, ExperimentChange("paused", "x"), ExperimentChange("resumed", "x")]
 
@@ -319,8 +319,8 @@ def test_a_revived_experiment_asks_its_policy_again() -> None:
     call = rig.ponder()
     given_up(rig, call)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase is Phase.STOPPED
-    assert rig.x.in_flight is None
+    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.in_flight is None
 
 
 def test_copies_that_a_node_deletes_before_it_is_told_of_as_back_are_not_believed_in() -> None:
@@ -335,7 +335,7 @@ def test_copies_that_a_node_deletes_before_it_is_told_of_as_back_are_not_believe
     rig.feed(NodeEvicted(rig.now, "n1", ("s1", "unknown")))
     waited = rig.wake()
     assert [type(event) for event in waited[:2]] == [NodeBack, CopiesEvicted]
-    entry = rig.x.snapshots.get("1", 1)
+    entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
     assert entry.stored
     assert "n1" not in entry.nodes

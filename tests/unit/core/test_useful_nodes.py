@@ -14,7 +14,7 @@ from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.division import MachineKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.effects import UpCall
-from hopyard_engine.core.events import ExperimentCreated, NodeJoined, PolicyAnswered, Requested
+from hopyard_engine.core.events import NodeJoined, PolicyAnswered, Requested, StreamCreated
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
@@ -32,14 +32,14 @@ def wants(rig: Rig, *nodes: str) -> None:
 def test_idle_machines_of_no_use_go_back_and_others_come() -> None:
     rig = Rig(machines=1, slots=1)
     rig.join("n2", 1)
-    assert list(rig.x.machines) == ["n1/0"]
+    assert list(rig.stream.machines) == ["n1/0"]
     wants(rig, "n2")
-    assert (list(rig.x.machines), rig.x.share) == (["n2/0"], 1)
+    assert (list(rig.stream.machines), rig.stream.share) == (["n2/0"], 1)
     wants(rig, "n1", "n2")
-    assert list(rig.x.machines) == ["n2/0"]  # Nothing moves without need.
+    assert list(rig.stream.machines) == ["n2/0"]  # Nothing moves without need.
     wants(rig, "n1")
     wants(rig)
-    assert list(rig.x.machines) == ["n1/0"]
+    assert list(rig.stream.machines) == ["n1/0"]
 
 
 def test_a_busy_machine_stays_until_its_run_has_left_and_a_reserved_one_until_it_is_released() -> None:
@@ -48,24 +48,24 @@ def test_a_busy_machine_stays_until_its_run_has_left_and_a_reserved_one_until_it
     rig.create()
     rig.start("1", "n1/0", until=1)
     wants(rig, "n2")
-    assert list(rig.x.machines) == ["n1/0"]
+    assert list(rig.stream.machines) == ["n1/0"]
     rig.report(1, at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
-    assert list(rig.x.machines) == ["n2/0"]
+    assert list(rig.stream.machines) == ["n2/0"]
     rig.command(ReserveMachine("n2/0"))
     wants(rig, "n1")
-    assert list(rig.x.machines) == ["n2/0"]
+    assert list(rig.stream.machines) == ["n2/0"]
 
 
 def test_where_no_machine_is_of_use_it_waits_and_says_so() -> None:
     rig = Rig(machines=1)
     rig.create()
     wants(rig, "n3", "n4")
-    assert (list(rig.x.machines), rig.x.share) == ([], 0)
+    assert (list(rig.stream.machines), rig.stream.share) == ([], 0)
     why = "waits for a machine: its policy can use machines of nodes n3 and n4 only, where there is none now"
-    assert WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job()) == why
+    assert WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job()) == why
     rig.join("n4", 2)
-    assert list(rig.x.machines) == ["n4/0", "n4/1"]
+    assert list(rig.stream.machines) == ["n4/0", "n4/1"]
 
 
 def test_an_older_journal_says_nothing_of_nodes_and_a_recovery_knows_them() -> None:
@@ -78,7 +78,7 @@ def test_an_older_journal_says_nothing_of_nodes_and_a_recovery_knows_them() -> N
         again.restore(event)  # type: ignore[arg-type]
     again.recovered()
     assert again.cluster.tenants["x"].nodes == {"n2"}
-    assert list(again.experiments["x"].machines) == ["n2/0"]
+    assert list(again.streams["x"].machines) == ["n2/0"]
 
 
 class Two(Rig):
@@ -87,7 +87,7 @@ class Two(Rig):
     of_use: tuple[str, ...] = ()
 
     def answer(self, call: UpCall) -> PolicyAnswered:
-        if call.experiment != "y":
+        if call.stream != "y":
             return super().answer(call)
         commands = (WakeAt("keep", 1e9),) if call.number == 1 else ()
         return PolicyAnswered(self.now, "y", Answer(call.number, None, commands), nodes=self.of_use)
@@ -98,8 +98,8 @@ def test_another_experiment_leaves_the_machine_that_only_one_can_use_for_one_tha
     rig.join("n2", 1)
     rig.create()
     rig.start("1", "n1/0")
-    rig.feed(ExperimentCreated(rig.now, "y", settings()))
-    stream, y = rig.x, rig.core.experiments["y"]
+    rig.feed(StreamCreated(rig.now, "y", settings()))
+    stream, y = rig.stream, rig.core.streams["y"]
     assert (list(stream.machines), list(y.machines)) == (["n1/0"], ["n2/0"])
     rig.of_use = ("n1",)
     rig.feed(Requested(rig.now, "y", "r", {}, 1))

@@ -22,13 +22,13 @@ from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
     Answered,
     Ended,
-    ExperimentCreated,
-    MemberJoined,
+    ExperimentJoined,
     NodeDrained,
     NodeJoined,
     Operated,
     PolicyAnswered,
     Started,
+    StreamCreated,
     TimerElapsed,
     Updated,
 )
@@ -59,18 +59,18 @@ class Rig(plain.Rig):
 
 def why(rig: Rig, name: str = "1") -> str:
     """A job's reason."""
-    return WaitingReasons(rig.x, rig.core.cluster, rig.now).job(rig.job(name))
+    return WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job(name))
 
 
 def whole(rig: Rig, experiment: str = "x") -> str:
     """An experiment's reason."""
-    stream = rig.core.experiments[experiment]
+    stream = rig.core.streams[experiment]
     return WaitingReasons(stream, rig.core.cluster, rig.now).experiment(stream.founder)
 
 
 def second(rig: Rig, **terms: object) -> None:
     """Another experiment comes."""
-    rig.feed(ExperimentCreated(rig.now, "y", settings(**terms)))
+    rig.feed(StreamCreated(rig.now, "y", settings(**terms)))
 
 
 def busy(rig: Rig, *machines: str) -> None:
@@ -147,12 +147,12 @@ def test_what_keeps_the_share_small_is_named() -> None:
     rig = Rig(machines=3)
     rig.wants = 1
     rig.create()
-    rig.start("1", *rig.x.machines)
+    rig.start("1", *rig.stream.machines)
     rig.create()
     assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
     rig = Rig(machines=3)
     second(rig, weight=2.0)
-    busy(rig, *rig.x.machines)
+    busy(rig, *rig.stream.machines)
     rig.create()
     assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: weight 1 beside y (weight 2: 2)"
 
@@ -162,11 +162,11 @@ def test_a_share_of_nothing() -> None:
     rig.create()
     second(rig)
     rig.now += 31
-    assert rig.x.share == 0
+    assert rig.stream.share == 0
     assert why(rig) == "waits for a machine: its share is 0 of 1: weight 0.5 beside y (weight 1: 1)"
     assert whole(rig) == "its share is 0 of 1 machine: weight 0.5 beside y (weight 1: 1)"
     for name in "abcd":
-        rig.feed(ExperimentCreated(rig.now, name, settings()))
+        rig.feed(StreamCreated(rig.now, name, settings()))
     rig.join("n2", 4)
     expected = "weight 0.5 beside a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
     assert whole(rig) == f"its share is 0 of 5 machines: {expected}"
@@ -186,7 +186,7 @@ def test_several_machines_at_once() -> None:
     rig.gang = 2
     rig.create()
     assert why(rig) == "the policy has not started it (2 machines are idle)"
-    rig.x.give_up("n1/1")  # As if another one had yet to leave it.
+    rig.stream.give_up("n1/1")  # As if another one had yet to leave it.
     assert why(rig) == "waits for 2 machines at once: 1 is idle"
     rig.join("n1", 1, "b")
     need = "each job needs 2 machines with 1 CPU thread and no GPU at once; there are 1 with 1 CPU thread and no GPU"
@@ -233,9 +233,9 @@ def test_machines_that_others_have_yet_to_leave() -> None:
 def test_one_machine_has_come_and_another_is_still_elsewhere() -> None:
     rig = Rig(machines=2)
     second(rig)
-    busy(rig, *rig.x.machines)
+    busy(rig, *rig.stream.machines)
     rig.create()
-    rig.x.share = 2  # The other one is to leave its machine, and trains on it.
+    rig.stream.share = 2  # The other one is to leave its machine, and trains on it.
     assert why(rig, "2") == "waits for a machine: 1 of 2 in its share are busy, 1 has yet to be left by others"
 
 
@@ -259,13 +259,13 @@ def test_a_policy_that_has_no_process_is_told_of_as_long_as_it_is_asked() -> Non
     away = "no process serves remote:polly"
 
     def waiting() -> WaitingReasons:
-        return WaitingReasons(rig.x, rig.core.cluster, rig.now, away)
+        return WaitingReasons(rig.stream, rig.core.cluster, rig.now, away)
 
-    assert away not in waiting().job(rig.job()) + waiting().experiment(rig.x.founder)
+    assert away not in waiting().job(rig.job()) + waiting().experiment(rig.stream.founder)
     rig.hold = True
     rig.join("n2", 1)
     assert waiting().job(rig.job()) == f"waits for the policy: {away}"
-    assert waiting().experiment(rig.x.founder) == away
+    assert waiting().experiment(rig.stream.founder) == away
 
 
 def test_the_policy_has_nothing_to_run() -> None:
@@ -276,7 +276,7 @@ def test_the_policy_has_nothing_to_run() -> None:
     rig.now += 3
     assert whole(rig) == "waits for the policy, which has been thinking for 3 s"
     rig.held.clear()
-    rig.x.in_flight = None
+    rig.stream.in_flight = None
     assert whole(rig) == "the policy has no job to run (3 machines are idle)"
 
 
@@ -293,8 +293,8 @@ def test_it_waits_after_losses() -> None:
     rig = Rig()
     rig.create()
     for _ in range(5):
-        if HOLD + "1" in rig.x.timers:
-            rig.now = rig.x.timers[HOLD + "1"]
+        if HOLD + "1" in rig.stream.timers:
+            rig.now = rig.stream.timers[HOLD + "1"]
             rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
         lose(rig)
     assert why(rig) == "waits after 5 losses or failures in a row: tries again in 4 s; last: its run was lost: gone"
@@ -414,7 +414,7 @@ def test_an_ending_experiment_and_one_that_is_over() -> None:
     assert whole(rig).endswith("reached the target 0.9 with 0.95 at 1; waits for 1 run to reach a boundary and leave")
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert whole(rig) == rig.x.reason
+    assert whole(rig) == rig.stream.reason
     assert why(rig) == "reached the target"
 
 
@@ -425,10 +425,10 @@ def test_asking_changes_nothing_and_the_text_follows_the_state() -> None:
     rig = Rig(machines=1)
     busy(rig, "n1/0")
     rig.create()
-    before = repr((rig.x.__dict__, rig.core.cluster.__dict__))
+    before = repr((rig.stream.__dict__, rig.core.cluster.__dict__))
     assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy"
     assert whole(rig) == ""
-    assert repr((rig.x.__dict__, rig.core.cluster.__dict__)) == before
+    assert repr((rig.stream.__dict__, rig.core.cluster.__dict__)) == before
     rig.feed(Updated(rig.now, "x", "u", slots=1))
     rig.feed(NodeJoined(rig.now, "n2", "a", (MachineSpec("n2/0"),)))
     assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
@@ -438,20 +438,20 @@ def test_asking_changes_nothing_and_the_text_follows_the_state() -> None:
 
 def test_each_of_a_group_says_its_own() -> None:
     rig = Rig(machines=2)
-    rig.feed(MemberJoined(rig.now, "x", "y", settings(slots=1, weight=2.0)))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(slots=1, weight=2.0)))
     rig.feed(Updated(rig.now, "x", "u", slots=1))
     rig.command(CreateJob("1", {"lr": 0.1}, "x"))
     rig.start("1", "n1/0")
     rig.command(CreateJob("2", {"lr": 0.1}, "y"))
-    member = rig.x.members["y"]
-    waiting = WaitingReasons(rig.x, rig.core.cluster, rig.now)
+    experiment = rig.stream.experiments["y"]
+    waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now)
     assert whole(rig) == ""
-    assert waiting.experiment(member) == "no job runs: job 2 the policy has not started it (1 machine is idle)"
+    assert waiting.experiment(experiment) == "no job runs: job 2 the policy has not started it (1 machine is idle)"
     rig.feed(Operated(rig.now, "x", "pause", "y"))
     assert why(rig, "2") == "waits: the experiment is paused (paused by a person)"
     rig.feed(Operated(rig.now, "x", "resume", "y"))
     rig.feed(Updated(rig.now, "x", "v", slots=1))
-    rig.feed(ExperimentCreated(rig.now, "z", settings(weight=3.0)))
+    rig.feed(StreamCreated(rig.now, "z", settings(weight=3.0)))
     expected = "1 of 1 in its group's share are busy: weight 3 beside z (weight 3: 1)"
     assert why(rig, "2") == f"waits for a machine: {expected}"
 

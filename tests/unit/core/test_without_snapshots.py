@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
 )
 from hopyard_engine.core.effects import Acknowledge, Noted, Record, ReportAccepted
-from hopyard_engine.core.events import Ended, ExperimentCreated, TimerElapsed
+from hopyard_engine.core.events import Ended, StreamCreated, TimerElapsed
 from hopyard_engine.core.handlers.preemption import DEADLINE
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -40,7 +40,7 @@ def test_a_run_that_ends_without_a_snapshot_puts_its_job_back_to_the_beginning(r
     rig.ended(reason, 3)
     job = rig.job()
     assert (job.state, job.position, job.high_water) == (JobState.PENDING, 0, 3)
-    assert list(rig.x.idle) == ["1"]
+    assert list(rig.stream.idle) == ["1"]
     assert rig.called(RunEnd)[-1].resume_position == 0
 
 
@@ -138,7 +138,7 @@ def test_of_runs_without_a_snapshot_those_that_lose_least_are_preempted_first() 
             rig.report(reached, 0.5, name)
     rig.taken(9, "3")
     for other in ("y", "z"):
-        rig.feed(ExperimentCreated(rig.now, other, settings()))
+        rig.feed(StreamCreated(rig.now, other, settings()))
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
     ending = {name: rig.run(name).ending for name in ("1", "2", "3")}

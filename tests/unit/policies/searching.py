@@ -27,15 +27,15 @@ class Searching(Rig):
         super().__init__(**{**wishes, **terms})
 
     def answer(self, call: UpCall) -> PolicyAnswered:
-        if call.experiment != "x":
+        if call.stream != "x":
             return super().answer(call)
-        answered = self._host.answer(self.x, call)
+        answered = self._host.answer(self.stream, call)
         assert isinstance(answered, PolicyAnswered), answered
         return answered
 
     def rungs(self) -> tuple[Rung, ...]:
         """Who stands where."""
-        found = self._host.rungs(self.x, self.now)
+        found = self._host.rungs(self.stream, self.now)
         assert found is not None
         return found
 
@@ -45,13 +45,13 @@ class Searching(Rig):
 
     def begin(self) -> None:
         """Runs that were started train."""
-        for name in list(self.x.live):
+        for name in list(self.stream.live):
             if self.job(name).state is JobState.STARTING:
                 self.say(self.key(name), Started(self.run(name).start))
 
     def go_on(self) -> None:
         """The generators propose all that they are asked for, and runs begin."""
-        while tickets := [ticket for ticket in self.x.asks if ticket.startswith("create/")]:
+        while tickets := [ticket for ticket in self.stream.asks if ticket.startswith("create/")]:
             self.propose(tickets[0].removeprefix("create/"))
         self.begin()
 

@@ -11,7 +11,7 @@ import pytest
 from hopyard.policy import ExperimentView, JobState
 from hopyard.policy.testing import HistoryEntry, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import CreateJob, RunEndReason, StartJob
-from hopyard_engine.core.events import ExperimentCreated
+from hopyard_engine.core.events import StreamCreated
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
 from tests.unit.core.rig import settings, snapshot
@@ -125,7 +125,7 @@ def test_the_best_so_far_is_the_best_of_all_losses_also_between_rungs() -> None:
     rig.go_on()
     for position, loss in enumerate((0.9, math.nan, 0.1, 0.5), 1):
         rig.report(position, loss, at_until=position == 4)
-    assert rig.x.best == ("1", 3, 0.1)
+    assert rig.stream.best == ("1", 3, 0.1)
     (rung, _) = rig.rungs()
     assert [(one.job, one.value) for one in rung.standings] == [("1", 0.5)]
 
@@ -134,13 +134,13 @@ def test_machines_that_the_tail_cannot_use_go_to_others_at_once() -> None:
     """Both configurations have begun. The first that waits at its rung leaves its machine to the other experiment."""
     rig = Searching(AshaPolicy(eta=2, brackets=[0]), machines=3, max_position=4, jobs=2)
     rig.go_on()
-    rig.feed(ExperimentCreated(rig.now, "z", settings()))
-    z = rig.core.experiments["z"]
-    assert (len(rig.x.machines), len(z.machines)) == (2, 1)
+    rig.feed(StreamCreated(rig.now, "z", settings()))
+    z = rig.core.streams["z"]
+    assert (len(rig.stream.machines), len(z.machines)) == (2, 1)
     rig.report(1, 0.9, "1", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="1")
-    assert rig.x.demand == 1
-    assert (len(rig.x.machines), len(z.machines)) == (1, 2)
+    assert rig.stream.demand == 1
+    assert (len(rig.stream.machines), len(z.machines)) == (1, 2)
     rig.report(1, 0.1, "2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="2")
-    assert (rig.run("1").until, len(rig.x.machines), rig.x.demand) == (2, 1, 1)
+    assert (rig.run("1").until, len(rig.stream.machines), rig.stream.demand) == (2, 1, 1)

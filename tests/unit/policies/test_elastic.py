@@ -10,7 +10,7 @@ import pytest
 from hopyard.policy import Policy
 from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import JobState, RunEndReason
-from hopyard_engine.core.events import Ended, MemberJoined, Operated, SnapshotStored, Started
+from hopyard_engine.core.events import Ended, ExperimentJoined, Operated, SnapshotStored, Started
 from hopyard_engine.core.types import RunKey
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.elastic import Elastic, Scaling
@@ -197,7 +197,7 @@ class Users(Bench):
     def leave(self) -> None:
         """All runs that are leaving come to their boundaries, one after the other, having trained one unit more."""
         while leaving := [
-            (x.id, run) for x in self.core.experiments.values() for run in x.live.values() if run.ending is not None
+            (x.id, run) for x in self.core.streams.values() for run in x.live.values() if run.ending is not None
         ]:
             name, run = leaving[0]
             self.now += 1.0
@@ -239,8 +239,8 @@ def test_what_a_paused_experiment_of_a_group_was_to_get_is_for_the_others() -> N
     x = users.create("a", DefaultPolicy(elastic=FOUR), jobs=1, max_position=256, scales=True)
     users.join("m", 3)
     assert [run.ending for run in x.live.values()] == [RunEndReason.SUSPENDED]
-    users.feed(MemberJoined(users.now, "a", "b", settings(jobs=1, max_position=256, scales=True)))
-    users.feed(Operated(users.now, "a", "pause", member="a"))
+    users.feed(ExperimentJoined(users.now, "a", "b", settings(jobs=1, max_position=256, scales=True)))
+    users.feed(Operated(users.now, "a", "pause", experiment="a"))
     users.leave()
     assert [(run.job, len(run.ranks)) for run in x.live.values()] == [("2", 4)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from hopyard.policy import Policy
 from hopyard.policy.vocabulary import JobState, RunEndReason
-from hopyard_engine.core.events import MemberJoined, Operated
+from hopyard_engine.core.events import ExperimentJoined, Operated
 from hopyard_engine.core.state.entities import Job
 from hopyard_policies.bandit import BanditPolicy
 from hopyard_policies.default import DefaultPolicy
@@ -34,20 +34,20 @@ class Group(Searching):
     def __init__(self, policy: Policy, *, machines: int, x: int, y: int, weight: float = 1.0) -> None:
         terms: dict[str, Any] = {"max_position": R, "space": {"lr": {"uniform": [0, 100]}}}
         super().__init__(policy, machines=machines, jobs=x, **terms)
-        self.feed(MemberJoined(self.now, "x", "y", replace(self.x.settings, jobs=y, weight=weight)))
+        self.feed(ExperimentJoined(self.now, "x", "y", replace(self.stream.settings, jobs=y, weight=weight)))
         self.go_on()
 
     def act(self, action: Literal["pause", "resume", "stop"], member: str) -> None:
         """A person does something to an experiment, and its runs leave if they have to."""
         self.feed(Operated(self.now, "x", action, member))
-        for run in list(self.x.live.values()):
+        for run in list(self.stream.live.values()):
             if run.ending is not None:
                 self.ended(RunEndReason.SUSPENDED, run.position, name=run.job)
         self.go_on()
 
     def of_member(self, member: str, *states: JobState) -> list[Job]:
         """An experiment's jobs in these states."""
-        return [job for job in self.x.jobs.values() if job.member.id == member and job.state in states]
+        return [job for job in self.stream.jobs.values() if job.experiment.id == member and job.state in states]
 
 
 MAKERS: list[Callable[[], Policy]] = [
@@ -76,15 +76,15 @@ NAMES = [
 def test_no_machine_is_wanted_for_what_is_paused(make: Callable[[], Policy]) -> None:
     rig = Group(make(), machines=2, x=1, y=6)
     assert len(rig.of_member("x", JobState.RUNNING)) == len(rig.of_member("y", JobState.RUNNING)) == 1
-    before = rig.x.demand
+    before = rig.stream.demand
     assert before is not None
     assert before > 2
     rig.act("pause", "y")
     assert len(rig.of_member("y", JobState.PENDING)) > 0
-    assert rig.x.demand == 1
-    assert len(rig.x.machines) == 1, "the other one is for others"
+    assert rig.stream.demand == 1
+    assert len(rig.stream.machines) == 1, "the other one is for others"
     rig.act("resume", "y")
-    assert rig.x.demand == before
+    assert rig.stream.demand == before
     assert len(rig.of_member("y", JobState.RUNNING)) == 1
 
 
@@ -94,7 +94,7 @@ def test_the_machines_of_what_is_paused_are_for_the_others(make: Callable[[], Po
     rig = Group(make(), machines=4, x=4, y=40, weight=10.0)
     rig.act("pause", "y")
     assert len(rig.of_member("x", JobState.RUNNING)) == 4
-    assert rig.x.refusal == "", "nobody tries to start what is paused"
+    assert rig.stream.refusal == "", "nobody tries to start what is paused"
 
 
 def test_nobody_of_what_is_paused_is_promoted() -> None:
@@ -107,8 +107,8 @@ def test_nobody_of_what_is_paused_is_promoted() -> None:
     rig.feed(Operated(rig.now, "x", "pause", "y"))
     rig.report(1, 0.1, "3", at_until=True)
     rig.ended(RunEndReason.SUSPENDED, 1, name="3")
-    assert rig.x.demand == 1
-    assert rig.x.refusal == ""
+    assert rig.stream.demand == 1
+    assert rig.stream.refusal == ""
     rig.act("resume", "y")
     assert rig.job("2").attempt == 2
     assert rig.run("2").until == 2

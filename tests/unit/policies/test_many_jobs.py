@@ -49,7 +49,7 @@ class Asked(Rig):
         super().__init__(jobs=20_000, max_position=256, space=SPACE.to_dict())
 
     def answer(self, call: UpCall) -> PolicyAnswered:
-        answered = self.host.answer(self.x, call)
+        answered = self.host.answer(self.stream, call)
         assert isinstance(answered, PolicyAnswered), answered
         created = sum(isinstance(command, CreateJob) for command in answered.answer.commands)
         assert created <= AT_ONCE
@@ -59,7 +59,7 @@ class Asked(Rig):
 @pytest.mark.parametrize("policy", AHEAD)
 def test_jobs_ahead_are_asked_for_a_few_at_a_time(policy: Callable[..., Policy]) -> None:
     rig = Asked(policy(ahead=10_000))
-    assert len(rig.x.asks) == AT_ONCE
+    assert len(rig.stream.asks) == AT_ONCE
 
 
 @pytest.mark.parametrize("policy", AHEAD)
@@ -71,12 +71,12 @@ def test_ahead_has_a_bound(policy: Callable[..., Policy]) -> None:
 @pytest.mark.merge
 def test_a_large_population_is_created_as_machines_take_its_members() -> None:
     rig = Asked(PbtPolicy(population=600))
-    assert len(rig.x.asks) == AT_ONCE
-    while rig.x.asks:
-        rig.feed(Answered(rig.now, "x", next(iter(rig.x.asks)), {"x": 0.5}))
+    assert len(rig.stream.asks) == AT_ONCE
+    while rig.stream.asks:
+        rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), {"x": 0.5}))
     # Two machines have taken two, and two more may be made when the policy is next offered a machine.
-    assert AT_ONCE <= len(rig.x.jobs) <= AT_ONCE + 2
-    assert len(rig.x.live) == 2
+    assert AT_ONCE <= len(rig.stream.jobs) <= AT_ONCE + 2
+    assert len(rig.stream.live) == 2
 
 
 def test_a_population_has_a_bound() -> None:

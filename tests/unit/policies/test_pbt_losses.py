@@ -29,7 +29,7 @@ class Live(Rig):
             self.say(self.key(str(number)), Started(0))
 
     def answer(self, call: UpCall) -> PolicyAnswered:
-        answered = self._host.answer(self.x, call)
+        answered = self._host.answer(self.stream, call)
         assert isinstance(answered, PolicyAnswered), answered
         return answered
 
@@ -67,7 +67,7 @@ def test_when_no_snapshot_of_a_better_one_is_left_the_population_is_smaller() ->
     rig.report(2, 0.1, "4", at_until=True)
     for name in ("1", "2"):
         rig.expire(rig.run(name).ranks[0].node)
-    copies = [job for job in rig.x.jobs.values() if job.forked]
+    copies = [job for job in rig.stream.jobs.values() if job.forked]
     assert {job.state for job in copies} == {JobState.FAILED}
     # The two go on from the beginning, the third is not held up by them.
     assert [rig.job(name).position for name in ("1", "2", "3")] == [0, 0, 2]

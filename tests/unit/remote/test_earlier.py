@@ -34,10 +34,10 @@ class Far:
     def hear(self, rig: Rig) -> list[str]:
         """Tells it of the last up-call, compares what it sees, and answers of which earlier trials it was told."""
         call = rig.of(UpCall)[-1]
-        message = pb.UpCall.FromString(self.changes.up_call(rig.x, call).SerializeToString())
+        message = pb.UpCall.FromString(self.changes.up_call(rig.stream, call).SerializeToString())
         self.state.apply(message.changes)
         there = seen(RemoteView(self.state, call.number, call.at, call.seed))
-        assert there == seen(CoreView(rig.x, call))
+        assert there == seen(CoreView(rig.stream, call))
         return [change.earlier.id for change in message.changes if change.WhichOneof("change") == "earlier"]
 
 

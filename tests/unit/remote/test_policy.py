@@ -20,11 +20,11 @@ from hopyard_engine.core.effects import Record, UpCall
 from hopyard_engine.core.events import (
     Answered,
     Event,
-    ExperimentCreated,
     NodeJoined,
     Operated,
     PolicyAnswered,
     PolicyFailed,
+    StreamCreated,
 )
 from hopyard_engine.core.types import MachineSpec, Settings
 from hopyard_policies.default import DefaultPolicy
@@ -88,7 +88,7 @@ class Rig:
         self.now = 1.0
         self.take(NodeJoined(self.now, "n", "n-1", (MachineSpec("n/0", 1, ()),), (), ()))
         settings = Settings(metric="m", mode="max", max_position=4, jobs=9, seed=1)
-        self.take(ExperimentCreated(self.now, "x", settings, {}))
+        self.take(StreamCreated(self.now, "x", settings, {}))
 
     async def read(self) -> AsyncIterator[Event]:
         for event in list(self.journal):
@@ -104,12 +104,12 @@ class Rig:
     @property
     def waiting(self) -> UpCall | None:
         """The up-call that is to be answered."""
-        x = self.core.experiments["x"]
+        x = self.core.streams["x"]
         return self.calls[-1] if x.in_flight is not None else None
 
     async def ask(self) -> PolicyAnswered | PolicyFailed:
         """One up-call; if none waits, one that a configuration from the generator brings about."""
-        x = self.core.experiments["x"]
+        x = self.core.streams["x"]
         while self.waiting is None:
             self.now += 1.0
             self.take(Answered(self.now, "x", next(iter(x.asks)), {"x": self.now}))
@@ -131,7 +131,7 @@ async def test_the_first_process_serves_from_the_first_up_call_on() -> None:
     await rig.go(4)
     assert process.told == [1, 2, 3, 4]
     assert process.welcomes == [0]
-    assert rig.core.experiments["x"].jobs
+    assert rig.core.streams["x"].jobs
 
 
 async def test_a_stream_that_breaks_is_gone_on_with() -> None:
@@ -176,7 +176,7 @@ async def test_one_that_remembers_nothing_is_told_all_again_and_decides_the_same
     assert second.told == [1, 2, 3, 4, 5, 6, 7]
     again = [m.up_call.again for m in second.heard if m.WhichOneof("message") == "up_call"]
     assert again == [True] * 5 + [False] * 2
-    assert second.instance.state.jobs.keys() == rig.core.experiments["x"].jobs.keys()
+    assert second.instance.state.jobs.keys() == rig.core.streams["x"].jobs.keys()
 
 
 class Broken(Process):
@@ -202,7 +202,7 @@ async def test_a_stream_that_breaks_while_all_is_told_again_leaves_no_hole(cut: 
     await rig.go()
     assert second.welcomes == [0, 0]
     assert second.told[-6:] == [1, 2, 3, 4, 5, 6]
-    assert second.instance.state.jobs.keys() == rig.core.experiments["x"].jobs.keys()
+    assert second.instance.state.jobs.keys() == rig.core.streams["x"].jobs.keys()
 
 
 async def test_one_that_remembers_another_life_begins_anew() -> None:

@@ -8,11 +8,11 @@ from hopyard_engine.core.events import (
     Answered,
     DataChanged,
     Event,
+    ExperimentJoined,
     Imported,
     JobHeld,
     JobOperated,
     MachineRecalled,
-    MemberJoined,
     NodeDraining,
     NodeEvicted,
     Operated,
@@ -53,8 +53,8 @@ def eventful() -> Rig:
     rig = Rig(machines=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
     rig.create()
     rig.create(0.2)
-    rig.command(CreateJob(str(rig.x.ordinals + 1)))
-    rig.feed(Answered(rig.now, "x", f"create/{rig.x.ordinals}", {"lr": 0.3}))
+    rig.command(CreateJob(str(rig.stream.ordinals + 1)))
+    rig.feed(Answered(rig.now, "x", f"create/{rig.stream.ordinals}", {"lr": 0.3}))
     rig.start("1", "n1/0", until=6)
     rig.report(1)
     rig.taken(1)
@@ -68,7 +68,7 @@ def eventful() -> Rig:
     rig.feed(NodeDraining(rig.now, "x", "n9"))
     rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
     rig.feed(DataChanged(rig.now, "x", (PlacedPartition("train/0", places={"n1": "/a"}),)))
-    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.join("n1", 2, "b", snapshots=("s1", "s2"))

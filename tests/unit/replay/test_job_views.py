@@ -40,9 +40,9 @@ def test_a_kept_view_is_what_a_fresh_one_would_be() -> None:
     ]
     for number, step in enumerate(steps):
         step()
-        views.look(rig.x)
-        for job in rig.x.jobs.values():
+        views.look(rig.stream)
+        for job in rig.stream.jobs.values():
             assert views.of(job) == job_view(job), f"after step {number}"
             assert views.of(job) is views.of(job)
-            assert views.saved(rig.x, job.id) == rig.x.snapshots.positions(job.id), f"after step {number}"
-    assert all(job.state.ended for job in rig.x.jobs.values())
+            assert views.saved(rig.stream, job.id) == rig.stream.snapshots.positions(job.id), f"after step {number}"
+    assert all(job.state.ended for job in rig.stream.jobs.values())

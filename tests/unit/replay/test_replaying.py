@@ -18,7 +18,6 @@ from hopyard_engine.core.effects import Record, UpCall
 from hopyard_engine.core.events import (
     Answered,
     Event,
-    ExperimentCreated,
     NodeExpired,
     NodeJoined,
     Operated,
@@ -29,6 +28,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     ShareSet,
     Started,
+    StreamCreated,
 )
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
@@ -93,16 +93,16 @@ class Cluster_:
         self.sequences: dict[tuple[str, int], int] = {}
 
     @property
-    def x(self) -> Stream:
-        return self.core.experiments["x"]
+    def stream(self) -> Stream:
+        return self.core.streams["x"]
 
     def feed(self, event: Event) -> None:
         waiting, calls = deque([event]), deque[UpCall]()
         while waiting or calls:
             if not waiting:
                 call = calls.popleft()
-                if self.x.in_flight is not None and self.x.in_flight[0] == call.number:
-                    waiting.append(self.host.answer(self.x, call))
+                if self.stream.in_flight is not None and self.stream.in_flight[0] == call.number:
+                    waiting.append(self.host.answer(self.stream, call))
                 continue
             for effect in self.core.handle(waiting.popleft()):
                 if isinstance(effect, Record) and effect.stream == "x":
@@ -112,7 +112,7 @@ class Cluster_:
 
     def say(self, job: str, body: RunBody) -> None:
         self.now += 1.0
-        attempt = self.x.jobs[job].attempt
+        attempt = self.stream.jobs[job].attempt
         number = self.sequences[job, attempt] = self.sequences.get((job, attempt), 0) + 1
         self.feed(RunMessage(self.now, "x", job, attempt, 0, number, body))
 
@@ -124,7 +124,7 @@ def begun(policy: Policy, machines: int = 2) -> Cluster_:
     """Two jobs that train on two machines."""
     live = Cluster_(PolicyHost(policy))
     live.feed(NodeJoined(live.now, "n", "i", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
-    live.feed(ExperimentCreated(live.now, "x", settings(jobs=2), None))
+    live.feed(StreamCreated(live.now, "x", settings(jobs=2), None))
     for job in ("1", "2"):
         live.feed(Answered(live.now, "x", f"create/{job}", {"lr": 0.1}))
     for job in ("1", "2"):
@@ -157,7 +157,7 @@ def test_a_policy_that_decides_by_arrival_order_decides_the_same() -> None:
     assert driven.first is None
     assert driven.number == len(live.journal)
     assert driven.up_calls == sum(isinstance(event, PolicyAnswered) for event in live.journal)
-    assert state_of(driven.experiment or live.x, 1, 0.0) == state_of(live.x, 1, 0.0)
+    assert state_of(driven.experiment or live.stream, 1, 0.0) == state_of(live.stream, 1, 0.0)
 
 
 def test_a_changed_policy_is_found_out_at_its_first_other_decision() -> None:
@@ -179,7 +179,7 @@ def test_the_recorded_decisions_hold_all_the_same() -> None:
     live = raced(First())
     driven = replayed(live.journal, Stricter())
     assert driven.experiment is not None
-    assert state_of(driven.experiment, 1, 0.0) == state_of(live.x, 1, 0.0)
+    assert state_of(driven.experiment, 1, 0.0) == state_of(live.stream, 1, 0.0)
 
 
 def test_answers_are_compared_as_the_journal_writes_them() -> None:
@@ -207,7 +207,7 @@ def test_a_failure_that_fails_again_and_one_that_does_not_are_no_differences() -
     live = begun(broken)
     live.report("1", 1, 0.5)
     live.report("1", 2, 0.5)
-    assert live.x.phase is Phase.PAUSING
+    assert live.stream.phase is Phase.PAUSING
     again = First()
     again.breaks_at = 2
     for policy in (again, First()):
@@ -249,31 +249,31 @@ def recovered(live: Cluster_, policy: Policy) -> tuple[Cluster_, Replay]:
 
 def test_a_difference_pauses_the_running_experiment_and_says_what_differs() -> None:
     live, driven = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.x.share))
-    assert live.x.phase is Phase.PAUSING
+    live.feed(ShareSet(live.now, "x", live.stream.share))
+    assert live.stream.phase is Phase.PAUSING
     assert driven.first is not None
-    assert live.x.reason == f"policy error: {objection(driven.first)}"
-    assert f"event {driven.first.event} (asked about job 1 at 1)" in live.x.reason
+    assert live.stream.reason == f"policy error: {objection(driven.first)}"
+    assert f"event {driven.first.event} (asked about job 1 at 1)" in live.stream.reason
 
 
 def test_after_a_resume_it_goes_on_from_the_recorded_decisions_and_is_not_paused_again() -> None:
     live, _ = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(ShareSet(live.now, "x", live.stream.share))
     again, driven = recovered(live, Stricter())
     assert driven.first is not None
     assert driven.unseen is None  # It stands in the reason of the pause already.
     again.feed(Operated(again.now, "x", "resume"))
-    assert again.x.phase is Phase.RUNNING
+    assert again.stream.phase is Phase.RUNNING
     third, driven = recovered(again, Stricter())
     assert driven.unseen is None
     assert driven.unanswered() is None
-    third.feed(ShareSet(third.now, "x", third.x.share))
-    assert third.x.phase is Phase.RUNNING
+    third.feed(ShareSet(third.now, "x", third.stream.share))
+    assert third.stream.phase is Phase.RUNNING
 
 
 def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     live, _ = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(ShareSet(live.now, "x", live.stream.share))
     live.feed(Operated(live.now, "x", "resume"))
 
     class Other(First):
@@ -283,14 +283,14 @@ def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     third, driven = recovered(live, Other())
     assert driven.unseen is not None
     assert driven.unseen.event < (driven.number - 3)
-    third.feed(ShareSet(third.now, "x", third.x.share))
-    assert third.x.phase in (Phase.PAUSING, Phase.PAUSED)
-    assert "it could use 7 machines" in third.x.reason
+    third.feed(ShareSet(third.now, "x", third.stream.share))
+    assert third.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert "it could use 7 machines" in third.stream.reason
 
 
 def test_a_difference_after_an_accepted_one_counts() -> None:
     live, _ = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(ShareSet(live.now, "x", live.stream.share))
     live.feed(Operated(live.now, "x", "resume"))
     live.say("1", Started(0))
     driven = replayed([*live.journal, PolicyAnswered(live.now, "x", Answer(999), None)], Stricter())
@@ -303,9 +303,9 @@ def test_one_that_is_paused_already_is_paused_again_when_it_is_resumed() -> None
     live.feed(Operated(live.now, "x", "pause"))
     again, _ = recovered(live, Stricter())
     again.feed(Operated(again.now, "x", "resume"))
-    assert (again.x.phase is not Phase.RUNNING, OBJECTION in again.x.reason) == (True, True)
+    assert (again.stream.phase is not Phase.RUNNING, OBJECTION in again.stream.reason) == (True, True)
     again.feed(Operated(again.now, "x", "resume"))
-    assert again.x.phase is Phase.RUNNING
+    assert again.stream.phase is Phase.RUNNING
 
 
 def test_only_the_first_up_call_fails_the_others_reach_the_policy() -> None:
@@ -316,7 +316,7 @@ def test_only_the_first_up_call_fails_the_others_reach_the_policy() -> None:
             heard.append(change.change)
 
     live, _ = recovered(raced(First()), Hearing())
-    live.feed(ShareSet(live.now, "x", live.x.share))
+    live.feed(ShareSet(live.now, "x", live.stream.share))
     live.feed(Operated(live.now, "x", "resume"))
     assert heard == ["paused", "resumed"]
 
@@ -356,7 +356,7 @@ def test_until_stops_behind_its_event() -> None:
 
 def test_the_state_shows_jobs_machines_and_snapshots() -> None:
     live = raced(First())
-    state = state_of(live.x, len(live.journal), live.now)
+    state = state_of(live.stream, len(live.journal), live.now)
     assert (state.state, state.share, state.machines) == ("RUNNING", 2, {"n/0": "1", "n/1": "2"})
     one, two = state.jobs
     assert (one.state, one.position, one.attempt, one.machines) == ("SUSPENDING", 2, 1, ("n/0",))
@@ -382,7 +382,7 @@ def given_up(live: Cluster_) -> None:
 
 class _Unheard:
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
-        return PolicyFailed(call.at, call.experiment, call.number, "policy First took longer than 10 s", unheard=True)
+        return PolicyFailed(call.at, call.stream, call.number, "policy First took longer than 10 s", unheard=True)
 
 
 def test_an_up_call_that_was_given_up_is_not_made_again_at_its_record() -> None:
@@ -443,5 +443,5 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
     for event in live.journal[taken:]:
         driven.take(event)
     assert driven.experiment is not None
-    assert state_of(driven.experiment, 1, 0.0) == state_of(live.x, 1, 0.0)
+    assert state_of(driven.experiment, 1, 0.0) == state_of(live.stream, 1, 0.0)
     assert (driven.first, driven.gone) == (None, "it hangs")

@@ -37,9 +37,8 @@ from hopyard_engine.core.events import (
     Answered,
     ClusterEvent,
     Event,
-    ExperimentEvent,
+    ExperimentJoined,
     JobOperated,
-    MemberJoined,
     NodeDrained,
     NodeEvicted,
     NodeExpired,
@@ -51,6 +50,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     ShareSet,
     StoreQuotaSet,
+    StreamEvent,
     TimerElapsed,
     Updated,
 )
@@ -68,7 +68,7 @@ pytestmark = pytest.mark.quick
 def test_every_event_of_an_experiment_has_a_sentence() -> None:
     rig = eventful()
     lines = told(rig)
-    assert {line.kind for line in lines} == {cls.__name__ for cls in get_args(ExperimentEvent)}
+    assert {line.kind for line in lines} == {cls.__name__ for cls in get_args(StreamEvent)}
     bodies = {type(event.body) for event in rig.journal if isinstance(event, RunMessage)}
     assert bodies == set(get_args(RunBody))
     assert [line.number for line in lines] == list(range(1, len(rig.journal) + 1))
@@ -197,14 +197,14 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
     for _ in range(2):
         rig.start("1", "n1/0")
         rig.ended(RunEndReason.LOST, 0)
-    rig.now = rig.x.timers[HOLD + "1"]
+    rig.now = rig.stream.timers[HOLD + "1"]
     rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
     assert [line.jobs for line in told(rig) if line.kind == "TimerElapsed"] == [("1",)]
     assert last(rig, TimerElapsed) == "job 1 has waited after losses or failures, and may try again"
     rig.start("1", "n1/0")
     rig.command(TerminateJob("1"))
     timer = kill_timer(rig.run())
-    rig.now = rig.x.timers[timer]
+    rig.now = rig.stream.timers[timer]
     rig.feed(TimerElapsed(rig.now, "x", timer))
     assert last(rig, TimerElapsed) == "run 3 of job 1 was to leave and has not, so its processes are ended"
 
@@ -220,8 +220,8 @@ def test_snapshots_that_the_policy_lets_go_are_named_by_those_that_stay(rig: Rig
 
 
 def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
-    rig.feed(MemberJoined(rig.now, "x", "y", settings()))
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, member="y"))
+    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
+    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, experiment="y"))
     assert last(rig, Updated) == "a person changed the terms of experiment y: 2 more jobs"
     assert answer_text.command(CreateJob("7", {"lr": 0.5}, "y")) == "creates job 7 for experiment y with lr=0.5"
     forked = answer_text.command(ForkJob("8", "1", 4, {"lr": 0.5}, "y"))

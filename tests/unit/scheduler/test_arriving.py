@@ -16,14 +16,14 @@ from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import (
     Event,
-    ExperimentCreated,
+    ExperimentJoined,
     Imported,
     JobOperated,
-    MemberJoined,
     NodeBack,
     NodeJoined,
     Operated,
     PolicyAnswered,
+    StreamCreated,
     TimerElapsed,
     Updated,
 )
@@ -56,8 +56,8 @@ def line(event: Event, at: float = 5.0, **changes: Any) -> bytes:
 def travelled(rig: Rig) -> list[bytes]:
     """A rig's journal as an export writes it."""
     first = rig.journal[0]
-    assert isinstance(first, ExperimentCreated)
-    events = [ExperimentCreated(first.at, "x", first.settings, PAYLOAD), *rig.journal[1:]]
+    assert isinstance(first, StreamCreated)
+    events = [StreamCreated(first.at, "x", first.settings, PAYLOAD), *rig.journal[1:]]
     return [line(event, at=event.at) for event in events]
 
 
@@ -71,7 +71,7 @@ def rig() -> Rig:
     made.report(1)
     made.report(2)
     made.join("n1", 2, runs=(made.key(),))
-    made.feed(Updated(made.now, "x", "u", more_jobs=1, member="x"))
+    made.feed(Updated(made.now, "x", "u", more_jobs=1, experiment="x"))
     made.feed(Operated(made.now, "x", "pause", "x"))
     made.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     made.stored(2)
@@ -113,14 +113,14 @@ def test_every_place_of_an_id_is_renamed() -> None:
     events: list[Any] = [
         NodeBack(1.0, "x", "n", (key,), lost=(key,)),
         Operated(1.0, "x", "pause", "x"),
-        Updated(1.0, "x", "u", member="x"),
+        Updated(1.0, "x", "u", experiment="x"),
         TimerElapsed(1.0, "x", "core/end/x"),
         PolicyAnswered(1.0, "x", Answer(1, None, (created,))),
         JobOperated(1.0, "x", created),
     ]
     for event in events:
         there = renamed(event, "x", "a-new-one")
-        assert there.experiment == "a-new-one"
+        assert there.stream == "a-new-one"
         assert b'"x"' not in encode(there)
         assert b"core/end/x" not in encode(there)
         assert renamed(there, "a-new-one", "x") == event
@@ -142,8 +142,8 @@ def refused(lines: list[bytes], target: str = "") -> str:
 def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
     good = travelled(rig)
     assert "event 1: JSONDecodeError" in refused([b"{"])
-    assert "event 1: a journal begins with ExperimentCreated" in refused(good[1:])
-    assert f"event {len(good) + 1}: a journal begins with ExperimentCreated" in refused([*good, good[0]])
+    assert "event 1: a journal begins with StreamCreated" in refused(good[1:])
+    assert f"event {len(good) + 1}: a journal begins with StreamCreated" in refused([*good, good[0]])
     assert "event 2: ValueError: journal record of unknown kind 'Later'" in refused(
         [good[0], good[1].replace(json.loads(good[1])["kind"].encode(), b"Later")]
     )
@@ -152,10 +152,10 @@ def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
     assert "event 2: found an event of experiment 'y', the stream is 'x''s" in refused(
         [good[0], line(Operated(1.0, "y", "pause"))]
     )
-    created = ExperimentCreated(1.0, "../up", settings(), PAYLOAD)
+    created = StreamCreated(1.0, "../up", settings(), PAYLOAD)
     assert "event 1: experiment: found '../up'" in refused([line(created)])
-    assert "payload: needed are texts called name, spec" in refused([line(ExperimentCreated(1.0, "x", settings(), 3))])
-    broken = ExperimentCreated(1.0, "x", settings(), {**PAYLOAD, "spec": "{}"})
+    assert "payload: needed are texts called name, spec" in refused([line(StreamCreated(1.0, "x", settings(), 3))])
+    broken = StreamCreated(1.0, "x", settings(), {**PAYLOAD, "spec": "{}"})
     assert "event 1" in refused([line(broken)])
 
 
@@ -168,7 +168,7 @@ def test_events_that_cannot_have_happened_are_refused(rig: Rig) -> None:
 
 
 def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> None:
-    first = ExperimentCreated(100.0, "x", settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
+    first = StreamCreated(100.0, "x", settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
     stream = ArrivingStream()
     stream.take([line(first), *travelled(rig)[1:]])
     with pytest.raises(InvalidInput, match="journal: what follows from it cannot be written: KeyError: 'resources'"):
@@ -176,7 +176,7 @@ def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> No
 
 
 def test_a_group_keeps_its_ids(rig: Rig) -> None:
-    joined = MemberJoined(rig.now, "x", "y-2", settings(), PAYLOAD)
+    joined = ExperimentJoined(rig.now, "x", "y-2", settings(), PAYLOAD)
     stream = ArrivingStream()
     stream.take([*travelled(rig), line(joined)])
     assert stream.experiments == ["x", "y-2"]
@@ -231,4 +231,4 @@ def test_the_state_is_that_of_a_core_which_was_always_here(rig: Rig) -> None:
     other = Core()
     for event in rig.journal:
         other.restore(event)  # type: ignore[arg-type]
-    assert dump.picture(stream.experiment) == dump.picture(other.experiments["x"])
+    assert dump.picture(stream.experiment) == dump.picture(other.streams["x"])

@@ -32,12 +32,12 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core.events import (
     Ended,
     Event,
-    ExperimentCreated,
     JobOperated,
     NodeJoined,
     PolicyAnswered,
     Reports,
     RunMessage,
+    StreamCreated,
 )
 from hopyard_engine.core.types import MachineSpec, RunKey, Settings, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
@@ -126,10 +126,10 @@ def test_an_unknown_kind_is_named() -> None:
 
 
 def test_a_payload_that_does_not_fit_is_shown() -> None:
-    created = ExperimentCreated(1.0, "x", Settings("a", "max", 3, 4), {"spec": "{}"})
+    created = StreamCreated(1.0, "x", Settings("a", "max", 3, 4), {"spec": "{}"})
     assert again(created) == created
-    with pytest.raises(ValueError, match="kind ExperimentCreated"):
-        decode("ExperimentCreated", b'{"at": 1.0}')
+    with pytest.raises(ValueError, match="kind StreamCreated"):
+        decode("StreamCreated", b'{"at": 1.0}')
 
 
 def test_a_person_s_command_survives() -> None:

@@ -16,13 +16,13 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
     Event,
-    ExperimentCreated,
     NodeExpired,
     NodeJoined,
     Operated,
     PolicyAnswered,
     PolicyFailed,
     Requested,
+    StreamCreated,
 )
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.journal.codec import decode
@@ -73,7 +73,7 @@ class Shell:
         self.hosts: dict[str, Host | PolicyFailed | None] = {n: PolicyHost(p) for n, p in self.policies.items()}
         self.drive(NodeJoined(1.0, "n", "a", tuple(MachineSpec(f"n/{i}") for i in range(2))))
         for name in names:
-            self.drive(ExperimentCreated(1.0, name, settings()))
+            self.drive(StreamCreated(1.0, name, settings()))
 
     def drive(self, *events: Event) -> Batch:
         waiting = [Item(event) for event in reversed(events)]
@@ -83,7 +83,7 @@ class Shell:
         return batch
 
     def asked(self, call: UpCall) -> Host | PolicyFailed | None:
-        return self.hosts[call.experiment]
+        return self.hosts[call.stream]
 
 
 def records(batch: Batch, stream: str) -> list[Event]:
@@ -124,7 +124,7 @@ def test_a_policy_that_thinks_holds_up_its_own_experiment_only(shell: Shell) -> 
         Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1), Requested(2.0, "y", "r2", {}, 1)
     )
     (parked,) = batch.parked
-    assert parked.call.experiment == "x"
+    assert parked.call.stream == "x"
     assert shell.core.thinks("x")
     assert [type(event) for event in records(batch, "x")] == [Requested]
     assert [type(event) for event in records(batch, "y")] == [Requested, PolicyAnswered] * 2
@@ -143,14 +143,14 @@ def test_two_policies_that_think_are_both_left_to_it(shell: Shell) -> None:
     for policy in shell.policies.values():
         policy.gate.clear()
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1))
-    assert sorted(parked.call.experiment for parked in batch.parked) == ["x", "y"]
+    assert sorted(parked.call.stream for parked in batch.parked) == ["x", "y"]
     for parked in batch.parked:
-        shell.policies[parked.call.experiment].gate.set()
+        shell.policies[parked.call.stream].gate.set()
         assert isinstance(parked.work, Work)
         assert wait(parked.work, HANG_SECONDS)
         answer = parked.work.result()
         assert isinstance(answer, PolicyAnswered)
-        assert answer.experiment == parked.call.experiment
+        assert answer.stream == parked.call.stream
 
 
 @pytest.mark.merge
@@ -173,7 +173,7 @@ def test_a_policy_that_leaves_the_process_fails_its_experiment(shell: Shell) -> 
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
     assert "SystemExit: it leaves" in failed.error
-    assert shell.core.experiments["x"].reason.startswith("policy error: Gated on up-call")
+    assert shell.core.streams["x"].reason.startswith("policy error: Gated on up-call")
 
 
 def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
@@ -196,11 +196,11 @@ def test_a_policy_that_is_to_be_made_again_is_parked_unasked(shell: Shell) -> No
 
 
 def test_an_answer_that_is_there_is_taken_and_nobody_asked(shell: Shell) -> None:
-    number = shell.core.experiments["x"].call_number + 1
+    number = shell.core.streams["x"].call_number + 1
     shell.hosts["x"] = PolicyFailed(2.0, "x", number, "it hung", unheard=True)
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1))
     assert records(batch, "x")[1] == shell.hosts["x"]
-    assert shell.core.experiments["x"].reason == "policy error: it hung"
+    assert shell.core.streams["x"].reason == "policy error: it hung"
 
 
 def test_an_experiment_that_is_not_there_costs_its_event_only(shell: Shell) -> None:

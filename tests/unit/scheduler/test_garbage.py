@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.v1 import common_pb2, experiment_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.events import ExperimentCreated
+from hopyard_engine.core.events import StreamCreated
 from hopyard_scheduler.storage.garbage_collection import SnapshotNeeds
 from tests.unit.core.rig import settings
 
@@ -33,7 +33,7 @@ class Door:
 
 async def test_an_experiment_that_leaves_the_core_while_another_is_read_is_read_too() -> None:
     core = Core()
-    core.handle(ExperimentCreated(1.0, "x", settings(), {"bundle": ""}))
+    core.handle(StreamCreated(1.0, "x", settings(), {"bundle": ""}))
     needs = SnapshotNeeds(cast("Any", SimpleNamespace(core=core)), cast("Any", Door(core)))
     await needs.look()
     await needs.read(["x", "y"])

@@ -39,7 +39,7 @@ def rig() -> Rig:
 
 async def test_a_question_of_an_experiment_that_is_forgotten_costs_nobody_else_anything(rig: Rig) -> None:
     async with Background("test") as background:
-        asked, late = Asked(rig.core, background), rig.x.asks["create/1"]
+        asked, late = Asked(rig.core, background), rig.stream.asks["create/1"]
         rig.core.forget("x")
         asked.generators.ask(late)
         answer = await asked.answers.get()

@@ -21,11 +21,11 @@ def test_a_copy_stands_nowhere_since_it_was_trained_with_two_configurations() ->
     rig.report(4, 0.5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
     rows = PlanRows()
-    first = rows.row(rig.x, rig.job("1"))
+    first = rows.row(rig.stream, rig.job("1"))
     assert first is not None
     assert [(one.start, one.end) for one in first.plan_trial.path] == [(0, 4)]
     assert [one.position for one in first.plan_trial.snapshots] == [2]
-    assert rows.row(rig.x, rig.job("1")) is None
-    assert rows.row(rig.x, rig.job("2")) is None
+    assert rows.row(rig.stream, rig.job("1")) is None
+    assert rows.row(rig.stream, rig.job("2")) is None
     rig.command(AnswerJob("2", "1", 4))
-    assert rows.row(rig.x, rig.job("2")) is None
+    assert rows.row(rig.stream, rig.job("2")) is None

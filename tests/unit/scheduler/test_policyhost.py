@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 def offered(policy: Policy) -> PolicyAnswered | PolicyFailed:
     """The answer to an offer of two machines to an experiment that may have two jobs."""
     rig = Rig(jobs=2)
-    return PolicyHost(policy).answer(rig.x, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+    return PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
 
 
 def test_jobs_just_created_are_still_demanded_for() -> None:
@@ -52,9 +52,9 @@ def test_demand_may_only_look() -> None:
 
 def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
     rig = Rig(jobs=2)
-    assert PolicyHost(DefaultPolicy()).confidences(rig.x, rig.now) == {}
+    assert PolicyHost(DefaultPolicy()).confidences(rig.stream, rig.now) == {}
     with pytest.raises(InvalidInput, match=r"Creates: confidences may only look, found CreateJob\(job='1'"):
-        PolicyHost(Creates()).confidences(rig.x, rig.now)
+        PolicyHost(Creates()).confidences(rig.stream, rig.now)
 
 
 class Wants(Policy):
@@ -93,5 +93,5 @@ def test_a_job_waits_until_it_is_started_and_not_while_it_is_paused() -> None:
     for _ in range(3):
         rig.create()
     rig.feed(JobHeld(rig.now, "x", "3", True))
-    PolicyHost(policy).answer(rig.x, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+    PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
     assert policy.seen == [[True, True, False], [False, True, False]]

@@ -105,7 +105,7 @@ class Shell:
     def ask(self, *jobs: str) -> None:
         for job in jobs:
             self.rig.command(Predict(f"t{job}", job))
-            self.predictions.ask(self.rig.x.asks[f"policy/t{job}"])
+            self.predictions.ask(self.rig.stream.asks[f"policy/t{job}"])
 
     def answer(self, question: pb.NodeQuestion, **said: str) -> None:
         given = said or {"result_json": json.dumps(WIRE)}
@@ -292,7 +292,7 @@ async def test_curves_of_earlier_experiments_go_with_it_unless_the_file_says_no(
     shell.ask("1")
     (curve,) = question_from_json((await own.question()).payload_json).earlier
     assert curve.values == (7.0,)
-    assert shell.earlier.asked == [("x", rig.x.members["x"].created_at)]
+    assert shell.earlier.asked == [("x", rig.stream.experiments["x"].created_at)]
     shell.predictions.ended("x")
     assert shell.earlier.asked == []
     shell.spec = PredictorSpec(name="tests.integration.predictors:Social", earlier=False)
@@ -314,7 +314,7 @@ def grown(rig: Rig, lengths: list[int]) -> None:
 
 
 def lengths(rig: Rig, found: Histories) -> list[int]:
-    return [len(curve["values"]) for curve in json.loads(found.others(rig.x, rig.job("1")))]
+    return [len(curve["values"]) for curve in json.loads(found.others(rig.stream, rig.job("1")))]
 
 
 def test_histories_hold_what_went_furthest_in_the_order_of_creation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,12 +334,12 @@ def test_a_curve_is_written_anew_when_it_has_changed() -> None:
     rig.create()
     grown(rig, [2])
     found = Histories()
-    first = found.others(rig.x, rig.job("1"))
-    assert found.others(rig.x, rig.job("1")) == first
+    first = found.others(rig.stream, rig.job("1"))
+    assert found.others(rig.stream, rig.job("1")) == first
     rig.job("2").state = JobState.COMPLETED
-    assert json.loads(found.others(rig.x, rig.job("1")))[0]["ended"] is True
+    assert json.loads(found.others(rig.stream, rig.job("1")))[0]["ended"] is True
     found.forget("x")
-    assert json.loads(found.others(rig.x, rig.job("1")))[0]["ended"] is True
+    assert json.loads(found.others(rig.stream, rig.job("1")))[0]["ended"] is True
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_last_report() -> None:

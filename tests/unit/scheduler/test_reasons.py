@@ -16,8 +16,8 @@ pytestmark = pytest.mark.quick
 
 def told_of(rig: Rig) -> WatcherState:
     payload = {"name": "e", "spec": '{"stop": {}, "metric": {}, "resources": {}}', "bundle": ""}
-    rig.x.founder.payload = payload
-    return WatcherState(rig.core, rig.x, rig.x.founder, lambda: rig.now)
+    rig.stream.founder.payload = payload
+    return WatcherState(rig.core, rig.stream, rig.stream.founder, lambda: rig.now)
 
 
 def jobs_in(news: Sequence[experiment_pb2.WatchExperimentResponse]) -> dict[str, str]:
@@ -29,7 +29,7 @@ def test_it_is_told_when_it_is_time_and_only_what_has_changed() -> None:
     rig.start(rig.create())
     rig.create()
     told = told_of(rig)
-    for job in rig.x.jobs.values():
+    for job in rig.stream.jobs.values():
         told.job(job)
     assert told.experiment().experiment.reason == ""
     rig.now += AGAIN_SECONDS
@@ -64,6 +64,6 @@ def test_the_end_is_not_told_before_it_is_journalled() -> None:
     rig.create()
     told = told_of(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.x.phase.over
+    assert rig.stream.phase.over
     rig.now += AGAIN_SECONDS
     assert told.news() == []

@@ -73,7 +73,7 @@ async def test_one_after_the_other_for_an_experiment_and_a_few_for_all(shell: Sh
     await settle()
     shell.thinking["a2"].set_result([1])
     await settle()
-    assert sorted((a.experiment, a.ticket, a.result, a.error) for a in shell.answers) == [
+    assert sorted((a.stream, a.ticket, a.result, a.error) for a in shell.answers) == [
         ("a", "1", "found", ""),
         ("a", "2", [1], ""),
         ("b", "1", None, ""),

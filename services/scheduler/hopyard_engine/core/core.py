@@ -13,8 +13,6 @@ from hopyard_engine.core.effects import (
     AcknowledgeShipment,
     DemandChanged,
     Effect,
-    ExperimentEnded,
-    ExperimentRevived,
     ForgetSnapshot,
     MachineReturned,
     OrdersGiven,
@@ -22,6 +20,8 @@ from hopyard_engine.core.effects import (
     Send,
     SetTimer,
     ShipmentOrder,
+    StreamEnded,
+    StreamRevived,
     TermsChanged,
     Welcome,
 )
@@ -29,9 +29,7 @@ from hopyard_engine.core.events import (
     ClusterEvent,
     CopiesEvicted,
     Event,
-    ExperimentCreated,
-    ExperimentEvent,
-    MemberJoined,
+    ExperimentJoined,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -44,6 +42,8 @@ from hopyard_engine.core.events import (
     RunMessage,
     SnapshotShipped,
     StoreQuotaSet,
+    StreamCreated,
+    StreamEvent,
 )
 from hopyard_engine.core.handlers import dispatch, node_events
 from hopyard_engine.core.pending_answers import Thinking
@@ -57,11 +57,11 @@ FORGET_AGAIN_SECONDS = 600.0
 """Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
 
 
-_INWARD = frozenset({DemandChanged, TermsChanged, MachineReturned, ExperimentEnded, ExperimentRevived, ForgetSnapshot})
+_INWARD = frozenset({DemandChanged, TermsChanged, MachineReturned, StreamEnded, StreamRevived, ForgetSnapshot})
 """Effects that concern the cluster or other experiments, too."""
 
 
-class UnknownExperimentError(LookupError):
+class UnknownStreamError(LookupError):
     """An event names an experiment that the core does not have."""
 
 
@@ -74,10 +74,10 @@ class Core:
 
     def __init__(self) -> None:
         self.cluster = ClusterState()
-        self.experiments: dict[str, Stream] = {}
-        self._streams: dict[str, str] = {}
+        self.streams: dict[str, Stream] = {}
+        self._stream_of: dict[str, str] = {}
         self._effects: list[Effect] = []
-        self._inbox: deque[ExperimentEvent] = deque()
+        self._inbox: deque[StreamEvent] = deque()
         self._thinking = Thinking()
         self._drained_before: list[str] = []
         self._lost_before: list[tuple[str, str]] = []
@@ -91,7 +91,7 @@ class Core:
             Effects in order. The shell journals every `Record` among them before it carries out any other.
 
         Raises:
-            UnknownExperimentError: The event's experiment is not there.
+            UnknownStreamError: The event's experiment is not there.
         """
         self._effects = []
         self._tell_lost_before(event.at)
@@ -111,22 +111,22 @@ class Core:
             case StoreQuotaSet():
                 self._effects.append(Record(CLUSTER_STREAM, event))
                 self.cluster.store_quota = event.size
-            case ExperimentCreated():
-                if event.experiment in self.experiments:
+            case StreamCreated():
+                if event.stream in self.streams:
                     return []
                 self._add(event)
                 self._inbox.append(event)
             case _:
-                if event.experiment not in self.experiments:
+                if event.stream not in self.streams:
                     if isinstance(event, RunMessage):  # It is over, and nobody listens any more.
-                        key = RunKey(event.experiment, event.job, event.attempt, event.rank)
+                        key = RunKey(event.stream, event.job, event.attempt, event.rank)
                         return [Acknowledge(key, event.sequence)]
                     if isinstance(event, SnapshotShipped):
-                        return [AcknowledgeShipment(event.node, event.experiment, event.order)]
-                    raise UnknownExperimentError(event.experiment)
-                if isinstance(event, MemberJoined):
-                    self._streams[event.member] = event.experiment
-                if event.experiment in self._thinking:
+                        return [AcknowledgeShipment(event.node, event.stream, event.order)]
+                    raise UnknownStreamError(event.stream)
+                if isinstance(event, ExperimentJoined):
+                    self._stream_of[event.experiment] = event.stream
+                if event.stream in self._thinking:
                     self._woken(event)
                 else:
                     self._inbox.append(event)
@@ -136,13 +136,13 @@ class Core:
 
     def find(self, name: str) -> tuple[Stream, Experiment] | None:
         """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
-        stream = self.experiments.get(self._streams.get(name, ""))
-        return (stream, stream.members[name]) if stream is not None else None
+        stream = self.streams.get(self._stream_of.get(name, ""))
+        return (stream, stream.experiments[name]) if stream is not None else None
 
     def install(self, stream: Stream) -> None:
         """Takes a stream with its experiments, new or restored elsewhere."""
-        self.experiments[stream.id] = stream
-        self._streams.update(dict.fromkeys(stream.members, stream.id))
+        self.streams[stream.id] = stream
+        self._stream_of.update(dict.fromkeys(stream.experiments, stream.id))
 
     def admit(self, stream: Stream) -> list[Effect]:
         """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants machines from now on.
@@ -158,9 +158,9 @@ class Core:
 
     def forget(self, name: str) -> None:
         """A stream that is over need not stay in memory."""
-        stream = self.experiments.pop(name, None)
-        for member in stream.members if stream is not None else ():
-            del self._streams[member]
+        stream = self.streams.pop(name, None)
+        for experiment in stream.experiments if stream is not None else ():
+            del self._stream_of[experiment]
 
     def think(self, name: str) -> None:
         """An experiment's policy has its up-call and has not answered yet.
@@ -177,12 +177,12 @@ class Core:
     def forget_pending(self, name: str) -> None:
         """Drops what is left of an event that could not be taken."""
         self._thinking.end(name)
-        self._inbox = deque(event for event in self._inbox if event.experiment != name)
+        self._inbox = deque(event for event in self._inbox if event.stream != name)
         self._effects = []
 
     def acknowledge(self, key: RunKey, sequence: int) -> None:
         """An agent has taken over a run's commands up to a sequence. Not an event: only what is sent again depends on it."""
-        stream = self.experiments.get(key.experiment)
+        stream = self.streams.get(key.stream)
         job = stream.jobs.get(key.job) if stream is not None else None
         channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
         if channel is not None:
@@ -191,7 +191,7 @@ class Core:
     def unacknowledged(self, node: str) -> list[Send]:
         """Commands to live runs on a node that it has not acknowledged, in order: what to send again."""
         sends = []
-        for stream in self.experiments.values():
+        for stream in self.streams.values():
             for run in stream.live.values():
                 for index, rank in enumerate(run.ranks):
                     key = RunKey(stream.id, run.job, run.attempt, index)
@@ -204,34 +204,34 @@ class Core:
         """What a node was told to bring to the store and has not answered: what to send after its welcome."""
         return [
             ShipmentOrder(stream.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
-            for stream in self.experiments.values()
+            for stream in self.streams.values()
             for entry in stream.snapshots.ordered(node)
             if entry.shipper is not None
         ]
 
     def partners(self, node: str) -> list[str]:
         """Other nodes with ranks of the gangs that a node has ranks of."""
-        gangs = [{r.node for r in run.ranks} for stream in self.experiments.values() for run in stream.live.values()]
+        gangs = [{r.node for r in run.ranks} for stream in self.streams.values() for run in stream.live.values()]
         return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
 
     # ------------------------------------------------------------------------------------------------------- recovery
 
-    def restore(self, event: ExperimentEvent) -> list[Effect]:
+    def restore(self, event: StreamEvent) -> list[Effect]:
         """Re-applies a journalled event of one experiment, without the cluster: see `recovered`.
 
         Returns:
             The experiment's effects, of which recovery uses the up-calls only; the others were carried out, or are found
             again by `outstanding`.
         """
-        if isinstance(event, ExperimentCreated):
+        if isinstance(event, StreamCreated):
             self.install(Stream(event))
         self._restored_at = max(self._restored_at, event.at)
-        effects = dispatch.handle(self.experiments[event.experiment], event)
-        if isinstance(event, MemberJoined):
-            self._streams[event.member] = event.experiment
+        effects = dispatch.handle(self.streams[event.stream], event)
+        if isinstance(event, ExperimentJoined):
+            self._stream_of[event.experiment] = event.stream
         for effect in effects:
             if isinstance(effect, ForgetSnapshot):
-                self._forgotten[effect.experiment, effect.sha256] = event.at
+                self._forgotten[effect.stream, effect.sha256] = event.at
         return effects
 
     def restore_cluster(self, event: ClusterEvent) -> None:
@@ -249,13 +249,13 @@ class Core:
         effects: list[Effect] = [
             ForgetSnapshot(owner, sha256, (), True)
             for (owner, sha256), at in self._forgotten.items()
-            if at >= oldest and not self.experiments[owner].snapshots.holds(sha256)
+            if at >= oldest and not self.streams[owner].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
         # Experiments may have been thinking when a crash took what waited for them; they are told with the first event,
         # or after the answer that they waited for.
         self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
-        for stream in self.experiments.values():
+        for stream in self.streams.values():
             if stream.phase.over:
                 continue
             self._enter(stream)
@@ -273,7 +273,7 @@ class Core:
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _add(self, event: ExperimentCreated) -> None:
+    def _add(self, event: StreamCreated) -> None:
         stream = Stream(event)
         self.install(stream)
         self.cluster.enter(stream.id, Tenant(*stream.terms_told, need=need(stream)))
@@ -299,7 +299,7 @@ class Core:
         self._settle_inbox()
         unannounced = self.cluster.unannounced(event)
         for stream in self._involved(event.node, event.snapshots, event.runs):
-            runs = tuple(key for key in event.runs if key.experiment == stream.id)
+            runs = tuple(key for key in event.runs if key.stream == stream.id)
             own = {entry.info.sha256 for entry in stream.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
             gone = tuple(m for m in unannounced if m in stream.machines)
@@ -332,7 +332,7 @@ class Core:
     def _tell_lost_before(self, at: float) -> None:
         """That a node was lost, to those that could not be told before a crash; its disk is there until its agent says hello."""
         for name, node in self._lost_before:
-            stream = self.experiments[name]
+            stream = self.streams[name]
             kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
             self.cluster.remove(
                 [m.id for m in stream.machines.values() if m.node == node and m.id in self.cluster.machines]
@@ -343,7 +343,7 @@ class Core:
 
     def _tell_draining(self, node: str, at: float) -> None:
         """To all that hold machines of a drained node and do not know."""
-        for stream in self.experiments.values():
+        for stream in self.streams.values():
             if any(m.node == node and m.id not in stream.draining for m in stream.machines.values()):
                 self._inbox.append(
                     NodeDraining(at, stream.id, node, pending_answers.unsent(stream, node, self._effects))
@@ -354,24 +354,23 @@ class Core:
         self._effects = [
             effect
             for effect in self._effects
-            if not isinstance(effect, Send)
-            or not pending_answers.in_vain(self.experiments[effect.run.experiment], effect)
+            if not isinstance(effect, Send) or not pending_answers.in_vain(self.streams[effect.run.stream], effect)
         ]
 
     def _known_snapshots(self) -> set[str]:
-        return {e.info.sha256 for stream in self.experiments.values() for e in stream.snapshots.entries()}
+        return {e.info.sha256 for stream in self.streams.values() for e in stream.snapshots.entries()}
 
     def _wanted(self, key: RunKey, node: str) -> bool:
-        stream = self.experiments.get(key.experiment)
+        stream = self.streams.get(key.stream)
         if stream is None or not node_events.wanted(stream, key):
             return False
         return not self._thinking.doomed(key, node) or node_events.has_ended(stream, key)
 
     def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Stream]:
-        listed, named = set(snapshots), {key.experiment for key in runs}
+        listed, named = set(snapshots), {key.stream for key in runs}
         return [
             stream
-            for stream in self.experiments.values()
+            for stream in self.streams.values()
             if stream.id in named
             or any(m.node == node for m in stream.machines.values())
             or any(node in e.nodes or e.info.sha256 in listed for e in stream.snapshots.entries())
@@ -390,15 +389,15 @@ class Core:
             self._settle_inbox()
             self._recall()
         while self.cluster.unbalanced:
-            grants = self.cluster.rebalance(at, {name: self.experiments[name].machines for name in self._thinking})
+            grants = self.cluster.rebalance(at, {name: self.streams[name].machines for name in self._thinking})
             if not grants:
                 break
             self._inbox.extend(grants)
             self._settle_inbox()
 
-    def _woken(self, event: ExperimentEvent) -> None:
+    def _woken(self, event: StreamEvent) -> None:
         """The answer of a policy that was thinking, then what waited for its experiment."""
-        stream = self.experiments[event.experiment]
+        stream = self.streams[event.stream]
         if not pending_answers.answers(stream, event):
             if isinstance(event, PolicyAnswered | PolicyFailed):
                 return  # To an earlier up-call: a repetition.
@@ -422,7 +421,7 @@ class Core:
             event = self._inbox.popleft()
             if self._thinking.keep(event):
                 continue
-            for effect in dispatch.handle(self.experiments[event.experiment], event):
+            for effect in dispatch.handle(self.streams[event.stream], event):
                 if type(effect) in _INWARD:
                     self._carry(effect)
                 else:
@@ -431,16 +430,16 @@ class Core:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case DemandChanged():
-                self.cluster.set_demand(effect.experiment, effect.machines, effect.gang, frozenset(effect.nodes))
+                self.cluster.set_demand(effect.stream, effect.machines, effect.gang, frozenset(effect.nodes))
             case TermsChanged():
-                self.cluster.set_terms(effect.experiment, effect.weight, effect.cap)
+                self.cluster.set_terms(effect.stream, effect.weight, effect.cap)
             case MachineReturned():
-                self.cluster.take_back(effect.experiment, effect.machine)
-            case ExperimentEnded():
-                self.cluster.leave(effect.experiment)
-            case ExperimentRevived():
-                stream = self.experiments[effect.experiment]
-                self.cluster.enter(effect.experiment, Tenant(*stream.terms_told, need=need(stream)))
+                self.cluster.take_back(effect.stream, effect.machine)
+            case StreamEnded():
+                self.cluster.leave(effect.stream)
+            case StreamRevived():
+                stream = self.streams[effect.stream]
+                self.cluster.enter(effect.stream, Tenant(*stream.terms_told, need=need(stream)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
                 if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
                     self._effects.append(replace(effect, nodes=()))
@@ -448,7 +447,7 @@ class Core:
                 self._effects.append(effect)
 
     def _needed_elsewhere(self, effect: ForgetSnapshot) -> bool:
-        others = (stream for stream in self.experiments.values() if stream.id != effect.experiment)
+        others = (stream for stream in self.streams.values() if stream.id != effect.stream)
         return any(stream.snapshots.holds(effect.sha256) for stream in others)
 
 

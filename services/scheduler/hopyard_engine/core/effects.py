@@ -23,7 +23,7 @@ class Record:
 class UpCall:
     """An up-call to the experiment's policy; its answer comes back as `PolicyAnswered` with the same number."""
 
-    experiment: str
+    stream: str
     number: int
     at: float
     seed: int
@@ -35,14 +35,14 @@ class UpCall:
 class AskOutside:
     """A question to something outside the core; comes back as `Answered` with the same ticket. Idempotent by ticket.
 
-    `member` is the experiment whose generator is asked; empty: the question is the policy's. `seconds` is how long a solver may think.
+    `experiment` is the one whose generator is asked; empty: the question is the policy's. `seconds` is how long a solver may think.
     """
 
-    experiment: str
+    stream: str
     ticket: str
     kind: str
     payload: Any
-    member: str = ""
+    experiment: str = ""
     seconds: float = 0.0
 
 
@@ -50,7 +50,7 @@ class AskOutside:
 class WithdrawQuestion:
     """Nobody waits any more for the answer to what was asked with this ticket."""
 
-    experiment: str
+    stream: str
     ticket: str
 
 
@@ -58,7 +58,7 @@ class WithdrawQuestion:
 class SetTimer:
     """Asks for `TimerElapsed` at a time. A later one with the same ticket replaces it; `at` None cancels it."""
 
-    experiment: str
+    stream: str
     ticket: str
     at: float | None
 
@@ -133,7 +133,7 @@ class Acknowledge:
 class ShipmentOrder:
     """A node is to bring a snapshot to the store. Kept by the core until answered, and sent after each welcome: see `Core.orders`."""
 
-    experiment: str
+    stream: str
     number: int
     job: str
     position: int
@@ -152,7 +152,7 @@ class AcknowledgeShipment:
     """A node's answer to an order is taken over, or is not needed any more."""
 
     node: str
-    experiment: str
+    stream: str
     order: int
 
 
@@ -171,7 +171,7 @@ class ForgetSnapshot:
     Without an experiment: none in the core knows them. A finished one that it does not have may still hold them.
     """
 
-    experiment: str
+    stream: str
     sha256: str
     nodes: tuple[str, ...]
     stored: bool
@@ -225,7 +225,7 @@ class Noted:
     With `aloud` it concerns the experiment as a whole, and is told beside whatever event it followed from.
     """
 
-    experiment: str
+    stream: str
     job: str
     text: str
     aloud: bool = False
@@ -238,7 +238,7 @@ class DemandChanged:
     Only machines on these `nodes` are of use to it; none: all are.
     """
 
-    experiment: str
+    stream: str
     machines: int | None
     gang: int = 1
     nodes: tuple[str, ...] = ()
@@ -248,7 +248,7 @@ class DemandChanged:
 class TermsChanged:
     """For the cluster part: the weight or the cap of a stream's experiments together changed."""
 
-    experiment: str
+    stream: str
     weight: float
     cap: int | None
 
@@ -257,25 +257,25 @@ class TermsChanged:
 class MachineReturned:
     """For the cluster part: the experiment gives a machine back."""
 
-    experiment: str
+    stream: str
     machine: str
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentEnded:
+class StreamEnded:
     """For the cluster part: the stream's experiments are over and hold no more machines."""
 
-    experiment: str
+    stream: str
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentRevived:
+class StreamRevived:
     """For the cluster part: a stream whose experiments were over goes on and wants machines again."""
 
-    experiment: str
+    stream: str
 
 
-ClusterEffect = DemandChanged | TermsChanged | MachineReturned | ExperimentEnded | ExperimentRevived
+ClusterEffect = DemandChanged | TermsChanged | MachineReturned | StreamEnded | StreamRevived
 
 Effect = (
     Record

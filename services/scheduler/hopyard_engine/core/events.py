@@ -1,8 +1,8 @@
 """What can happen to the core. Each event carries its time; nothing in the core reads a clock.
 
-Cluster events concern machines; experiment events carry the experiment's id and are journalled in its stream. Those that the
-cluster part makes for an experiment (`MachineGranted`, `MachineRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`)
-are journalled there too, so that an experiment replays alone.
+Cluster events concern nodes and machines. Stream events carry the id of a stream and are recorded in its journal. The cluster part
+also creates stream events (`MachineGranted`, `MachineRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`). They are
+recorded in the journal of the stream, so that each stream can be replayed without the others.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ class StoreQuotaSet:
 ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuotaSet
 
 
-# ----------------------------------------------------------------------------------------------------- experiment events
+# --------------------------------------------------------------------------------------------------------- stream events
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentCreated:
+class StreamCreated:
     """The first event of a stream.
 
     Attributes:
         at: When.
-        experiment: Its id.
-        settings: Its terms.
+        stream: Its id: the id of its first experiment.
+        settings: The terms of that experiment.
         payload: The shell's own (specification, bundle); the core keeps it.
         data: The partitioned data that it trains on; None: its runs find theirs themselves.
         earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
@@ -91,7 +91,7 @@ class ExperimentCreated:
     """
 
     at: float
-    experiment: str
+    stream: str
     settings: Settings
     payload: Any = None
     data: PlacedData | None = None
@@ -100,21 +100,21 @@ class ExperimentCreated:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberJoined:
+class ExperimentJoined:
     """Another experiment with the same `share` key joins the stream: one policy for all of them, and one share.
 
     Attributes:
         at: When.
-        experiment: The stream: the experiment that the group began with.
-        member: The experiment that joins.
+        stream: The stream, named after its first experiment.
+        experiment: The experiment that joins.
         settings: Its own terms.
-        payload: As with `ExperimentCreated`.
+        payload: As with `StreamCreated`.
         earlier: Likewise; what the group has from earlier experiments already may be among it.
     """
 
     at: float
+    stream: str
     experiment: str
-    member: str
     settings: Settings
     payload: Any = None
     earlier: tuple[EarlierTrial, ...] = ()
@@ -128,7 +128,7 @@ class MachineGranted:
     """
 
     at: float
-    experiment: str
+    stream: str
     machine: str
     node: str
     cpus: int = 1
@@ -142,7 +142,7 @@ class MachineRecalled:
     """The experiment is to leave a machine that another one needs, and gets one of another kind for it."""
 
     at: float
-    experiment: str
+    stream: str
     machine: str
 
 
@@ -151,7 +151,7 @@ class NodeLost:
     """A node is gone with its machines, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
 
     at: float
-    experiment: str
+    stream: str
     node: str
     snapshots: tuple[str, ...] = ()
 
@@ -162,7 +162,7 @@ class NodeBack:
 
     Attributes:
         at: When.
-        experiment: Whose runs and snapshots these are.
+        stream: The stream of these runs and snapshots.
         node: Which node.
         runs: Channels that the node has.
         snapshots: What its disk holds.
@@ -172,7 +172,7 @@ class NodeBack:
     """
 
     at: float
-    experiment: str
+    stream: str
     node: str
     runs: tuple[RunKey, ...] = ()
     snapshots: tuple[str, ...] = ()
@@ -187,14 +187,14 @@ class NodeDraining:
 
     Attributes:
         at: When.
-        experiment: Whose runs these are.
+        stream: The stream of these runs.
         node: Which node.
         unsent: Processes there whose start has not been sent, as the node was drained while the policy thought: their runs end
             before they begin.
     """
 
     at: float
-    experiment: str
+    stream: str
     node: str
     unsent: tuple[RunKey, ...] = ()
 
@@ -204,7 +204,7 @@ class CopiesEvicted:
     """A node has deleted its copies of these snapshots of the experiment, which are in the store."""
 
     at: float
-    experiment: str
+    stream: str
     node: str
     snapshots: tuple[str, ...]
 
@@ -214,7 +214,7 @@ class SnapshotsGivenUp:
     """The store must make room: the experiment is to give up snapshots with these hashes, as far as it does not need them."""
 
     at: float
-    experiment: str
+    stream: str
     snapshots: tuple[str, ...]
 
 
@@ -223,7 +223,7 @@ class DataChanged:
     """These partitions of the experiment's data lie elsewhere now. The others are where they were."""
 
     at: float
-    experiment: str
+    stream: str
     partitions: tuple[PlacedPartition, ...]
 
 
@@ -232,7 +232,7 @@ class ShareSet:
     """The experiment may hold so many machines."""
 
     at: float
-    experiment: str
+    stream: str
     slots: int
 
 
@@ -307,7 +307,7 @@ class RunMessage:
     """The next message of a run's channel: sequence 1, 2, 3, ..."""
 
     at: float
-    experiment: str
+    stream: str
     job: str
     attempt: int
     rank: int
@@ -320,7 +320,7 @@ class SnapshotShipped:
     """A node answers the order of this number (`NodeBack.ship`): its snapshot is stored, or with an `error` never will be."""
 
     at: float
-    experiment: str
+    stream: str
     node: str
     order: int
     job: str
@@ -337,7 +337,7 @@ class PolicyAnswered:
     """
 
     at: float
-    experiment: str
+    stream: str
     answer: Answer
     demand: int | None = None
     gang: int = 1
@@ -350,7 +350,7 @@ class PolicyFailed:
 
     Attributes:
         at: When.
-        experiment: Whose policy.
+        stream: The stream of the policy.
         number: The up-call's.
         error: What happened.
         unheard: The policy was given up before it answered. On a replay the up-call is not made here: it comes again, with
@@ -358,7 +358,7 @@ class PolicyFailed:
     """
 
     at: float
-    experiment: str
+    stream: str
     number: int
     error: str
     unheard: bool = False
@@ -370,13 +370,13 @@ class PolicyProcess:
 
     Attributes:
         at: When.
-        experiment: Whose policy.
+        stream: The stream of the policy.
         here: Whether it came.
         again: So many up-calls it was told anew: it remembered nothing.
     """
 
     at: float
-    experiment: str
+    stream: str
     here: bool
     again: int = 0
 
@@ -386,7 +386,7 @@ class Answered:
     """What the core asked the outside is answered; `result` is None with an error."""
 
     at: float
-    experiment: str
+    stream: str
     ticket: str
     result: Any = None
     error: str = ""
@@ -397,7 +397,7 @@ class TimerElapsed:
     """The time of a timer has come."""
 
     at: float
-    experiment: str
+    stream: str
     ticket: str
 
 
@@ -405,29 +405,29 @@ class TimerElapsed:
 class Requested:
     """A client asks for a configuration trained to a position. `ticket` makes it idempotent.
 
-    It is the experiment that the stream is named after, unless another `member` is named.
+    It concerns `experiment`; empty: the first experiment of the stream.
     """
 
     at: float
-    experiment: str
+    stream: str
     ticket: str
     hyperparameters: Hyperparameters
     position: int
-    member: str = ""
+    experiment: str = ""
     more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """A person or a client acts on an experiment: on the one that the stream is named after, unless it names another `member`.
+    """A person or a client acts on `experiment`; empty: the first experiment of the stream.
 
     "close" ends it as one that has done its work; "keep" lets it be idle for its full time once more.
     """
 
     at: float
-    experiment: str
+    stream: str
     action: Literal["pause", "resume", "stop", "close", "keep"]
-    member: str = ""
+    experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +439,7 @@ class JobOperated:
     """
 
     at: float
-    experiment: str
+    stream: str
     command: Command
     asks_anew: bool = False
 
@@ -452,7 +452,7 @@ class JobHeld:
     """
 
     at: float
-    experiment: str
+    stream: str
     job: str
     held: bool
     asks_anew: bool = False
@@ -462,12 +462,12 @@ class JobHeld:
 class Updated:
     """A person changes an experiment's terms; None leaves a term as it is. `request` makes it idempotent.
 
-    It is the experiment that the stream is named after, unless another `member` is named. `cleared` names the terms that do
+    It concerns `experiment`; empty: the first experiment of the stream. `cleared` names the terms that do
     not hold any more: "target", "slots", "concurrency".
     """
 
     at: float
-    experiment: str
+    stream: str
     request: str
     more_jobs: int = 0
     max_position: int | None = None
@@ -475,7 +475,7 @@ class Updated:
     target: float | None = None
     weight: float | None = None
     slots: int | None = None
-    member: str = ""
+    experiment: str = ""
     concurrency: int | None = None
     cleared: tuple[str, ...] = ()
 
@@ -486,20 +486,20 @@ class Imported:
 
     Attributes:
         at: When.
-        experiment: The stream.
+        stream: The stream.
         request: Names the import, so that a repeated one is recognised.
         snapshots: Those that came along and are in the store; all others are lost.
     """
 
     at: float
-    experiment: str
+    stream: str
     request: str
     snapshots: tuple[str, ...] = ()
 
 
-ExperimentEvent = (
-    ExperimentCreated
-    | MemberJoined
+StreamEvent = (
+    StreamCreated
+    | ExperimentJoined
     | Imported
     | MachineGranted
     | MachineRecalled
@@ -524,4 +524,4 @@ ExperimentEvent = (
     | Updated
 )
 
-Event = ClusterEvent | ExperimentEvent
+Event = ClusterEvent | StreamEvent

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hopyard_engine.core.effects import Effect, Send, Start
-from hopyard_engine.core.events import ExperimentEvent, NodeBack, NodeDraining, NodeLost, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.events import NodeBack, NodeDraining, NodeLost, PolicyAnswered, PolicyFailed, StreamEvent
 from hopyard_engine.core.handlers import node_events, run_messages
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import RunKey
@@ -20,7 +20,7 @@ class Thinking:
     """The experiments that wait for an answer, and what waits for them, in order."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[ExperimentEvent]] = {}
+        self._waiting: dict[str, list[StreamEvent]] = {}
 
     def __contains__(self, experiment: object) -> bool:
         return experiment in self._waiting
@@ -32,13 +32,13 @@ class Thinking:
         """Its policy thinks from now on."""
         self._waiting.setdefault(experiment, [])
 
-    def end(self, experiment: str) -> list[ExperimentEvent]:
+    def end(self, experiment: str) -> list[StreamEvent]:
         """It thinks no more; answers what waited."""
         return self._waiting.pop(experiment, [])
 
-    def keep(self, event: ExperimentEvent) -> bool:
+    def keep(self, event: StreamEvent) -> bool:
         """Keeps an event for later; False if its experiment does not think."""
-        waiting = self._waiting.get(event.experiment)
+        waiting = self._waiting.get(event.stream)
         if waiting is None:
             return False
         waiting.append(event)
@@ -53,11 +53,11 @@ class Thinking:
         """Whether a run's process on a node is lost already, and only its experiment does not know yet."""
         return any(
             (isinstance(event, NodeLost) and event.node == node) or (isinstance(event, NodeBack) and key in event.lost)
-            for event in self._waiting.get(key.experiment, ())
+            for event in self._waiting.get(key.stream, ())
         )
 
 
-def answers(stream: Stream, event: ExperimentEvent) -> bool:
+def answers(stream: Stream, event: StreamEvent) -> bool:
     """Whether an event is the answer to the up-call that the experiment waits for."""
     number = (
         event.answer.number
@@ -69,7 +69,7 @@ def answers(stream: Stream, event: ExperimentEvent) -> bool:
     return stream.in_flight is not None and number == stream.in_flight[0]
 
 
-def late(stream: Stream, event: ExperimentEvent, at: float) -> ExperimentEvent:
+def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
     """An event that waited, as it is now: no earlier than the answer.
 
     A node that came back has lost the runs that the answer put where none can be, and ships what is left by now.
@@ -85,7 +85,7 @@ def late(stream: Stream, event: ExperimentEvent, at: float) -> ExperimentEvent:
 def unsent(stream: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
     """Processes of an experiment on a node that these effects start: the node has not heard of them."""
     sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Start)]
-    return tuple(send.run for send in sends if send.run.experiment == stream.id and send.node == node)
+    return tuple(send.run for send in sends if send.run.stream == stream.id and send.node == node)
 
 
 def in_vain(stream: Stream, send: Send) -> bool:

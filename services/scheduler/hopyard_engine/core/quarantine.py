@@ -13,7 +13,7 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     Its machines are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The
     event that led here is not in the journal, and a failed experiment is not replayed.
     """
-    stream = core.experiments[name]
+    stream = core.streams[name]
     core.forget_pending(name)
     if name in core.cluster.tenants:
         core.cluster.leave(name)
@@ -31,14 +31,14 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     for job in stream.jobs.values():
         job.run = None
     stream.share = 0
-    failed = [member for member in stream.members.values() if not member.phase.over]
-    for member in failed:
-        member.running_since = None
-        member.ended_at = at
-        member.phase = Phase.FAILED
-        member.reason = reason
+    failed = [experiment for experiment in stream.experiments.values() if not experiment.phase.over]
+    for experiment in failed:
+        experiment.running_since = None
+        experiment.ended_at = at
+        experiment.phase = Phase.FAILED
+        experiment.reason = reason
     return [
         *(SetTimer(name, ticket, None) for ticket in timers),
         *(WithdrawQuestion(name, ticket) for ticket in asked),
-        *(ExperimentChanged(member.id) for member in failed),
+        *(ExperimentChanged(experiment.id) for experiment in failed),
     ]

@@ -12,7 +12,7 @@ from hopyard.policy.vocabulary import Hyperparameters, Report
 class RunKey(NamedTuple):
     """One process of one attempt of one job: a channel. An older attempt's messages are refused."""
 
-    experiment: str
+    stream: str
     job: str
     attempt: int
     rank: int = 0

@@ -20,13 +20,12 @@ from hopyard_engine.core.events import (
     DataChanged,
     Ended,
     Event,
-    ExperimentCreated,
+    ExperimentJoined,
     Imported,
     JobHeld,
     JobOperated,
     MachineGranted,
     MachineRecalled,
-    MemberJoined,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -48,6 +47,7 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
     StoreQuotaSet,
+    StreamCreated,
     TimerElapsed,
     Updated,
 )
@@ -85,9 +85,9 @@ class Before:
     idle: dict[str, int]
 
 
-def name_of(stream: Stream, member: str) -> str:
+def name_of(stream: Stream, experiment: str) -> str:
     """How a sentence calls an experiment: by its id where it is one of several."""
-    return "the experiment" if len(stream.members) == 1 else f"experiment {member}"
+    return "the experiment" if len(stream.experiments) == 1 else f"experiment {experiment}"
 
 
 def before_event(stream: Stream | None, event: Event) -> Before:
@@ -100,7 +100,7 @@ def before_event(stream: Stream | None, event: Event) -> Before:
     return Before(
         live=dict(stream.live),
         positions={name: run.position for name, run in stream.live.items()},
-        phases={member.id: member.phase for member in stream.members.values()},
+        phases={experiment.id: experiment.phase for experiment in stream.experiments.values()},
         share=stream.share,
         call=answer_text.told(call) if call is not None else "",
         call_job=answer_text.job_of_call(call) if call is not None else "",
@@ -125,12 +125,12 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
         effects: What followed from it.
     """
     match event:
-        case ExperimentCreated():
+        case StreamCreated():
             known = _known(event.earlier) + "".join(f"; {text}" for text in _scaling(event.scaling))
             return [EventPart("", f"the experiment was created: {_terms(event.settings)}{known}")]
-        case MemberJoined():
+        case ExperimentJoined():
             known = _known(event.earlier)
-            return [EventPart("", f"experiment {event.member} joined the group: {_terms(event.settings)}{known}")]
+            return [EventPart("", f"experiment {event.experiment} joined the group: {_terms(event.settings)}{known}")]
         case Imported():
             came = f"{count(len(event.snapshots), 'snapshot')} came along"
             return [EventPart("", f"the experiment was brought here from another cluster; {came}")]
@@ -190,13 +190,13 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
             return [EventPart("", f"a client asked for {wanted} ({event.ticket})")]
         case Operated():
-            member = stream.members[event.member or stream.id]
+            experiment = stream.experiments[event.experiment or stream.id]
             if event.action == "keep":
-                return [EventPart("", f"a client keeps {name_of(stream, member.id)} open")]
+                return [EventPart("", f"a client keeps {name_of(stream, experiment.id)} open")]
             done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
             who = "a client" if event.action == "close" else "a person"
-            idle = " again, which changed nothing" if member.phase is before.phases[member.id] else ""
-            return [EventPart("", f"{who} {done} {name_of(stream, member.id)}{idle}")]
+            idle = " again, which changed nothing" if experiment.phase is before.phases[experiment.id] else ""
+            return [EventPart("", f"{who} {done} {name_of(stream, experiment.id)}{idle}")]
         case JobOperated():
             job = answer_text.job_of_command(event.command)
             return [EventPart(job, f"a person {answer_text.command(event.command)}{_notes(effects, job)}")]
@@ -269,7 +269,7 @@ def _updated(stream: Stream, event: Updated) -> str:
     for name in ("target", "weight", "slots", "concurrency"):
         value = getattr(event, name)
         changes += [f"{name} {value:g}"] if value is not None else [f"no {name}"] if name in event.cleared else []
-    whose = "" if len(stream.members) == 1 else f" of {name_of(stream, event.member or stream.id)}"
+    whose = "" if len(stream.experiments) == 1 else f" of {name_of(stream, event.experiment or stream.id)}"
     return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
 
 
@@ -354,7 +354,7 @@ def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Se
 def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
     if event.error.startswith(OBJECTION):
         return "the scheduler restarted and found that the policy decides otherwise now"
-    paused = any(m.phase is not before.phases.get(m.id) for m in stream.members.values())
+    paused = any(m.phase is not before.phases.get(m.id) for m in stream.experiments.values())
     said = "" if paused else f": {event.error}"  # Else the pause says it.
     return f"the policy was {before.call} and failed{said}"
 

@@ -67,7 +67,7 @@ class Story:
             return StoryLine(self._number, event.at, kind, (of_cluster(event),))
         before = before_event(self.experiment, event)
         effects = self._core.restore(event)
-        stream = self.experiment = self._core.experiments[event.experiment]
+        stream = self.experiment = self._core.streams[event.stream]
         if not effects or not isinstance(effects[0], Record):
             return StoryLine(self._number, event.at, kind, (EventPart("", f"{kind}: a repetition, ignored"),))
         parts = sentences(stream, before, event, effects)
@@ -77,10 +77,10 @@ class Story:
         parts += [
             EventPart(
                 "",
-                f"{name_of(stream, member.id)} is {member.phase.value}{f': {member.reason}' if member.reason else ''}",
+                f"{name_of(stream, experiment.id)} is {experiment.phase.value}{f': {experiment.reason}' if experiment.reason else ''}",
             )
-            for member in stream.members.values()
-            if member.phase is not before.phases.get(member.id, Phase.RUNNING)
+            for experiment in stream.experiments.values()
+            if experiment.phase is not before.phases.get(experiment.id, Phase.RUNNING)
         ]
         stored = event.body if isinstance(event, RunMessage) and isinstance(event.body, SnapshotStored) else None
         routine = stored is not None and not stored.error and len(parts) == 1

@@ -45,7 +45,7 @@ class WaitingReasons:
 
     def __init__(self, stream: Stream, cluster: ClusterState, at: float, policy: str = "") -> None:
         self._policy = policy if stream.in_flight is not None else ""
-        self._x = stream
+        self._stream = stream
         self._cluster = cluster
         self._at = at
 
@@ -63,7 +63,7 @@ class WaitingReasons:
                 return "paused by a person"
             case JobState.SUSPENDING if job.held:
                 return f"paused by a person: {job.reason}"
-            case JobState.PENDING | JobState.SUSPENDED if not job.member.phase.over:
+            case JobState.PENDING | JobState.SUSPENDED if not job.experiment.phase.over:
                 past = f"; last: {job.reason}" if job.reason.startswith(_PAST) else ""
                 return self._idle(job) + past
             case JobState.STARTING if job.run is not None:
@@ -74,20 +74,20 @@ class WaitingReasons:
                 return job.reason
 
     def _idle(self, job: Job) -> str:
-        phase = job.member.phase
+        phase = job.experiment.phase
         if phase is Phase.ENDING:
             return "waits: the experiment is ending"
         if phase is not Phase.RUNNING:
-            why = job.member.reason  # A long one is told of the experiment, and not by each of its jobs again.
+            why = job.experiment.reason  # A long one is told of the experiment, and not by each of its jobs again.
             return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
-        if failures.held(self._x, job):
+        if failures.held(self._stream, job):
             return self._held(job)
         return self._for_a_machine
 
     def _held(self, job: Job) -> str:
-        again = f"tries again in {_seconds(self._x.timers[HOLD + job.id] - self._at)}"
-        source = self._x.source_of(job)
-        entry = self._x.snapshots.get(*source) if source is not None else None
+        again = f"tries again in {_seconds(self._stream.timers[HOLD + job.id] - self._at)}"
+        source = self._stream.source_of(job)
+        entry = self._stream.snapshots.get(*source) if source is not None else None
         if entry is None or not entry.misses or entry.stored:
             return f"waits after {job.setbacks} losses or failures in a row: {again}"
         whose = "its snapshot" if entry.job == job.id else f"job {entry.job}'s snapshot"
@@ -102,7 +102,7 @@ class WaitingReasons:
     @cached_property
     def _for_a_machine(self) -> str:
         """Why the jobs that any idle machine would serve have none: the same for all of them."""
-        stream, machines = self._x, self._usable
+        stream, machines = self._stream, self._usable
         if self._impossible:
             return f"waits for a machine: {self._impossible}"
         if stream.in_flight is not None:
@@ -132,14 +132,16 @@ class WaitingReasons:
 
     @property
     def _thinks_long(self) -> bool:
-        return self._at - self._x.asked_at >= _LONG
+        return self._at - self._stream.asked_at >= _LONG
 
     @property
     def _thinking(self) -> str:
         """What is said of a policy that was asked and has not answered."""
         if self._policy:
             return f"waits for the policy: {self._policy}"
-        thought = f", which has been thinking for {_seconds(self._at - self._x.asked_at)}" if self._thinks_long else ""
+        thought = (
+            f", which has been thinking for {_seconds(self._at - self._stream.asked_at)}" if self._thinks_long else ""
+        )
         return f"waits for the policy{thought}"
 
     def _starting(self, job: Job, run: Run) -> str:
@@ -158,7 +160,7 @@ class WaitingReasons:
     def _running(self, job: Job, run: Run) -> str:
         if run.ending is not None or run.ended is not None:
             return ""
-        call = self._x.in_flight[1] if self._x.in_flight is not None else None
+        call = self._stream.in_flight[1] if self._stream.in_flight is not None else None
         if isinstance(call, IterationFinish) and call.job == job.id:
             return f"waits at {call.position} for the policy's decision" + (f": {self._policy}" if self._policy else "")
         if run.parked and not run.amends:
@@ -167,55 +169,57 @@ class WaitingReasons:
 
     # ------------------------------------------------------------------------------------------------------ experiments
 
-    def experiment(self, member: Experiment) -> str:
+    def experiment(self, experiment: Experiment) -> str:
         """Why an experiment stands where it does, and what it waits for; empty while its jobs train within its share."""
-        if member.phase in (Phase.PAUSING, Phase.ENDING):
-            return "; ".join(part for part in (member.reason, self._leaving(member)) if part)
-        if member.phase is not Phase.RUNNING or member.reason:
-            return member.reason
-        if only_held := self._only_held(member):
+        if experiment.phase in (Phase.PAUSING, Phase.ENDING):
+            return "; ".join(part for part in (experiment.reason, self._leaving(experiment)) if part)
+        if experiment.phase is not Phase.RUNNING or experiment.reason:
+            return experiment.reason
+        if only_held := self._only_held(experiment):
             return only_held
         if self._impossible:
             return self._impossible
         if self._policy:
             return self._policy
-        if runs_of(self._x, member):
+        if runs_of(self._stream, experiment):
             return self._shrinking
-        return self._nothing_runs(member)
+        return self._nothing_runs(experiment)
 
-    def _leaving(self, member: Experiment) -> str:
+    def _leaving(self, experiment: Experiment) -> str:
         """What pausing and ending wait for."""
-        runs = len(runs_of(self._x, member))
+        runs = len(runs_of(self._stream, experiment))
         if runs:
             return f"waits for {_count(runs, 'run', 'runs')} to reach a boundary and leave"
-        entries = self._x.snapshots.entries()
-        unsettled = sum(not e.settled and self._x.jobs[e.job].member is member for e in entries)
+        entries = self._stream.snapshots.entries()
+        unsettled = sum(not e.settled and self._stream.jobs[e.job].experiment is experiment for e in entries)
         return f"waits for {_count(unsettled, 'snapshot', 'snapshots')} to reach the store" if unsettled else ""
 
-    def _only_held(self, member: Experiment) -> str:
+    def _only_held(self, experiment: Experiment) -> str:
         """That it goes on when a person resumes a job, and not before; empty: it goes on."""
-        stream, held, still = self._x, member.states.get(JobState.HELD, 0), member.jobs_left
+        stream, held, still = self._stream, experiment.states.get(JobState.HELD, 0), experiment.jobs_left
         # Others may stand where the policy never lets them go on, as at a rung.
         done = stream.demand == 0 and not (
             stream.live or stream.asks or stream.calls or stream.in_flight or stream.outdated
         )
-        alone = sum(n for state, n in member.states.items() if not state.ended) == held
+        alone = sum(n for state, n in experiment.states.items() if not state.ended) == held
         if not held or still or not (alone or done):
             return ""
-        names = [job.id for job in self._x.open.values() if job.state is JobState.HELD and job.member is member]
+        names = [
+            job.id for job in self._stream.open.values() if job.state is JobState.HELD and job.experiment is experiment
+        ]
         named = _and(names if held <= _NAMED else [*names[: _NAMED - 1], f"{held - _NAMED + 1} more"])
         which = f"job {named}, which is" if held == 1 else f"jobs {named}, which are"
         return (
             f"nothing is left to train but {which} paused by a person: resume or stop {'it' if held == 1 else 'them'}"
         )
 
-    def _nothing_runs(self, member: Experiment) -> str:
-        stream, machines = self._x, self._usable
-        waiting = [job for job in stream.open.values() if job.member is member]
+    def _nothing_runs(self, experiment: Experiment) -> str:
+        stream, machines = self._stream, self._usable
+        waiting = [job for job in stream.open.values() if job.experiment is experiment]
         if waiting and self._missing:
             return f"no job runs: it waits for {self._missing}"
-        if IDLE_TIMER + member.id in stream.timers:
-            left = _seconds(stream.timers[IDLE_TIMER + member.id] - self._at)
+        if IDLE_TIMER + experiment.id in stream.timers:
+            left = _seconds(stream.timers[IDLE_TIMER + experiment.id] - self._at)
             return f"is open for requests and has none: ends in {left} unless one comes"
         if stream.share == 0:
             return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
@@ -231,7 +235,7 @@ class WaitingReasons:
         )
         if first is not None:
             return f"no job runs: job {first.id} {self.job(first)}"
-        if coming or any(name.startswith(CREATE) and a.member == member.id for name, a in stream.asks.items()):
+        if coming or any(name.startswith(CREATE) and a.experiment == experiment.id for name, a in stream.asks.items()):
             return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
         if stream.in_flight is not None:
             return self._thinking
@@ -240,7 +244,7 @@ class WaitingReasons:
     @property
     def _shrinking(self) -> str:
         """What it has yet to leave to others."""
-        stream = self._x
+        stream = self._stream
         if stream.held <= stream.share:
             return ""
         words = f"{self._its_share} fell to {stream.share} of {self._usable}: "
@@ -263,12 +267,12 @@ class WaitingReasons:
 
     @property
     def _its_share(self) -> str:
-        return "its share" if len(self._x.members) == 1 else "its group's share"
+        return "its share" if len(self._stream.experiments) == 1 else "its group's share"
 
     @cached_property
     def _impossible(self) -> str:
         """Why no machine of the cluster can serve it, whoever has it now; empty: they can."""
-        cluster, tenant = self._cluster, self._cluster.tenants.get(self._x.id)
+        cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
             return f"the cluster has no machine ({self._no_machine})"
         if tenant is None:
@@ -289,7 +293,7 @@ class WaitingReasons:
     @cached_property
     def _missing(self) -> str:
         """Partitions of the experiment's data that no live node holds, and where they should be; empty: none is."""
-        data = self._x.data
+        data = self._stream.data
         missing = data.missing() if data is not None else []
         if data is None or not missing:
             return ""
@@ -318,7 +322,7 @@ class WaitingReasons:
     @cached_property
     def _limit(self) -> str:
         """What keeps the share from being larger, after a separator; empty: it is all there is."""
-        stream, machines = self._x, self._usable
+        stream, machines = self._stream, self._usable
         tenant = self._cluster.tenants.get(stream.id)
         if tenant is None or stream.share >= machines:
             return ""

@@ -14,7 +14,7 @@ from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
 
 from hopyard.policy.vocabulary import Call, Command
-from hopyard_engine.core.events import ClusterEvent, Event, ExperimentEvent, RunBody
+from hopyard_engine.core.events import ClusterEvent, Event, RunBody, StreamEvent
 from hopyard_engine.core.types import MachineSpec, RunKey
 
 
@@ -27,7 +27,7 @@ def _converter() -> Converter:
     # Named tuples whose annotations are strings are not resolved by the library.
     converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
     converter.register_structure_hook(MachineSpec, lambda raw, _: MachineSpec(raw[0], raw[1], tuple(raw[2]), *raw[3:]))
-    for union in (RunBody, Command, Call, ClusterEvent, ExperimentEvent, Event):
+    for union in (RunBody, Command, Call, ClusterEvent, StreamEvent, Event):
         _tag(converter, union)
     return converter
 

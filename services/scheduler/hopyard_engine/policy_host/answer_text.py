@@ -41,7 +41,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     WakeAt,
 )
-from hopyard_engine.core.events import ExperimentEvent, PolicyAnswered, PolicyFailed, SnapshotShipped
+from hopyard_engine.core.events import PolicyAnswered, PolicyFailed, SnapshotShipped, StreamEvent
 from hopyard_engine.core.types import PlacedPartition, RunKey
 
 
@@ -180,7 +180,7 @@ def _positions(positions: tuple[int, ...]) -> str:
     return ", ".join(map(str, positions))
 
 
-def answer(event: ExperimentEvent) -> str:
+def answer(event: StreamEvent) -> str:
     """A whole answer: the decision, the commands in order, how many machines it could use."""
     match event:
         case PolicyAnswered():

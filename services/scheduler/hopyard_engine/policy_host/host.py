@@ -37,7 +37,7 @@ class MissingPolicy:
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
         """Fails with the reason."""
-        return PolicyFailed(call.at, call.experiment, call.number, self.error)
+        return PolicyFailed(call.at, call.stream, call.number, self.error)
 
 
 class LatePolicy:
@@ -81,13 +81,13 @@ class PolicyHost:
                 call.verdicts,
                 call.call,
             )
-            answered = PolicyAnswered(call.at, call.experiment, said.answer, said.demand, said.gang, said.nodes)
+            answered = PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes)
             return as_recorded(answered) if self._recorded else answered
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
             what = f"up-call {call.number} {type(call.call).__name__}"
-            return PolicyFailed(call.at, call.experiment, call.number, describe(self._policy, what, error))
+            return PolicyFailed(call.at, call.stream, call.number, describe(self._policy, what, error))
 
     def rungs(self, experiment: Stream, at: float) -> tuple[Rung, ...] | None:
         """Who stands where after the up-calls so far; None: the policy has no rungs.

@@ -40,7 +40,7 @@ def job_view(job: Job) -> JobView:
         fork_position=job.origin[1] if job.origin is not None and job.forked else 0,
         parked=job.run.parked if job.run is not None else False,
         ordinal=job.ordinal,
-        experiment=job.member.id,
+        experiment=job.experiment.id,
         max_position=job.max_position,
     )
 
@@ -68,7 +68,7 @@ class JobViews:
 
     def look(self, stream: Stream) -> None:
         """Forgets what has changed since the look before. To be called before others are, whenever something may have happened."""
-        settings = {member.id: member.settings for member in stream.members.values()}
+        settings = {experiment.id: experiment.settings for experiment in stream.experiments.values()}
         seen, touched, saved = self._looked
         if seen is not stream or any(self._settings.get(name) is not terms for name, terms in settings.items()):
             self._known.clear()
@@ -89,17 +89,17 @@ class JobViews:
             found = self._saved[job] = stream.snapshots.positions(job)
         return found
 
-    def space(self, member: Experiment) -> Space | None:
+    def space(self, experiment: Experiment) -> Space | None:
         """The search space of an experiment, which never changes."""
-        written, constraints = member.settings.space, member.settings.constraints
-        if written is not None and member.id not in self._spaces:
-            self._spaces[member.id] = Space.from_dict(written).constrained(constraints)
-        return self._spaces.get(member.id)
+        written, constraints = experiment.settings.space, experiment.settings.constraints
+        if written is not None and experiment.id not in self._spaces:
+            self._spaces[experiment.id] = Space.from_dict(written).constrained(constraints)
+        return self._spaces.get(experiment.id)
 
-    def terms(self, member: Experiment, jobs_left: int, partitions: int) -> ExperimentView:
+    def terms(self, experiment: Experiment, jobs_left: int, partitions: int) -> ExperimentView:
         """The terms of an experiment as they are now, with so many jobs left, and partitions to train on."""
-        settings, end_at, running = member.settings, member.end_at(), member.running
-        known = self._terms.get(member.id)
+        settings, end_at, running = experiment.settings, experiment.end_at(), experiment.running
+        known = self._terms.get(experiment.id)
         if known is not None and known[0] is settings:
             view = known[1]
             if view.jobs_left == jobs_left and view.end_at == end_at and view.running is running:
@@ -113,15 +113,15 @@ class JobViews:
             jobs_left=jobs_left,
             seed=settings.seed,
             end_at=end_at,
-            id=member.id,
+            id=experiment.id,
             weight=settings.weight,
             running=running,
-            space=self.space(member),
+            space=self.space(experiment),
             partitions=partitions,
             concurrency=settings.concurrency,
             plan=settings.plan,
         )
-        self._terms[member.id] = (settings, view)
+        self._terms[experiment.id] = (settings, view)
         return view
 
     def of(self, job: Job) -> JobView:
@@ -177,14 +177,14 @@ class CoreView(CollectingView):
     """The view of one up-call on one experiment of the core."""
 
     def __init__(self, experiment: Stream, call: UpCall, views: JobViews | None = None) -> None:
-        stream = self._x = experiment
+        stream = self._stream = experiment
         super().__init__(call.number, call.at, call.seed, stream.ordinals, stream.machines, stream.earlier)
         self._views = views or JobViews()
         self._views.look(stream)
         self._data: Data | None = None
         self._jobs = _Jobs(experiment.jobs, self._views)
         self._terms: tuple[int, ExperimentView] | None = None
-        self._members: Mapping[str, ExperimentView] | None = None
+        self._experiments: Mapping[str, ExperimentView] | None = None
 
     @property
     @override
@@ -195,12 +195,12 @@ class CoreView(CollectingView):
         return self._terms[1]
 
     def _experiment(self) -> ExperimentView:
-        stream = self._x
+        stream = self._stream
         created = sum(isinstance(c, CreateJob) and c.limit is None for c in self.commands)
         jobs_left = max(stream.jobs_left - created, 0)
-        if len(stream.members) == 1:
+        if len(stream.experiments) == 1:
             return self._views.terms(stream.founder, jobs_left, self._partitions)
-        live = [m for m in stream.members.values() if not m.phase.over] or [stream.founder]
+        live = [m for m in stream.experiments.values() if not m.phase.over] or [stream.founder]
         top = max(m.settings.max_position for m in live)
         running = any(m.running for m in live)
         terms = self._views.terms(live[0], jobs_left, self._partitions)
@@ -209,21 +209,21 @@ class CoreView(CollectingView):
     @property
     @override
     def experiments(self) -> Mapping[str, ExperimentView]:
-        if self._members is None:
-            self._members = {
+        if self._experiments is None:
+            self._experiments = {
                 m.id: self._views.terms(m, m.jobs_left if m.running else 0, self._partitions)
-                for m in self._x.members.values()
+                for m in self._stream.experiments.values()
             }
-        return self._members
+        return self._experiments
 
     @property
     def _partitions(self) -> int:
-        return self._x.data.units if self._x.data is not None else 0
+        return self._stream.data.units if self._stream.data is not None else 0
 
     @property
     @override
     def share(self) -> int:
-        return self._x.share
+        return self._stream.share
 
     @property
     @override
@@ -240,99 +240,101 @@ class CoreView(CollectingView):
                 one.hyperparameters,
                 position=one.high_water,
                 high_water=one.high_water,
-                experiment=one.member,
+                experiment=one.experiment,
                 max_position=one.high_water,
             )
-            for name, one in self._x.earlier.items()
+            for name, one in self._stream.earlier.items()
         }
 
     @property
     @override
     def scaling(self) -> Mapping[str, Mapping[int, float]]:
         found: dict[str, dict[int, float]] = {}
-        for one in self._x.scaling:
+        for one in self._stream.scaling:
             found.setdefault(one.hardware, {})[one.machines] = one.seconds
         return found
 
     @property
     @override
     def machines(self) -> Mapping[str, MachineView]:
-        return {name: machine_view(self._x.machines[name]) for name in sorted(self._x.machines)}
+        return {name: machine_view(self._stream.machines[name]) for name in sorted(self._stream.machines)}
 
     @property
     @override
     def data(self) -> Data | None:
-        if self._x.data is None:
+        if self._stream.data is None:
             return None
         if self._data is None:
-            self._data = self._x.data.view({machine.node for machine in self._x.machines.values()})
+            self._data = self._stream.data.view({machine.node for machine in self._stream.machines.values()})
         return self._data
 
     @override
     def idle_machines(self) -> Sequence[MachineView]:
-        room = self._x.share - self._x.placed - len(self._used_machines)
+        room = self._stream.share - self._stream.placed - len(self._used_machines)
         if room <= 0:
             return []
-        free = [self._x.machines[name] for name in sorted((self._x.vacant | self._released) - self._used_machines)]
+        free = [
+            self._stream.machines[name] for name in sorted((self._stream.vacant | self._released) - self._used_machines)
+        ]
         return [machine_view(m) for m in free if m.idle][:room]
 
     @override
     def idle_jobs(self) -> Sequence[JobView]:
-        return [self._views.of(job) for job in self._x.idle_jobs() if job.id not in self._started]
+        return [self._views.of(job) for job in self._stream.idle_jobs() if job.id not in self._started]
 
     @override
     def waits(self, job: str) -> bool:
-        return job in self._x.idle and job not in self._started
+        return job in self._stream.idle and job not in self._started
 
     @override
     def get_idle_job(self) -> str | None:
-        return next((job for job in self._x.idle if job not in self._started), None)
+        return next((job for job in self._stream.idle if job not in self._started), None)
 
     @override
     def count(self, *states: JobState) -> int:
-        return sum([self._x.states.get(state, 0) for state in states])
+        return sum([self._stream.states.get(state, 0) for state in states])
 
     @override
     def queued(self) -> int:
-        return sum([m.states.get(state, 0) for m in self._x.running for state in JobState if state.idle])
+        return sum([m.states.get(state, 0) for m in self._stream.running for state in JobState if state.idle])
 
     @override
     def busy_machines(self) -> int:
-        return self._x.busy
+        return self._stream.busy
 
     @override
     def live_jobs(self) -> Sequence[JobView]:
-        live = sorted((self._x.jobs[job] for job in self._x.live), key=lambda job: job.ordinal)
+        live = sorted((self._stream.jobs[job] for job in self._stream.live), key=lambda job: job.ordinal)
         return [self._views.of(job) for job in live]
 
     @override
     def open_jobs(self) -> Sequence[JobView]:
-        return [self._views.of(job) for job in sorted(self._x.open.values(), key=lambda job: job.ordinal)]
+        return [self._views.of(job) for job in sorted(self._stream.open.values(), key=lambda job: job.ordinal)]
 
     @override
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        if job in self._x.earlier:
-            return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._x.earlier[job].reports]
-        found = self._x.jobs.get(job)
+        if job in self._stream.earlier:
+            return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._stream.earlier[job].reports]
+        found = self._stream.jobs.get(job)
         if found is None:
             raise CommandError(f"curve: there is no job {job!r}")
-        return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._x.curve(found)]
+        return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._stream.curve(found)]
 
     @override
     def snapshots(self, job: str) -> Sequence[int]:
-        found = self._x.jobs.get(job)
-        if job in self._x.earlier:
-            return sorted(self._x.earlier[job].snapshots)
+        found = self._stream.jobs.get(job)
+        if job in self._stream.earlier:
+            return sorted(self._stream.earlier[job].snapshots)
         if found is None:
             raise CommandError(f"snapshots: there is no job {job!r}")
-        own = self._views.saved(self._x, job)
+        own = self._views.saved(self._stream, job)
         if own:
             return list(own)
-        source = self._x.source_of(found) if found.forked else None
+        source = self._stream.source_of(found) if found.forked else None
         return [source[1]] if source is not None else []
 
     @property
     @override
     def incumbent(self) -> Incumbent | None:
-        best = self._x.best
+        best = self._stream.best
         return Incumbent(*best) if best is not None else None

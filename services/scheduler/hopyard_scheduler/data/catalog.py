@@ -104,7 +104,7 @@ class Catalog:
             raise NotFound(self._unknown(name))
         shown = data_pb2.DataSet()
         shown.CopyFrom(kept.data)
-        shown.experiments.extend(sorted(m for stream in self._users(name) for m in stream.members))
+        shown.experiments.extend(sorted(m for stream in self._users(name) for m in stream.experiments))
         for one in shown.partitions:
             for replica in one.replicas:
                 replica.state, replica.detail = self._state((name, one.name), replica.node)
@@ -168,7 +168,7 @@ class Catalog:
         async with self.using, self._names.setdefault(name, asyncio.Lock()):
             if name not in self._kept:
                 raise NotFound(self._unknown(name))
-            users = [member for stream in self._users(name) for member in stream.members]
+            users = [experiment for stream in self._users(name) for experiment in stream.experiments]
             if users:
                 raise Conflict(f"data set {name} is used by {', '.join(sorted(users))}; stop that first")
             await self._whole(self._forget(name))
@@ -260,7 +260,7 @@ class Catalog:
         for node in self._held:
             if not self._is_up(node):
                 self._held[node] = {}
-        for stream in list(self._live.core.experiments.values()):
+        for stream in list(self._live.core.streams.values()):
             if stream.data is None or stream.phase.over:
                 continue
             kept = self._kept.get(stream.data.name)
@@ -326,7 +326,7 @@ class Catalog:
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
         return [
             stream
-            for stream in self._live.core.experiments.values()
+            for stream in self._live.core.streams.values()
             if stream.data is not None
             and stream.data.name == name
             and not stream.phase.over

@@ -20,7 +20,7 @@ from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions.phases import IDLE_TIMER
-from hopyard_engine.core.events import ExperimentCreated, MemberJoined, Operated, Requested, Updated
+from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, StreamCreated, Updated
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
@@ -143,9 +143,9 @@ class FrontDoor:
             settings = replace(settings, generator_reads=reads)
             if group is None:
                 return await self._begin_stream(name, spec, settings, payload)
-            members = self._live.core.experiments[group].members
-            earlier = await self._earlier(group, settings, members)
-            await self._live.apply(MemberJoined(self._live.clock(), group, name, settings, payload, earlier))
+            experiments = self._live.core.streams[group].experiments
+            earlier = await self._earlier(group, settings, experiments)
+            await self._live.apply(ExperimentJoined(self._live.clock(), group, name, settings, payload, earlier))
         return False  # Of the group it may know nothing all the same.
 
     async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
@@ -153,15 +153,15 @@ class FrontDoor:
         scaling = await measured(self._stub, settings.training) if settings.training else ()
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
-            created = ExperimentCreated(self._live.clock(), name, settings, payload, data, earlier, scaling)
+            created = StreamCreated(self._live.clock(), name, settings, payload, data, earlier, scaling)
             await self._live.apply(created)
         return bool(earlier)
 
     async def _earlier(
-        self, stream: str, settings: Settings, members: Collection[str] = ()
+        self, stream: str, settings: Settings, experiments: Collection[str] = ()
     ) -> tuple[EarlierTrial, ...]:
-        """What earlier experiments have trained that one in a stream shares; its members are none of them."""
-        return await self._plans.read(settings.plan, stream, without=members) if settings.plan else ()
+        """What earlier experiments have trained that one in a stream shares; its own experiments are none of them."""
+        return await self._plans.read(settings.plan, stream, without=experiments) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
         """The live group with an experiment's `share` key; None: it begins one.
@@ -169,7 +169,7 @@ class FrontDoor:
         Raises:
             InvalidInput: It does not agree with what the group goes by.
         """
-        for stream in self._live.core.experiments.values():
+        for stream in self._live.core.streams.values():
             other = self._live.program(stream.id).spec
             if other.share == spec.share and not stream.phase.over:
                 need_agreement(spec, other, stream.id)
@@ -248,10 +248,10 @@ class FrontDoor:
         Raises:
             Conflict: A finished experiment cannot be resumed.
         """
-        stream, member = await self.loaded(name)
-        if member.phase.over and action not in ("stop", "close"):
+        stream, experiment = await self.loaded(name)
+        if experiment.phase.over and action not in ("stop", "close"):
             raise Conflict(
-                f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+                f"experiment {name} is {experiment.phase.value} ({experiment.reason}); hopyard extend goes on with it"
             )
         await self._live.apply(Operated(self._live.clock(), stream.id, action, name))
 
@@ -261,9 +261,9 @@ class FrontDoor:
         Raises:
             Conflict: It has ended.
         """
-        stream, member = await self.loaded(name)
-        if member.phase.over or member.phase is Phase.ENDING:
-            raise Conflict(f"experiment {name} is {member.phase.value} ({member.reason})")
+        stream, experiment = await self.loaded(name)
+        if experiment.phase.over or experiment.phase is Phase.ENDING:
+            raise Conflict(f"experiment {name} is {experiment.phase.value} ({experiment.reason})")
         if IDLE_TIMER + name in stream.timers:
             await self._live.apply(Operated(self._live.clock(), stream.id, "keep", name))
 
@@ -273,19 +273,19 @@ class FrontDoor:
         Raises:
             InvalidInput: Nothing to extend, or less than there is.
         """
-        stream, member = await self.loaded(name)
+        stream, experiment = await self.loaded(name)
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
         if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
             raise InvalidInput(f"an extension is finite and at most {ENDLESS} jobs or units")
-        if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < member.settings.max_position):
+        if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < experiment.settings.max_position):
             raise InvalidInput(
-                f"an extension is not less than there is (max_iterations {member.settings.max_position})"
+                f"an extension is not less than there is (max_iterations {experiment.settings.max_position})"
             )
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
         now = self._live.clock()
-        await self._change(Updated(now, stream.id, request, jobs, max_iterations or None, seconds, member=name))
+        await self._change(Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=name))
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
         """Changes target, weight, slots or concurrency.
@@ -293,8 +293,8 @@ class FrontDoor:
         Raises:
             InvalidInput: A term that cannot be, or nothing to change.
         """
-        stream, member = await self.loaded(name)
-        await self._change(update_of(self._live.clock(), stream.id, member, terms))
+        stream, experiment = await self.loaded(name)
+        await self._change(update_of(self._live.clock(), stream.id, experiment, terms))
 
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
         """Has configurations trained to positions, each as a job of its own.
@@ -303,17 +303,17 @@ class FrontDoor:
             InvalidInput: What is wrong with which of them; then none is asked for.
             Conflict: The experiment takes no requests (any more), or a request id stands for another request.
         """
-        stream, member = await self.loaded(name)
+        stream, experiment = await self.loaded(name)
         if not stream.settings.requests:
             policy = self._live.program(stream.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
-        check(wanted, self._live.program(name).spec.search_space, member.settings.max_position)
+        check(wanted, self._live.program(name).spec.search_space, experiment.settings.max_position)
         # One call after the other: what two of them ask for is known to the second, so that its last one is news.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
-            new = [each for each in wanted if not known(stream, member, each)]
-            if new and (member.phase.over or member.phase is Phase.ENDING):
+            new = [each for each in wanted if not known(stream, experiment, each)]
+            if new and (experiment.phase.over or experiment.phase is Phase.ENDING):
                 raise Conflict(
-                    f"experiment {name} is {member.phase.value} ({member.reason}); hopyard extend goes on with it"
+                    f"experiment {name} is {experiment.phase.value} ({experiment.reason}); hopyard extend goes on with it"
                 )
             at = self._live.clock()
             asked = [
@@ -324,7 +324,8 @@ class FrontDoor:
         if refused:
             raise Conflict(refused[0])
         return self.look.shown_jobs(
-            stream, [stream.jobs[member.requested[each.request]] for each in wanted if known(stream, member, each)]
+            stream,
+            [stream.jobs[experiment.requested[each.request]] for each in wanted if known(stream, experiment, each)],
         )
 
     async def _change(self, event: Updated) -> None:
@@ -345,7 +346,7 @@ class FrontDoor:
                 if self._live.core.find(name) is None:
                     apart, found = Core(), Recovered()
                     await replay(apart, self._live.journal, stream, found, self._live.patience)
-                    self._live.install(apart.experiments[stream], found)
+                    self._live.install(apart.streams[stream], found)
         return experiment_of(self._live.core, name)
 
 

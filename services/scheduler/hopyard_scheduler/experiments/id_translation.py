@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob
 from hopyard_engine.core.actions.phases import END_TIMER, IDLE_TIMER
 from hopyard_engine.core.events import (
-    ExperimentEvent,
     JobOperated,
     NodeBack,
     Operated,
     PolicyAnswered,
     Requested,
+    StreamEvent,
     TimerElapsed,
     Updated,
 )
@@ -22,17 +22,17 @@ from hopyard_engine.core.types import RunKey
 C = TypeVar("C")
 
 
-def renamed(event: ExperimentEvent, old: str, new: str) -> ExperimentEvent:
+def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
     """An event of an experiment that is alone in its stream, as it would be if its id were `new` instead of `old`.
 
     What a person or a policy wrote (reasons, tickets, parameters) stays as it is.
     """
-    changes: dict[str, Any] = {"experiment": new}
+    changes: dict[str, Any] = {"stream": new}
     match event:
         case NodeBack():
             changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
-        case Operated() | Updated() | Requested() if event.member == old:
-            changes["member"] = new
+        case Operated() | Updated() | Requested() if event.experiment == old:
+            changes["experiment"] = new
         case TimerElapsed() if event.ticket == END_TIMER + old:
             changes["ticket"] = END_TIMER + new
         case TimerElapsed() if event.ticket == IDLE_TIMER + old:
@@ -48,7 +48,7 @@ def renamed(event: ExperimentEvent, old: str, new: str) -> ExperimentEvent:
 
 
 def _keys(keys: tuple[RunKey, ...], new: str) -> tuple[RunKey, ...]:
-    return tuple(key._replace(experiment=new) for key in keys)
+    return tuple(key._replace(stream=new) for key in keys)
 
 
 def _command(command: C, old: str, new: str) -> C:

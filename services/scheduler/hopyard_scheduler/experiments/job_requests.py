@@ -46,19 +46,21 @@ def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
         raise InvalidInput("\n".join(wrong))
 
 
-def known(stream: Stream, member: Experiment, wanted: JobRequest) -> bool:
+def known(stream: Stream, experiment: Experiment, wanted: JobRequest) -> bool:
     """Whether a request was taken before.
 
     Raises:
         Conflict: Its id was that of another one.
     """
-    if wanted.request not in member.requested:
+    if wanted.request not in experiment.requested:
         return False
-    job = stream.jobs.get(member.requested[wanted.request])
+    job = stream.jobs.get(experiment.requested[wanted.request])
     same = job is not None and job.limit == wanted.position
     if job is None or not same or dict(job.hyperparameters or {}) != dict(wanted.hyperparameters):
         other = (
-            f"job {job.id} of experiment {job.member.id}, up to {job.limit}" if job is not None else "something else"
+            f"job {job.id} of experiment {job.experiment.id}, up to {job.limit}"
+            if job is not None
+            else "something else"
         )
         raise Conflict(f"request_id: {wanted.request!r} asked for {other}; a new request needs an id of its own")
     return True

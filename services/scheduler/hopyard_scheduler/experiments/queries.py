@@ -63,9 +63,9 @@ class ExperimentQueries:
     async def show_all(self) -> list[experiment_pb2.Experiment]:
         """All experiments, newest first."""
         found = {
-            member.id: self._shown(stream, member)
-            for stream in self._live.core.experiments.values()
-            for member in stream.members.values()
+            experiment.id: self._shown(stream, experiment)
+            for stream in self._live.core.streams.values()
+            for experiment in stream.experiments.values()
         }
         token = ""
         while True:
@@ -86,8 +86,8 @@ class ExperimentQueries:
         """
         known = self._live.core.find(name)
         if known is not None:
-            stream, member = known
-            return self.shown_jobs(stream, [job for job in stream.jobs.values() if job.member is member])
+            stream, experiment = known
+            return self.shown_jobs(stream, [job for job in stream.jobs.values() if job.experiment is experiment])
         await self.show(name)
         jobs, token = [], ""
         while True:
@@ -109,7 +109,7 @@ class ExperimentQueries:
             NotFound: There is no such experiment or job.
         """
         known = self._live.core.find(name)
-        if known is not None and job in known[0].jobs and known[0].jobs[job].member is known[1]:
+        if known is not None and job in known[0].jobs and known[0].jobs[job].experiment is known[1]:
             return self.shown_job(known[0], known[0].jobs[job])
         found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
         if found is None:
@@ -125,9 +125,11 @@ class ExperimentQueries:
         waiting = self._waiting(stream)
         return [job_to_proto(stream, job, waiting.job(job)) for job in jobs]
 
-    def _shown(self, stream: Stream, member: Experiment) -> experiment_pb2.Experiment:
-        shown = experiment_to_proto(stream, member, self._live.clock(), self._waiting(stream).experiment(member))
-        if not (shown.warning or member.phase.over):
+    def _shown(self, stream: Stream, experiment: Experiment) -> experiment_pb2.Experiment:
+        shown = experiment_to_proto(
+            stream, experiment, self._live.clock(), self._waiting(stream).experiment(experiment)
+        )
+        if not (shown.warning or experiment.phase.over):
             shown.warning = self.warning()
         return shown
 
@@ -145,11 +147,11 @@ class ExperimentQueries:
             for job in await self.jobs(name):
                 yield experiment_pb2.WatchExperimentResponse(job=job)
             return
-        stream, member = known
+        stream, experiment = known
         watcher = self._live.watchers.add(name)
-        told = WatcherState(self._live.core, stream, member, self._live.clock, lambda: self._live.absent(stream.id))
+        told = WatcherState(self._live.core, stream, experiment, self._live.clock, lambda: self._live.absent(stream.id))
         try:
-            for present in [job for job in stream.jobs.values() if job.member is member]:
+            for present in [job for job in stream.jobs.values() if job.experiment is experiment]:
                 yield told.job(present)
                 for point in stream.curve(present):
                     yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))

@@ -13,7 +13,7 @@ from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
-from hopyard_engine.core.events import ClusterEvent, ExperimentCreated, ExperimentEvent, Imported, MemberJoined
+from hopyard_engine.core.events import ClusterEvent, ExperimentJoined, Imported, StreamCreated, StreamEvent
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import decode, encode, kind_of
@@ -109,7 +109,7 @@ class ArrivingStream:
         """
         if not self.experiments:
             raise InvalidInput("journal: it has no events")
-        return self._core.experiments[self.experiments[0]]
+        return self._core.streams[self.experiments[0]]
 
     def take(self, lines: Sequence[bytes]) -> appstat_pb2.ImportJournalRequest:
         """Takes the next events; answers them as records, with the statistics that follow from them.
@@ -137,7 +137,7 @@ class ArrivingStream:
         Raises:
             Conflict: An experiment of it runs at its end.
         """
-        moving = [m for m in self.experiment.members.values() if not (m.phase.over or m.phase is Phase.PAUSED)]
+        moving = [m for m in self.experiment.experiments.values() if not (m.phase.over or m.phase is Phase.PAUSED)]
         if moving:
             named = ", ".join(f"{m.id} is {m.phase.value}" for m in moving)
             raise Conflict(f"the journal ends while {named}: pause it where it runs, and export it again")
@@ -161,36 +161,36 @@ class ArrivingStream:
         for start in range(0, len(rows), _ROWS):
             yield appstat_pb2.ImportJournalRequest(projections=rows[start : start + _ROWS])
 
-    def _checked(self, event: ExperimentEvent) -> ExperimentEvent:
+    def _checked(self, event: StreamEvent) -> StreamEvent:
         """The event as it is here."""
-        if self._number == 1 and isinstance(event, ExperimentCreated):
-            self._source = check_id(event.experiment, "experiment")
-        elif self._number == 1 or isinstance(event, ExperimentCreated):
-            raise InvalidInput("a journal begins with ExperimentCreated, and has no second one")
-        if event.experiment != self._source:
-            raise InvalidInput(f"found an event of experiment {event.experiment!r}, the stream is {self._source!r}'s")
-        if isinstance(event, ExperimentCreated | MemberJoined):
+        if self._number == 1 and isinstance(event, StreamCreated):
+            self._source = check_id(event.stream, "experiment")
+        elif self._number == 1 or isinstance(event, StreamCreated):
+            raise InvalidInput("a journal begins with StreamCreated, and has no second one")
+        if event.stream != self._source:
+            raise InvalidInput(f"found an event of experiment {event.stream!r}, the stream is {self._source!r}'s")
+        if isinstance(event, StreamCreated | ExperimentJoined):
             self._met(event)
         return renamed(event, self._source, self._target) if self._target else event
 
-    def _met(self, event: ExperimentCreated | MemberJoined) -> None:
+    def _met(self, event: StreamCreated | ExperimentJoined) -> None:
         payload = event.payload
         if not isinstance(payload, dict) or any(not isinstance(payload.get(field), str) for field in _PAYLOAD):
             raise InvalidInput(f"payload: needed are texts called {', '.join(_PAYLOAD)}")
         program_of(payload)
-        if isinstance(event, ExperimentCreated):
-            self.experiments.append(self._target or event.experiment)
+        if isinstance(event, StreamCreated):
+            self.experiments.append(self._target or event.stream)
         else:
             if self._target:
                 raise InvalidInput(
-                    f"{event.member} joins here: experiments of one group share a journal that names each of them, "
+                    f"{event.experiment} joins here: experiments of one group share a journal that names each of them, "
                     "so they keep their ids; import them without a new one"
                 )
-            self.experiments.append(check_id(event.member, "member"))
+            self.experiments.append(check_id(event.experiment, "experiment"))
         if payload["bundle"]:
             self.bundles[payload["bundle"]] = None
 
-    def _apply(self, event: ExperimentEvent, at: float, part: appstat_pb2.ImportJournalRequest) -> None:
+    def _apply(self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest) -> None:
         reports = []
         for effect in self._core.restore(event):
             match effect:
@@ -202,12 +202,10 @@ class ArrivingStream:
                     pass
         part.projections.extend(statistics(reports, at))
         self.at = max(self.at, event.at)
-        part.records.add(
-            stream=event.experiment, position=self._number, at=at, kind=kind_of(event), payload=encode(event)
-        )
+        part.records.add(stream=event.stream, position=self._number, at=at, kind=kind_of(event), payload=encode(event))
 
 
-def _event_of(line: bytes) -> tuple[float, ExperimentEvent]:
+def _event_of(line: bytes) -> tuple[float, StreamEvent]:
     """When it was journalled, and the event."""
     try:
         raw = json.loads(line)

@@ -37,13 +37,13 @@ class UpdateRequest:
     request: str = ""
 
 
-def update_of(at: float, stream: str, member: Experiment, terms: UpdateRequest) -> Updated:
+def update_of(at: float, stream: str, experiment: Experiment, terms: UpdateRequest) -> Updated:
     """The event that changes an experiment's terms.
 
     Raises:
         InvalidInput: A term that cannot be, or nothing to change.
     """
-    _check(terms, member.settings)
+    _check(terms, experiment.settings)
     return Updated(
         at,
         stream,
@@ -51,7 +51,7 @@ def update_of(at: float, stream: str, member: Experiment, terms: UpdateRequest) 
         target=terms.target,
         weight=terms.weight,
         slots=terms.slots,
-        member=member.id,
+        experiment=experiment.id,
         concurrency=terms.concurrency,
         cleared=terms.clear,
     )

@@ -29,7 +29,7 @@ class WatcherState:
     Args:
         core: Holds the experiment.
         stream: Its stream.
-        member: The experiment.
+        experiment: The experiment.
         clock: Seconds since the epoch.
         absent: Why its policy has no process that could answer; empty: it has.
     """
@@ -38,17 +38,17 @@ class WatcherState:
         self,
         core: Core,
         stream: Stream,
-        member: Experiment,
+        experiment: Experiment,
         clock: Callable[[], float],
         absent: Callable[[], str] = lambda: "",
     ) -> None:
         self._absent = absent
         self._core = core
-        self._x = stream
-        self._member = member
+        self._stream = stream
+        self._experiment = experiment
         self._clock = clock
         self._jobs: dict[str, str] = {}
-        self._experiment = ""
+        self._reason = ""
         self._looked_at = clock()
         self._waiting = WaitingReasons(stream, core.cluster, self._looked_at, absent())
         self._news_at = self._looked_at
@@ -59,24 +59,24 @@ class WatcherState:
 
     def experiment(self) -> experiment_pb2.WatchExperimentResponse:
         """The experiment as it stands."""
-        self._experiment = self._look().experiment(self._member)
-        shown = experiment_to_proto(self._x, self._member, self._clock(), self._experiment)
+        self._reason = self._look().experiment(self._experiment)
+        shown = experiment_to_proto(self._stream, self._experiment, self._clock(), self._reason)
         return experiment_pb2.WatchExperimentResponse(experiment=shown)
 
     def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
         """Open jobs, and the experiment, that wait for something else than the watcher knows; nothing until it is time."""
         now = self._clock()
-        if self._member.phase.over or 0 <= now - self._news_at < AGAIN_SECONDS:
+        if self._experiment.phase.over or 0 <= now - self._news_at < AGAIN_SECONDS:
             return []
         self._news_at = now
         told: list[experiment_pb2.WatchExperimentResponse] = []
-        waiting = WaitingReasons(self._x, self._core.cluster, now, self._absent())
-        for job in self._x.open.values():
-            if job.member is self._member and len(told) < MAX_NEWS:
+        waiting = WaitingReasons(self._stream, self._core.cluster, now, self._absent())
+        for job in self._stream.open.values():
+            if job.experiment is self._experiment and len(told) < MAX_NEWS:
                 reason = waiting.job(job)
                 if reason != self._jobs.get(job.id):
                     told.append(self._tell(job, reason))
-        if waiting.experiment(self._member) != self._experiment:
+        if waiting.experiment(self._experiment) != self._reason:
             told.append(self.experiment())
         return told
 
@@ -84,7 +84,7 @@ class WatcherState:
         now = self._clock()
         if not 0 <= now - self._looked_at < _LOOK_SECONDS:
             self._looked_at = now
-            self._waiting = WaitingReasons(self._x, self._core.cluster, now, self._absent())
+            self._waiting = WaitingReasons(self._stream, self._core.cluster, now, self._absent())
         return self._waiting
 
     def _tell(self, job: Job, reason: str) -> experiment_pb2.WatchExperimentResponse:
@@ -92,4 +92,4 @@ class WatcherState:
             self._jobs.pop(job.id, None)
         else:
             self._jobs[job.id] = reason
-        return experiment_pb2.WatchExperimentResponse(job=job_to_proto(self._x, job, reason))
+        return experiment_pb2.WatchExperimentResponse(job=job_to_proto(self._stream, job, reason))

@@ -179,7 +179,7 @@ class RemotePolicy:
             self._tell(True, call.number - 1 if self._memory != remembered else 0)
             seat.when_lost(lambda: self._tell(False, 0))
             if differs is not None:
-                return PolicyFailed(call.at, call.experiment, call.number, differs)
+                return PolicyFailed(call.at, call.stream, call.number, differs)
         if self._asked is None or self._asked.number != call.number:
             self._asked = self._changes.up_call(stream, call)
         await seat.send(pb.DriveResponse(up_call=self._asked))
@@ -270,7 +270,7 @@ def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = Non
     """What a process said to an up-call, as the journal gives it back, if it has no more than `most` commands."""
     what = f"policy {name} on up-call {call.number} {type(call.call).__name__}"
     if message.error:
-        return PolicyFailed(call.at, call.experiment, call.number, f"{what}: {brief(message.error)}")
+        return PolicyFailed(call.at, call.stream, call.number, f"{what}: {brief(message.error)}")
     try:
         if most is not None and len(message.commands) > most:
             found = len(message.commands)
@@ -278,10 +278,10 @@ def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = Non
         if wrong := too_large(message.ByteSize()):
             raise InvalidInput(wrong)
         said = answer_from_proto(message)
-        return as_recorded(PolicyAnswered(call.at, call.experiment, said.answer, said.demand, said.gang, said.nodes))
+        return as_recorded(PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes))
     except (InvalidInput, TypeError, ValueError) as error:
-        return PolicyFailed(call.at, call.experiment, call.number, f"{what}: {error}")
+        return PolicyFailed(call.at, call.stream, call.number, f"{what}: {error}")
 
 
 def _failure(call: UpCall, error: str) -> PolicyFailed:
-    return PolicyFailed(call.at, call.experiment, call.number, error, unheard=True)
+    return PolicyFailed(call.at, call.stream, call.number, error, unheard=True)

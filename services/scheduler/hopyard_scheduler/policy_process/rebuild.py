@@ -79,7 +79,7 @@ async def retell(
             since = None
         if pending is not None and pending.number < until and _answers(taken, pending):
             assert isinstance(taken, PolicyAnswered | PolicyFailed)
-            await send(changes.up_call(core.experiments[pending.experiment], pending, again=True))
+            await send(changes.up_call(core.streams[pending.stream], pending, again=True))
             waiting.append(_Told(pending, taken, number))
             pending = None
             if len(waiting) == AHEAD:

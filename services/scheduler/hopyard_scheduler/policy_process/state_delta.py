@@ -47,7 +47,7 @@ class StateDelta:
         self._snapshots = 0
         self._live: frozenset[str] = frozenset()
         self._jobs: dict[str, _KnownJob] = {}
-        self._members: dict[str, pb.PolicyExperiment] = {}
+        self._experiments: dict[str, pb.PolicyExperiment] = {}
         self._machines: dict[str, pb.PolicyMachine] = {}
         self._share: int | None = None
         self._made = 0
@@ -101,22 +101,22 @@ class StateDelta:
 
     @property
     def _tops(self) -> dict[str, int]:
-        return {name: message.max_position for name, message in self._members.items()}
+        return {name: message.max_position for name, message in self._experiments.items()}
 
     def _terms(self, stream: Stream) -> Iterator[pb.StateChange]:
-        for member in stream.members.values():
+        for experiment in stream.experiments.values():
             partitions = stream.data.units if stream.data is not None else 0
-            message = terms_to_proto(_terms_of(member, partitions), over=member.phase.over)
-            known = self._members.get(member.id)
+            message = terms_to_proto(_terms_of(experiment, partitions), over=experiment.phase.over)
+            known = self._experiments.get(experiment.id)
             if known is None:
-                settings = member.settings
+                settings = experiment.settings
                 message.space_json = json.dumps(settings.space) if settings.space is not None else ""
                 message.constraints.extend(settings.constraints)
             else:
                 message.space_json = known.space_json
                 message.constraints.extend(known.constraints)
             if known != message:
-                self._members[member.id] = message
+                self._experiments[experiment.id] = message
                 yield pb.StateChange(experiment=message)
 
     def _of_machines(self, stream: Stream) -> Iterator[pb.StateChange]:
@@ -147,7 +147,7 @@ class StateDelta:
                 ]
                 values = hyperparameters_to_proto(one.hyperparameters)
                 told = pb.PolicyEarlier(
-                    id=name, hyperparameters=values, points=points, snapshots=saved, experiment=one.member
+                    id=name, hyperparameters=values, points=points, snapshots=saved, experiment=one.experiment
                 )
                 yield pb.StateChange(earlier=told)
 
@@ -217,20 +217,20 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
     )
 
 
-def _terms_of(member: Experiment, partitions: int) -> ExperimentView:
-    settings = member.settings
+def _terms_of(experiment: Experiment, partitions: int) -> ExperimentView:
+    settings = experiment.settings
     return ExperimentView(
         metric=settings.metric,
         mode=settings.mode,
         max_position=settings.max_position,
         target=settings.target,
         kill_threshold=settings.kill_threshold,
-        jobs_left=member.jobs_left if member.running else 0,
+        jobs_left=experiment.jobs_left if experiment.running else 0,
         seed=settings.seed,
-        end_at=member.end_at(),
-        id=member.id,
+        end_at=experiment.end_at(),
+        id=experiment.id,
         weight=settings.weight,
-        running=member.running,
+        running=experiment.running,
         partitions=partitions,
         concurrency=settings.concurrency,
         plan=settings.plan,

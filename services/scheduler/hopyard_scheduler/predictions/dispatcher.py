@@ -101,7 +101,7 @@ class PredictionDispatcher:
 
     def ask(self, asked: AskOutside) -> None:
         """Puts a question; asked again with the same ticket it goes on as it is."""
-        ticket = _ticket(asked.experiment, asked.ticket)
+        ticket = _ticket(asked.stream, asked.ticket)
         if ticket in self._open or self._stopped:
             return
         question = self._open[ticket] = _Open(asked)
@@ -160,7 +160,7 @@ class PredictionDispatcher:
         except ValueError as problem:
             error = f"the node's answer is not JSON: {problem}"
         if self._open.pop(ticket, None) is question:
-            self._post(Answered(self._clock(), asked.experiment, asked.ticket, result, error[:MAX_ERROR]))
+            self._post(Answered(self._clock(), asked.stream, asked.ticket, result, error[:MAX_ERROR]))
 
     async def _put(self, ticket: str, question: _Open) -> resource_manager_pb2.NodeAnswer:
         """Puts a question to one node after the other, until one answers.
@@ -170,11 +170,11 @@ class PredictionDispatcher:
             Unavailable: No node is there for too long.
         """
         stream, job = self._found(question.asked)
-        spec = self._program(job.member.id).spec
+        spec = self._program(job.experiment.id).spec
         reads = await self._predictors.reads(spec.predictor) == "curves"
         earlier = "[]"
         if reads and spec.predictor.earlier:
-            earlier = await self._earlier.curves(job.member.id, spec, job.member.created_at)
+            earlier = await self._earlier.curves(job.experiment.id, spec, job.experiment.created_at)
         while True:
             node = await self._node(stream, job)
             async with self._windows.setdefault(node, asyncio.Semaphore(WINDOW)):
@@ -191,10 +191,10 @@ class PredictionDispatcher:
                     question.session = None
 
     def _found(self, asked: AskOutside) -> tuple[Stream, Job]:
-        stream = self._core.experiments.get(asked.experiment)
+        stream = self._core.streams.get(asked.stream)
         job = stream.jobs.get(asked.payload["job"]) if stream is not None else None
         if stream is None or job is None:
-            raise Unavailable(f"experiment {asked.experiment} is over")
+            raise Unavailable(f"experiment {asked.stream} is over")
         return stream, job
 
     async def _node(self, stream: Stream, job: Job) -> str:
@@ -219,7 +219,7 @@ class PredictionDispatcher:
     def _message(
         self, ticket: str, asked: AskOutside, stream: Stream, job: Job, earlier: str | None
     ) -> resource_manager_pb2.NodeQuestion:
-        program = self._program(job.member.id)
+        program = self._program(job.experiment.id)
         predictor = program.spec.predictor
         payload = json.dumps(asked.payload["question"], separators=(",", ":"))
         if earlier is not None:  # The predictor reads curves.

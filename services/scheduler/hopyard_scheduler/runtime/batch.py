@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hopyard._net.server.killable_threads import GivenUp, Threads, Work
-from hopyard_engine.core import Core, UnknownExperimentError, quarantine
+from hopyard_engine.core import Core, UnknownStreamError, quarantine
 from hopyard_engine.core.effects import Effect, ExperimentChanged, JobChanged, Profiled, Record, ReportAccepted, UpCall
 from hopyard_engine.core.events import Event, PolicyFailed
 from hopyard_engine.journal.codec import encode, kind_of
@@ -46,7 +46,7 @@ class Item:
     outside: bool = True
     done: asyncio.Future[list[Effect]] | None = None
     effects: list[Effect] = field(default_factory=list)
-    error: UnknownExperimentError | None = None
+    error: UnknownStreamError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class Batch:
             if self._doing is not call:
                 return False
             self._doing = None
-            self._left.add((call.experiment, call.number))
+            self._left.add((call.stream, call.number))
             return True
 
     def _park(self, call: UpCall, work: Work[Answer | None] | RemotePolicy | None) -> None:
-        self._core.think(call.experiment)
+        self._core.think(call.stream)
         self.parked.append(Parked(call, work))
 
     def _go(self, *, ask: bool) -> Answer | None:
@@ -149,7 +149,7 @@ class Batch:
 
     def _thinks_here(self, call: UpCall) -> bool:
         """Whether an up-call is made in this process, which may take its time."""
-        stream = self._core.experiments[call.experiment]
+        stream = self._core.streams[call.stream]
         if stream.in_flight is None or stream.in_flight[0] != call.number:
             return False
         host = self._host(call)
@@ -190,12 +190,12 @@ class Batch:
         """The core's effects. A mistake in the core costs the experiment that it struck, not the others."""
         try:
             return self._core.handle(event)
-        except UnknownExperimentError as error:
+        except UnknownStreamError as error:
             item.error = error
             return []
         except Exception as error:
-            name = getattr(event, "experiment", "")
-            if name not in self._core.experiments:
+            name = getattr(event, "stream", "")
+            if name not in self._core.streams:
                 raise
             _LOG.exception("experiment %s is failed: the core could not take %s", name, event)
             reason = f"a mistake in Hopyard's core on {type(event).__name__}: {type(error).__name__}: {error}"
@@ -207,7 +207,7 @@ class Batch:
         A policy is asked when nothing else of its event is left to take, so that nothing comes between what it sees and the
         record of its answer: that is where recovery makes the up-call again.
         """
-        stream = self._core.experiments[call.experiment]
+        stream = self._core.streams[call.stream]
         if stream.in_flight is None or stream.in_flight[0] != call.number:
             return None, True
         host = self._host(call)
@@ -222,10 +222,10 @@ class Batch:
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it costs this experiment, and no other
-            _LOG.exception("experiment %s: the policy host failed", call.experiment)
+            _LOG.exception("experiment %s: the policy host failed", call.stream)
             answer = failure(call, f"{type(error).__name__}: {error}")
         with self._lock:
-            if (call.experiment, call.number) in self._left:
+            if (call.stream, call.number) in self._left:
                 return answer, False
             self._doing = None
         return answer, True

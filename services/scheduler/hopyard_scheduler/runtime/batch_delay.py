@@ -11,7 +11,7 @@ def patient(core: Core, event: Event) -> bool:
     """Whether neither a run, nor a machine, nor a person waits for what follows from an event."""
     if not isinstance(event, RunMessage | Answered):
         return False
-    stream = core.experiments.get(event.experiment)
+    stream = core.streams.get(event.stream)
     if stream is None:
         return False
     if isinstance(event, Answered):

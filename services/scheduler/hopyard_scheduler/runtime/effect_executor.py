@@ -107,19 +107,19 @@ class Carrier:
             case AskOutside() if effect.kind == PREDICT:
                 self._predictions.ask(effect)
             case WithdrawQuestion():
-                self._predictions.withdraw(effect.experiment, effect.ticket)
-                self._solvers.withdraw(effect.experiment, effect.ticket)
+                self._predictions.withdraw(effect.stream, effect.ticket)
+                self._solvers.withdraw(effect.stream, effect.ticket)
             case AskOutside():
                 self._solvers.ask(effect)
             case SetTimer():
                 self._set_timer(effect)
-            case ForgetSnapshot() if not effect.experiment:
+            case ForgetSnapshot() if not effect.stream:
                 for node in effect.nodes:
                     self.stranger(node, effect.sha256)
             case ForgetSnapshot():
                 self._forget(effect)
             case Noted():
-                _LOG.info("experiment %s, job %s: %s", effect.experiment, effect.job or "-", effect.text)
+                _LOG.info("experiment %s, job %s: %s", effect.stream, effect.job or "-", effect.text)
             case _:
                 raise TypeError(f"effect {type(effect).__name__} is not for the shell")
 
@@ -142,7 +142,7 @@ class Carrier:
         gang = send.body.rank_nodes if isinstance(send.body, Start) else ()
         # The ranks of a gang are told where all of them are: not before all have said it since this scheduler began.
         if session is not None and all(node in self.sessions.addresses for node in gang):
-            program = self._program(self._core.experiments[send.run.experiment].jobs[send.run.job].member.id)
+            program = self._program(self._core.streams[send.run.stream].jobs[send.run.job].experiment.id)
             command = command_to_proto(
                 send.run, send.sequence, self._journal.epoch, send.body, program, self.sessions.addresses
             )
@@ -150,7 +150,7 @@ class Carrier:
 
     def _acknowledge(self, ack: Acknowledge) -> None:
         """To the node whose channel it is; a channel of a job that is no more is unknown to its agent's next hello."""
-        stream = self._core.experiments.get(ack.run.experiment)
+        stream = self._core.streams.get(ack.run.stream)
         job = stream.jobs.get(ack.run.job) if stream is not None else None
         channel = job.channels.get((ack.run.attempt, ack.run.rank)) if job is not None else None
         session = self.sessions.of(channel.node) if channel is not None else None
@@ -161,7 +161,7 @@ class Carrier:
     def _acknowledge_shipment(self, ack: AcknowledgeShipment) -> None:
         session = self.sessions.of(ack.node)
         if session is not None:
-            message = resource_manager_pb2.ShipmentAck(experiment=ack.experiment, number=ack.order)
+            message = resource_manager_pb2.ShipmentAck(experiment=ack.stream, number=ack.order)
             session.send(resource_manager_pb2.AgentSessionResponse(shipment_ack=message))
 
     def _welcome(self, welcome: Welcome) -> None:
@@ -191,7 +191,7 @@ class Carrier:
             session.send(resource_manager_pb2.AgentSessionResponse(ship_snapshots=ship))
 
     def _set_timer(self, timer: SetTimer) -> None:
-        key = (timer.experiment, timer.ticket)
+        key = (timer.stream, timer.ticket)
         running = self._timers.pop(key, None)
         if running is not None:
             running.cancel()

@@ -36,7 +36,7 @@ class Thought:
 
 def failure(call: UpCall, error: str, *, unheard: bool = False) -> PolicyFailed:
     """The failure of an up-call."""
-    return PolicyFailed(call.at, call.experiment, call.number, error, unheard)
+    return PolicyFailed(call.at, call.stream, call.number, error, unheard)
 
 
 async def answer_later(work: Work[Answer | None], call: UpCall, patience: Patience, policy: str) -> Thought:
@@ -56,7 +56,7 @@ async def make_again(call: UpCall, journal: Journal, patience: Patience) -> Thou
     Raises:
         Internal: The journal leads elsewhere.
     """
-    name = call.experiment
+    name = call.stream
     failures, backoff, rng = 0, Backoff(), random.Random()
     while True:
         found = Recovered()

@@ -42,12 +42,12 @@ class Changes:
         """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
         rows = []
         for name in self.experiments:
-            stream, member = _found(core, name)
-            message = experiment_to_proto(stream, member, at)
+            stream, experiment = _found(core, name)
+            message = experiment_to_proto(stream, experiment, at)
             row = appstat_pb2.ExperimentRow(
                 id=name,
                 name=message.name,
-                state=member.phase.value,
+                state=experiment.phase.value,
                 created_at=message.created_at,
                 ended_at=message.ended_at,
                 detail_json=MessageToJson(message, indent=None),

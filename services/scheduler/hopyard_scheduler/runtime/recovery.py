@@ -89,13 +89,13 @@ class Recovered:
         under way pauses by the answer to that; one that does not run pauses when it is resumed.
         """
         found: list[Event] = [
-            Operated(at, stream.id, "keep", member)
-            for stream in core.experiments.values()
-            for member in stream.members
-            if IDLE_TIMER + member in stream.timers
+            Operated(at, stream.id, "keep", experiment)
+            for stream in core.streams.values()
+            for experiment in stream.experiments
+            if IDLE_TIMER + experiment in stream.timers
         ]
         for name in {**self.diverged, **self.given_up}:
-            stream = core.experiments[name]
+            stream = core.streams[name]
             if stream.phase is Phase.RUNNING and stream.in_flight is None:
                 found.append(ShareSet(at, name, stream.share))
         return found
@@ -178,7 +178,7 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
             await _feed(driven, chunk, patience)
             chunk = []
     await _feed(driven, chunk, patience)
-    stream = core.experiments[name]
+    stream = core.streams[name]
     if _elsewhere(stream):
         if driven.unmade is not None:
             found.waiting.append(driven.unmade)

@@ -129,7 +129,7 @@ class Live:
         """Takes an event and returns its outward effects, once it is journalled and they went out.
 
         Raises:
-            UnknownExperimentError: The event's experiment is not there.
+            UnknownStreamError: The event's experiment is not there.
         """
         await self._room.acquire()
         done: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
@@ -215,22 +215,22 @@ class Live:
             event = item.event
             if isinstance(event, ClusterEvent | PolicyAnswered | PolicyFailed):
                 return item
-            if not self._inboxes.keep(event.experiment, item):
+            if not self._inboxes.keep(event.stream, item):
                 return item
 
     # ------------------------------------------------------------------------------------------------ policies that think
 
     def _asked(self, call: UpCall) -> Host | RemotePolicy | PolicyFailed | None:
         """Who answers an up-call; None: a policy that is to be made again, in the place of one that was given up."""
-        why = self.given_up.get(call.experiment)
+        why = self.given_up.get(call.stream)
         if why is None:
-            return self._host(call.experiment)
-        self.given_up[call.experiment] = ""
+            return self._host(call.stream)
+        self.given_up[call.stream] = ""
         return failure(call, why, unheard=True) if why else None
 
     def _await(self, parked: Parked) -> None:
         """From now on the answer to an up-call is waited for, beside everything else."""
-        call, name, work = parked.call, parked.call.experiment, parked.work
+        call, name, work = parked.call, parked.call.stream, parked.work
         answer: Coroutine[Any, Any, Thought]
         if work is None:
             answer = self._made_again(call)
@@ -247,19 +247,19 @@ class Live:
         return await make_again(call, self.journal, self.patience)
 
     async def _from_afar(self, policy: RemotePolicy, call: UpCall) -> Thought:
-        answer = await policy.answer(self.core.experiments[call.experiment], call, self.turn)
+        answer = await policy.answer(self.core.streams[call.stream], call, self.turn)
         return Thought(answer, None)
 
     def await_answer(self, call: UpCall) -> None:
         """An up-call of a recovered journal that has no answer yet goes to the process that its policy runs in."""
-        host = self._host(call.experiment)
+        host = self._host(call.stream)
         assert isinstance(host, RemotePolicy)
-        self.core.think(call.experiment)
+        self.core.think(call.stream)
         self._await(Parked(call, host))
 
     async def _think(self, call: UpCall, answer: Coroutine[Any, Any, Thought]) -> None:
         """Posts a policy's answer when it comes, or what came instead."""
-        name = call.experiment
+        name = call.stream
         try:
             thought = await answer
         except asyncio.CancelledError as error:
@@ -337,8 +337,8 @@ class Live:
     def _let_finished_go(self, changes: Changes) -> None:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
         for name in changes.experiments:
-            stream, member = experiment_of(self.core, name)
-            if member.phase.over:
+            stream, experiment = experiment_of(self.core, name)
+            if experiment.phase.over:
                 self.carrier.ended(name)
                 self._plans.forget(name)
             if not stream.phase.over:
@@ -357,9 +357,9 @@ class Live:
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
             del self._finished[name]
-            for over in self.core.experiments[name].members:
+            for over in self.core.streams[name].experiments:
                 self._programs.pop(over, None)
-            self.leaves(self.core.experiments[name])
+            self.leaves(self.core.streams[name])
             self.core.forget(name)
             self.hosts.pop(name, None)
             self.given_up.pop(name, None)
@@ -374,6 +374,9 @@ def experiment_of(core: Core, name: str) -> tuple[Stream, Experiment]:
     """
     found = core.find(name)
     if found is None:
-        known = ", ".join(sorted(member for stream in core.experiments.values() for member in stream.members)) or "none"
+        known = (
+            ", ".join(sorted(experiment for stream in core.streams.values() for experiment in stream.experiments))
+            or "none"
+        )
         raise NotFound(f"there is no experiment {name!r}; there are: {known}")
     return found

@@ -20,7 +20,7 @@ class PlanRows:
 
     def row(self, stream: Stream, job: Job) -> appstat_pb2.Projection | None:
         """The row of a job; None: it is known, or its policy shares nothing, or its configuration does not tell all of its training."""
-        root, limit = job.member.settings.plan, job.max_position
+        root, limit = job.experiment.settings.plan, job.max_position
         if not root or job.hyperparameters is None or job.copied:
             return None
         stored = {
@@ -28,7 +28,7 @@ class PlanRows:
             for position in stream.snapshots.positions(job.id)
             if (entry := stream.snapshots.get(job.id, position)) is not None and entry.stored
         }
-        name = (job.member.id, job.id)
+        name = (job.experiment.id, job.id)
         before = self._told.get(name)
         if before is not None and before[0] == limit and before[1].issuperset(stored):
             return None
@@ -37,7 +37,7 @@ class PlanRows:
             path = ()
         self._told[name] = (limit, frozenset(stored))
         trial = appstat_pb2.PlanTrial(
-            experiment=job.member.id,
+            experiment=job.experiment.id,
             job=job.id,
             root=root,
             path=map(_stretch, path),

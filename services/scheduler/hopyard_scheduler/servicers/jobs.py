@@ -32,10 +32,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
     ) -> pb.GetIdleJobResponse:
         """The idle job that comes next."""
-        stream, member = experiment_of(self._live.core, request.experiment)
-        idle = [job for job in stream.idle_jobs() if job.member is member]
+        stream, experiment = experiment_of(self._live.core, request.experiment)
+        idle = [job for job in stream.idle_jobs() if job.experiment is experiment]
         if not idle:
-            raise NotFound(f"experiment {member.id} has no idle job")
+            raise NotFound(f"experiment {experiment.id} has no idle job")
         return pb.GetIdleJobResponse(job=self._door.look.shown_job(stream, idle[0]))
 
     async def StartJob(
@@ -131,12 +131,12 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         return await self._operate(stream, job, JobHeld(self._live.clock(), stream.id, job, held, asks_anew=True))
 
     async def _stream(self, name: str, job: str) -> Stream:
-        stream, member = await self._door.loaded(name)
-        if job not in stream.jobs or stream.jobs[job].member is not member:
+        stream, experiment = await self._door.loaded(name)
+        if job not in stream.jobs or stream.jobs[job].experiment is not experiment:
             raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
-        if member.phase.over:
+        if experiment.phase.over:
             raise Conflict(
-                f"experiment {name} is {member.phase.value}, and none of its jobs trains; hopyard extend goes on"
+                f"experiment {name} is {experiment.phase.value}, and none of its jobs trains; hopyard extend goes on"
             )
         return stream
 

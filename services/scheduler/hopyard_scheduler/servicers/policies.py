@@ -49,7 +49,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         if self._desk.full:
             raise Exhausted("too many policy processes wait for an experiment here; end some of them")
         if hello.experiment and self._live is not None:
-            found = self._live.core.experiments.get(hello.experiment)
+            found = self._live.core.streams.get(hello.experiment)
             if found is None or found.phase.over:
                 raise NotFound(f"experiment {hello.experiment} is over, or was never here: dial in without it")
         return Greeting(hello.policy, hello.experiment, hello.memory, hello.answered, not hello.no_curves)

@@ -204,11 +204,11 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         spec = machine.spec
         message = pb.Machine(id=name, node=machine.node, cpus=spec.cpus, gpus=spec.gpus, hardware=spec.hardware)
         message.experiment = machine.holder
-        stream = self._live.core.experiments.get(machine.holder)
+        stream = self._live.core.streams.get(machine.holder)
         held = stream.machines.get(name) if stream is not None else None
         if stream is not None and held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt
-            message.experiment = stream.jobs[held.run.job].member.id
+            message.experiment = stream.jobs[held.run.job].experiment.id
             message.rank, message.world = held.run.machines.index(name), len(held.run.ranks)
         return message
 

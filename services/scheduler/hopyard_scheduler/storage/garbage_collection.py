@@ -102,15 +102,15 @@ class SnapshotNeeds:
     async def read(self, experiments: Iterable[str]) -> None:
         """Reads what those of the experiments hold that the core does not have; one may leave it while others are read."""
         known = [name for name in experiments if name in self.experiments]
-        while unread := [n for n in known if n not in self._live.core.experiments and n not in self._finished]:
+        while unread := [n for n in known if n not in self._live.core.streams and n not in self._finished]:
             for name in unread:
-                jobs = [job for member in self.experiments[name] for job in await self._look.jobs(member)]
+                jobs = [job for experiment in self.experiments[name] for job in await self._look.jobs(experiment)]
                 self._note(name, jobs)
 
     async def price(self, owner: str) -> dict[str, float]:
         """What an experiment keeps for others, by hash: the seconds of training that it would take to have it back."""
         if owner in self.experiments and owner not in self._prices:
-            jobs = [job for member in self.experiments[owner] for job in await self._look.jobs(member)]
+            jobs = [job for experiment in self.experiments[owner] for job in await self._look.jobs(experiment)]
             self._prices[owner] = _prices(jobs)
         return self._prices.get(owner, {})
 
@@ -127,21 +127,23 @@ class SnapshotNeeds:
         """Whether an owner of a blob needs it, as far as `read` has read of it. Nobody's blobs are left alone."""
         if owner == BUNDLE_OWNER:
             return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
-        stream = self._live.core.experiments.get(owner)
+        stream = self._live.core.streams.get(owner)
         if stream is not None:
             return stream.snapshots.holds(sha256)
         return owner == "" or sha256 in self._finished.get(owner, ())
 
     def held(self, sha256: str) -> bool:
         """Whether any experiment holds a snapshot."""
-        books = self._live.core.experiments.values()
+        books = self._live.core.streams.values()
         return any(stream.snapshots.holds(sha256) for stream in books) or any(
             sha256 in held for held in self._finished.values()
         )
 
     def _code_of_one_in_the_core(self, sha256: str) -> bool:
-        streams = self._live.core.experiments.values()
-        return any(member.payload["bundle"] == sha256 for stream in streams for member in stream.members.values())
+        streams = self._live.core.streams.values()
+        return any(
+            experiment.payload["bundle"] == sha256 for stream in streams for experiment in stream.experiments.values()
+        )
 
 
 class GarbageCollector:

@@ -34,7 +34,7 @@ class SnapshotStore:
         by_owner: dict[str, list[str]] = {}
         for effect in effects:
             if effect.stored:
-                by_owner.setdefault(effect.experiment, []).append(effect.sha256)
+                by_owner.setdefault(effect.stream, []).append(effect.sha256)
         for owner, hashes in by_owner.items():
             for start in range(0, len(hashes), MAX_AT_ONCE):
                 await self._delete(owner, hashes[start : start + MAX_AT_ONCE])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard.errors import HopyardError, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
-from hopyard_engine.core import UnknownExperimentError
+from hopyard_engine.core import UnknownStreamError
 from hopyard_engine.core.actions import store_quota
 from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, StoreUsage
 from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
@@ -109,7 +109,7 @@ class StoreQuota:
         if quota is None:
             self.above = 0
             return
-        size = sum(stream.snapshots.size for stream in self._live.core.experiments.values())
+        size = sum(stream.snapshots.size for stream in self._live.core.streams.values())
         if size != self._seen:
             self._seen = size
             if size + self._elsewhere > quota or self.above:
@@ -157,8 +157,8 @@ class StoreQuota:
         """The store as it is. It is looked at a piece at a time: who is to give something up knows what has come between."""
         await self._read_finished()
         core = self._live.core
-        holdings = {name: held for name in list(core.experiments) if (held := await self._held(name)) is not None}
-        for name in core.experiments:
+        holdings = {name: held for name in list(core.streams) if (held := await self._held(name)) is not None}
+        for name in core.streams:
             self._finished.pop(name, None)
         self._elsewhere = sum(one.size for held in self._finished.values() for one in held)
         holdings = {**self._finished, **holdings}
@@ -173,7 +173,7 @@ class StoreQuota:
         jobs: list[str] | None = None
         while jobs is None or jobs:
             async with self._live.turn:
-                stream = self._live.core.experiments.get(name)
+                stream = self._live.core.streams.get(name)
                 if stream is None:
                     return None
                 if jobs is None:
@@ -185,12 +185,12 @@ class StoreQuota:
 
     async def _give_up(self, owner: str, hashes: Sequence[str]) -> None:
         try:
-            if owner not in self._live.core.experiments:
+            if owner not in self._live.core.streams:
                 await self._load(owner)
             for start in range(0, len(hashes), _AT_ONCE):
                 part = tuple(hashes[start : start + _AT_ONCE])
                 await self._live.apply(SnapshotsGivenUp(self._live.clock(), owner, part))
-        except UnknownExperimentError:
+        except UnknownStreamError:
             self._wake.set()  # It left the core just now, and is found there the next time.
         except (Unavailable, TimedOut):
             raise
@@ -223,10 +223,10 @@ class StoreQuota:
         streams: dict[str, list[experiment_pb2.Experiment]] = {}
         for found in await self._look.show_all():
             streams.setdefault(found.group or found.id, []).append(found)
-        for name, members in streams.items():
-            if name not in self._live.core.experiments:
-                jobs = [job for member in members for job in await self._look.jobs(member.id)]
-                self._finished[name] = await self._there(of_rows(members, jobs))
+        for name, experiments in streams.items():
+            if name not in self._live.core.streams:
+                jobs = [job for experiment in experiments for job in await self._look.jobs(experiment.id)]
+                self._finished[name] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
         """Those that the store has: others may have been deleted without a word in the journal."""

@@ -79,7 +79,9 @@ async def tell(
     if job is not None and not told:
         stream, own = story.experiment, source.experiment.id
         jobs = (
-            ", ".join(name for name, one in stream.jobs.items() if one.member.id == own) if stream is not None else ""
+            ", ".join(name for name, one in stream.jobs.items() if one.experiment.id == own)
+            if stream is not None
+            else ""
         )
         raise NotFound(f"experiment {source.experiment.id} has no job {job!r}; it has {jobs or 'none'}")
     if json:

@@ -46,7 +46,7 @@ class PartitionVisits:
                     visits[index] = replace(visits[index], end=event.at, reason=reason)
         for job, run in stream.live.items():
             if job not in self._live and run.inputs and run.mode is not RunMode.PROFILE:
-                visits = self.told.setdefault(stream.jobs[job].member.id, [])
+                visits = self.told.setdefault(stream.jobs[job].experiment.id, [])
                 evaluates, first = run.mode is RunMode.EVALUATE, len(visits)
                 visits += [
                     PlottedVisit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)

@@ -52,10 +52,10 @@ async def execute(
             name = source.experiment.id
             recorded = await _read(source)
             assert recorded.stream is not None
-            member = recorded.stream.members[name]
-            program = program_of(member.payload)
+            experiment = recorded.stream.experiments[name]
+            program = program_of(experiment.payload)
             bundle = await _fetch(source, program.bundle, folder / "bundle")
-        chains = chosen(name, recorded, jobs, member.settings.snapshot_every)
+        chains = chosen(name, recorded, jobs, experiment.settings.snapshot_every)
         found: list[Compared] = []
         if chains:
             slots = slots_for(program, chains, slots)
@@ -106,7 +106,7 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
     """
     stream = recorded.stream
     assert stream is not None
-    own = [job.id for job in stream.jobs.values() if job.member.id == name]
+    own = [job.id for job in stream.jobs.values() if job.experiment.id == name]
     if unknown := [job for job in jobs if job not in own]:
         raise NotFound(
             f"experiment {name} has no job {', '.join(map(repr, unknown))}; it has {', '.join(own) or 'none'}"

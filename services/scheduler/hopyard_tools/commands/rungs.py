@@ -158,15 +158,15 @@ def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    brackets = [(number, list(members)) for number, members in groupby(rungs, key=lambda rung: rung.bracket)]
+    brackets = [(number, list(experiments)) for number, experiments in groupby(rungs, key=lambda rung: rung.bracket)]
     parts: list[RenderableType] = [Text(title)]
-    for number, members in brackets:
+    for number, experiments in brackets:
         parts.append(Text(f"\nbracket {number}" if len(brackets) > 1 else ""))
-        members = _shown(members)
-        parts.append(_table(members))
+        experiments = _shown(experiments)
+        parts.append(_table(experiments))
         if jobs:
             parts += [
-                Text(line) for rung in reversed(members) if rung.standings or rung.awaited for line in _jobs(rung)
+                Text(line) for rung in reversed(experiments) if rung.standings or rung.awaited for line in _jobs(rung)
             ]
     return Group(*parts)
 

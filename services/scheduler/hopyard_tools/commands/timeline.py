@@ -46,7 +46,7 @@ class Timeline:
         if isinstance(event, ClusterEvent):
             return
         effects = self._core.restore(event)
-        stream = self._core.experiments[event.experiment]
+        stream = self._core.streams[event.stream]
         for job, (run, owner, places) in list(self._live.items()):
             if stream.live.get(job) is not run:
                 del self._live[job]
@@ -55,7 +55,7 @@ class Timeline:
                 runs[places] = [replace(one, end=event.at, reason=reason) for one in runs[places]]
         for job, run in stream.live.items():
             if job not in self._live:
-                owner = stream.jobs[job].member.id
+                owner = stream.jobs[job].experiment.id
                 runs = self._of(owner).runs
                 self._live[job] = run, owner, slice(len(runs), len(runs) + len(run.ranks))
                 runs += [PlottedRun(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
@@ -71,13 +71,13 @@ class Timeline:
         return self.told.setdefault(experiment, JournalStory())
 
     def _label(self, job: Job, at: float) -> None:
-        known = self._of(job.member.id).labels
+        known = self._of(job.experiment.id).labels
         if job.priority is not None and (job.id not in known or known[job.id][-1][1] != job.priority):
             known.setdefault(job.id, []).append((at, job.priority))
 
     def _count(self, stream: Stream, experiment: str, at: float) -> None:
         told = self._of(experiment)
-        live = [stream.jobs[job] for job in stream.live if stream.jobs[job].member.id == experiment]
+        live = [stream.jobs[job] for job in stream.live if stream.jobs[job].experiment.id == experiment]
         promising = sum((job.priority or 0.0) > 0 for job in live)
         counted = (float(promising), float(len(live) - promising))
         if not told.pools or told.pools[-1][1:] != counted:
@@ -120,5 +120,5 @@ def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float
             f"{experiment.id}: its policy cannot be made here, so it cannot be asked what it thought; go where its module lies"
         )
     found = host.confidences(stream, at)
-    own = sorted((p for job, p in found.items() if stream.jobs[job].member.id == experiment.id), reverse=True)
+    own = sorted((p for job, p in found.items() if stream.jobs[job].experiment.id == experiment.id), reverse=True)
     return [(at, stream.share, tuple(own))] if own else []

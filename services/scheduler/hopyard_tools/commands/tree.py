@@ -118,9 +118,9 @@ def _title(found: ExperimentMoment) -> str:
     from hopyard.formatting import short_time
 
     stream = found.driven.experiment
-    if stream is None or len(stream.members) == 1:
+    if stream is None or len(stream.experiments) == 1:
         return found.title
-    return f"{found.title}; {short_time(stream.members[found.name].machine_seconds)} of machines billed to {found.name}"
+    return f"{found.title}; {short_time(stream.experiments[found.name].machine_seconds)} of machines billed to {found.name}"
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
@@ -142,7 +142,7 @@ def tree_at(found: ExperimentMoment) -> Tree | None:
     configurations = {
         job.id: job.hyperparameters
         for job in stream.jobs.values()
-        if job.member.id == found.name and job.hyperparameters is not None
+        if job.experiment.id == found.name and job.hyperparameters is not None
     }
     return tree_of(stages, configurations, program_of(stream.founder.payload).spec.unit)
 
@@ -161,7 +161,7 @@ def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
         "decisions_equal": found.driven.first is None,
         "unit": tree.unit if tree is not None else None,
         "totals": totals(tree.stages) if tree is not None else None,
-        "machine_seconds": stream.members[found.name].machine_seconds if stream is not None else 0.0,
+        "machine_seconds": stream.experiments[found.name].machine_seconds if stream is not None else 0.0,
         "stages": [{**plain(stage), "values": tree.values.get(stage.number, {})} for stage in tree.stages]
         if tree is not None
         else None,

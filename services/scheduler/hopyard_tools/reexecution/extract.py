@@ -15,12 +15,12 @@ from hopyard_engine.core.events import (
     DataChanged,
     Ended,
     Event,
-    ExperimentCreated,
-    ExperimentEvent,
     Reports,
     RunBody,
     RunMessage,
     SnapshotTaken,
+    StreamCreated,
+    StreamEvent,
 )
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.stream import Stream
@@ -112,10 +112,10 @@ class Recorded:
             raise Internal(f"event {self.number}: {type(event).__name__} belongs to the stream of the cluster")
         speaker = self._speaker(event)
         effects = self._core.restore(event)
-        self.stream = self._core.experiments[event.experiment]
+        self.stream = self._core.streams[event.stream]
         if not effects or not isinstance(effects[0], Record):
             return  # A repetition.
-        if isinstance(event, ExperimentCreated) and event.data is not None:
+        if isinstance(event, StreamCreated) and event.data is not None:
             self._place(event.data.partitions)
         elif isinstance(event, DataChanged):
             self._place(event.partitions)
@@ -125,7 +125,7 @@ class Recorded:
             if isinstance(effect, Send) and isinstance(effect.body, Start) and effect.run.rank == 0:
                 self._started(self.stream, effect.body, self.stream.live[effect.run.job])
 
-    def _speaker(self, event: ExperimentEvent) -> RecordedRun | None:
+    def _speaker(self, event: StreamEvent) -> RecordedRun | None:
         """The run of a message, if it is the job's present one and this is its rank 0: others' words count for nothing."""
         if self.stream is None or not isinstance(event, RunMessage) or event.rank:
             return None
@@ -136,7 +136,7 @@ class Recorded:
         source = self._taken.get(run.source) if run.source is not None else None
         made = RecordedRun(
             number=self.number,
-            experiment=stream.jobs[run.job].member.id,
+            experiment=stream.jobs[run.job].experiment.id,
             job=run.job,
             attempt=run.attempt,
             mode=run.mode,

@@ -52,9 +52,9 @@ def test_one_that_never_comes_is_not_waited_for_long() -> None:
     rig = study()
     ask(rig, [(0.5, 1), (0.25, 3), (0.5, 2)], "second", cut=1)
     assert [rig.job(name).state for name in "23"] == [JobState.PENDING] * 2
-    (ticket,) = [ticket for ticket in rig.x.timers if ticket.startswith(POLICY)]
-    assert "core/idle/x" not in rig.x.timers
-    rig.now = rig.x.timers[ticket]
+    (ticket,) = [ticket for ticket in rig.stream.timers if ticket.startswith(POLICY)]
+    assert "core/idle/x" not in rig.stream.timers
+    rig.now = rig.stream.timers[ticket]
     rig.feed(TimerElapsed(rig.now, "x", ticket))
     assert [rig.job(name).state for name in "23"] == [JobState.COMPLETED, JobState.STARTING]
 

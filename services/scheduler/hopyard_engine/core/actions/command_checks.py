@@ -68,18 +68,18 @@ def run_of(stream: Stream, job: str) -> Run:
     return run
 
 
-def find_member(stream: Stream, name: str) -> Experiment:
+def find_experiment(stream: Stream, name: str) -> Experiment:
     """The experiment of the group that a command names.
 
     Raises:
         RefusedError: There is none, or it is over or ending.
     """
-    member = stream.members.get(name)
-    if member is None:
-        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(stream.members)}")
-    if member.phase is Phase.ENDING or member.phase.over:
-        raise RefusedError("the experiment is ending" if member.phase is Phase.ENDING else "the experiment is over")
-    return member
+    experiment = stream.experiments.get(name)
+    if experiment is None:
+        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(stream.experiments)}")
+    if experiment.phase is Phase.ENDING or experiment.phase.over:
+        raise RefusedError("the experiment is ending" if experiment.phase is Phase.ENDING else "the experiment is over")
+    return experiment
 
 
 def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:

@@ -24,9 +24,9 @@ def bill(stream: Stream, command: BillRun) -> None:
     """
     run = command_checks.run_of(stream, command.job)
     for name, _ in command.wanted:
-        if name not in stream.members:
+        if name not in stream.experiments:
             raise command_checks.RefusedError(
-                f"there is no experiment {name!r} in this group; there are: {', '.join(stream.members)}"
+                f"there is no experiment {name!r} in this group; there are: {', '.join(stream.experiments)}"
             )
     run.wanted = command.wanted
 
@@ -48,10 +48,10 @@ def over(stream: Stream, run: Run, at: float) -> None:
 
 
 def _charge(stream: Stream, run: Run, position: int, seconds: float) -> None:
-    own = stream.jobs[run.job].member
-    payers = [stream.members[name] for name, until in run.wanted if until >= position]
-    payers = [member for member in payers if not member.phase.over] or [own]
-    for member in payers:
-        member.machine_seconds += seconds * len(run.ranks) / len(payers)
-        if member is not own:
-            stream.emit(ExperimentChanged(member.id))
+    own = stream.jobs[run.job].experiment
+    payers = [stream.experiments[name] for name, until in run.wanted if until >= position]
+    payers = [experiment for experiment in payers if not experiment.phase.over] or [own]
+    for experiment in payers:
+        experiment.machine_seconds += seconds * len(run.ranks) / len(payers)
+        if experiment is not own:
+            stream.emit(ExperimentChanged(experiment.id))

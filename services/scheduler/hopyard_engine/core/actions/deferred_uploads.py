@@ -21,9 +21,9 @@ def taken(stream: Stream, job: Job, position: int, node: str) -> None:
         stream.order_uploads([one for one in stream.snapshots.held_back if one == (job.id, position)])
 
 
-def wound_up(stream: Stream, member: Experiment) -> None:
+def wound_up(stream: Stream, experiment: Experiment) -> None:
     """An experiment has left its machines: so is all that it keeps."""
-    stream.order_uploads(stream.snapshots.wanted(lambda name: stream.jobs[name].member is member))
+    stream.order_uploads(stream.snapshots.wanted(lambda name: stream.jobs[name].experiment is experiment))
 
 
 def node_leaves(stream: Stream, node: str) -> None:

@@ -26,7 +26,7 @@ def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) ->
             value = point.metrics.get(stream.settings.metric)
             job.last, job.high_water = (job.last if value is None else value), report.position
             generator_feedback.tell_report(job, report)
-            stream.emit(ReportAccepted(job.member.id, job.id, job.attempt, report))
+            stream.emit(ReportAccepted(job.experiment.id, job.id, job.attempt, report))
             judge(stream, job, report.position, value)
 
 

@@ -151,7 +151,7 @@ def _worth(stream: Stream, entry: SnapshotEntry) -> Worth:
 
 def _result(stream: Stream, job: Job) -> int | None:
     """The position of the experiment's result, if this is the best job."""
-    best = job.member.best
+    best = job.experiment.best
     if best is None or best[0] != job.id:
         return None
     entry = stream.snapshots.get(job.id, best[1])
@@ -167,8 +167,8 @@ def _tell(stream: Stream, limit: int) -> None:
     if crowded == stream.crowded:
         return
     stream.crowded = crowded
-    for member in stream.members.values():
-        stream.emit(ExperimentChanged(member.id))
+    for experiment in stream.experiments.values():
+        stream.emit(ExperimentChanged(experiment.id))
     if crowded > stream.crowded_told * _TOLD_AGAIN:
         stream.crowded_told = crowded
         stream.emit(Noted(stream.id, "", warning(stream), aloud=True))

@@ -11,17 +11,21 @@ from hopyard_engine.core.state.stream import Stream
 
 def check_target(stream: Stream, job: Job, position: int, value: float, at: float) -> None:
     """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
-    found = target.at(stream, job, position, value) if job.member.running else None
+    found = target.at(stream, job, position, value) if job.experiment.running else None
     if found is not None:
         _reached(stream, job, position, found, at)
 
 
-def check_best(stream: Stream, member: Experiment, at: float) -> None:
+def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
     """Ends the experiment if a result reaches the target already: the target was moved, or it was paused then."""
-    if not member.running or member.best is None:
+    if not experiment.running or experiment.best is None:
         return
-    single = member.settings.target_over == 1  # Then nobody's results are better than these.
-    jobs = [stream.jobs[member.best[0]]] if single else [job for job in stream.jobs.values() if job.member is member]
+    single = experiment.settings.target_over == 1  # Then nobody's results are better than these.
+    jobs = (
+        [stream.jobs[experiment.best[0]]]
+        if single
+        else [job for job in stream.jobs.values() if job.experiment is experiment]
+    )
     for job in jobs:
         found = target.ever(stream, job)
         if found is not None:
@@ -33,7 +37,7 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
     terms = job.terms
     mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
     reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
-    begin_end(stream, job.member, Phase.COMPLETED, reason, at, job)
+    begin_end(stream, job.experiment, Phase.COMPLETED, reason, at, job)
 
 
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
@@ -53,53 +57,53 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
             raise command_checks.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
         if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
             raise command_checks.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
-        if command.experiment not in ("", winner.member.id):
-            raise command_checks.RefusedError(f"job {winner.id!r} is of experiment {winner.member.id!r}")
-    name = command.experiment or (winner.member.id if winner is not None else "")
-    chosen = [command_checks.find_member(stream, name)] if name else list(stream.members.values())
-    able = [member for member in chosen if not member.phase.over and member.phase is not Phase.ENDING]
+        if command.experiment not in ("", winner.experiment.id):
+            raise command_checks.RefusedError(f"job {winner.id!r} is of experiment {winner.experiment.id!r}")
+    name = command.experiment or (winner.experiment.id if winner is not None else "")
+    chosen = [command_checks.find_experiment(stream, name)] if name else list(stream.experiments.values())
+    able = [experiment for experiment in chosen if not experiment.phase.over and experiment.phase is not Phase.ENDING]
     if not able:
         raise command_checks.RefusedError("the experiment is ending")
-    for member in able:
-        begin_end(stream, member, Phase.COMPLETED, command.reason, at, winner)
+    for experiment in able:
+        begin_end(stream, experiment, Phase.COMPLETED, command.reason, at, winner)
 
 
-def run_out(stream: Stream, member: Experiment, at: float) -> None:
+def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
     """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
-    reason = f"its time of {member.settings.max_seconds:g} s is over"
-    if not member.settings.time_suspends:
-        begin_end(stream, member, Phase.COMPLETED, reason, at)
+    reason = f"its time of {experiment.settings.max_seconds:g} s is over"
+    if not experiment.settings.time_suspends:
+        begin_end(stream, experiment, Phase.COMPLETED, reason, at)
         return
-    member.out_of_time = True
-    enter_end(stream, member, Phase.COMPLETED, reason, at)
-    for run in phases.runs_of(stream, member):
+    experiment.out_of_time = True
+    enter_end(stream, experiment, Phase.COMPLETED, reason, at)
+    for run in phases.runs_of(stream, experiment):
         runs.end_run(stream, run, RunEndReason.SUSPENDED)
         if runs.kill_timer(run) not in stream.timers:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
-        if job.member is member and job.state is JobState.CREATING:
+        if job.experiment is experiment and job.state is JobState.CREATING:
             stream.move(job, JobState.TERMINATED, reason)
 
 
-def enter_end(stream: Stream, member: Experiment, phase: Phase, reason: str, at: float, winner: str = "") -> None:
+def enter_end(stream: Stream, experiment: Experiment, phase: Phase, reason: str, at: float, winner: str = "") -> None:
     """It is decided how it ends: nothing new begins."""
-    if member.running_since is not None:
-        phases.stop_clock(stream, member, at)
-    member.final = (phase, reason)
-    member.winner = winner
-    phases.enter(stream, member, Phase.ENDING, reason)
+    if experiment.running_since is not None:
+        phases.stop_clock(stream, experiment, at)
+    experiment.final = (phase, reason)
+    experiment.winner = winner
+    phases.enter(stream, experiment, Phase.ENDING, reason)
 
 
 def begin_end(
-    stream: Stream, member: Experiment, phase: Phase, reason: str, at: float, winner: Job | None = None
+    stream: Stream, experiment: Experiment, phase: Phase, reason: str, at: float, winner: Job | None = None
 ) -> None:
     """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
 
     What they have trained is saved first if others of the group train alike: they may go on from there.
     """
-    alike = stream.alike(member)
-    enter_end(stream, member, phase, reason, at, winner.id if winner is not None else "")
-    for run in phases.runs_of(stream, member):
+    alike = stream.alike(experiment)
+    enter_end(stream, experiment, phase, reason, at, winner.id if winner is not None else "")
+    for run in phases.runs_of(stream, experiment):
         keep = winner is not None and run.job == winner.id
         if keep and run.mode is not RunMode.TRAIN:
             continue  # It ends by itself, and has nothing to save.
@@ -109,6 +113,6 @@ def begin_end(
         if lends and runs.kill_timer(run) not in stream.timers:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
-        if job.member is member and job.run is None and job is not winner:
+        if job.experiment is experiment and job.run is None and job is not winner:
             job.lends = bool(alike)
             stream.move(job, JobState.TERMINATED, reason)

@@ -9,6 +9,6 @@ from hopyard_engine.core.state.experiment import GeneratorCall
 
 def tell_report(job: Job, report: Report) -> None:
     """A report is new: the generator that proposed the job learns of it, if it reads reports."""
-    if job.generated and job.member.settings.generator_reads == "reports":
+    if job.generated and job.experiment.settings.generator_reads == "reports":
         told = GeneratorCall("report", job.id, metrics=report.metrics, position=report.position)
-        job.member.generator_calls.append(told)
+        job.experiment.generator_calls.append(told)

@@ -18,7 +18,7 @@ from hopyard_engine.core.state.stream import Stream
 
 def is_one(stream: Stream, job: Job, source: str) -> bool:
     """Whether a job is one of another experiment of the group."""
-    return source in stream.jobs and stream.jobs[source].member is not job.member
+    return source in stream.jobs and stream.jobs[source].experiment is not job.experiment
 
 
 def adopt(stream: Stream, job: Job, source: Job, position: int) -> None:

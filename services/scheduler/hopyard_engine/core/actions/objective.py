@@ -19,19 +19,19 @@ def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
         job.best = (value, position)
     if job.best == before:
         return
-    member = job.member
-    previous = member.best
+    experiment = job.experiment
+    previous = experiment.best
     if previous is not None and previous[0] == job.id and _worse(stream, job, previous):
         # Only a part can make the best worse.
-        rated = [j for j in stream.jobs.values() if j.member is member and j.best is not None]
-        member.best = max(
+        rated = [j for j in stream.jobs.values() if j.experiment is experiment and j.best is not None]
+        experiment.best = max(
             ((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: stream.sign(b[2]), default=None
         )
     elif job.best is not None and (
         previous is None or previous[0] == job.id or _beats(stream, job.best[0], previous[2])
     ):
-        member.best = (job.id, job.best[1], job.best[0])
-    best = member.best
+        experiment.best = (job.id, job.best[1], job.best[0])
+    best = experiment.best
     stream.tidied = stream.tidied or best != previous
     if previous is not None and best is not None and best[0] != previous[0] and stream.jobs[previous[0]].state.ended:
         stream.collect(stream.jobs[previous[0]])

@@ -14,10 +14,10 @@ def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> str:
     """
     if not ended.unable:
         return ""
-    member = job.member
-    member.unable.update(rank.node for rank in run.ranks)
+    experiment = job.experiment
+    experiment.unable.update(rank.node for rank in run.ranks)
     nodes = {machine.node for machine in stream.machines.values()}
-    trained = any(other.high_water for other in stream.jobs.values() if other.member is member)
-    if trained or not nodes or not nodes <= member.unable:
+    trained = any(other.high_water for other in stream.jobs.values() if other.experiment is experiment)
+    if trained or not nodes or not nodes <= experiment.unable:
         return ""
     return f"its program cannot run on {', '.join(sorted(nodes))}: {ended.message}"

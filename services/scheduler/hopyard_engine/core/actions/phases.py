@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard_engine.core.effects import ExperimentChanged, ExperimentRevived, SetTimer
+from hopyard_engine.core.effects import ExperimentChanged, SetTimer, StreamRevived
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
@@ -14,34 +14,34 @@ IDLE_TIMER = "core/idle/"
 """Timers of experiments that have nothing to do and are open for requests, by their ids."""
 
 
-def enter(stream: Stream, member: Experiment, phase: Phase, reason: str) -> None:
+def enter(stream: Stream, experiment: Experiment, phase: Phase, reason: str) -> None:
     """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
-    member.phase = phase
-    member.reason = reason
+    experiment.phase = phase
+    experiment.reason = reason
     if phase is Phase.RUNNING:
-        back, member.withheld = list(member.withheld), {}
+        back, experiment.withheld = list(experiment.withheld), {}
         for job in back:
             stream.offer(stream.jobs[job])
     else:
-        for name in [job for job in stream.idle if stream.jobs[job].member is member]:
+        for name in [job for job in stream.idle if stream.jobs[job].experiment is experiment]:
             stream.withdraw(stream.jobs[name])
             stream.offer(stream.jobs[name])
     stream.tidied = True  # What the policy asked for is not needed any more when the end is decided.
-    stream.emit(ExperimentChanged(member.id))
+    stream.emit(ExperimentChanged(experiment.id))
 
 
-def start_clock(stream: Stream, member: Experiment, at: float) -> None:
+def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
     """Counts the experiment's time from now on, and sets its end."""
-    member.running_since = at
-    if member.settings.max_seconds is not None:
-        stream.set_timer(END_TIMER + member.id, at + max(member.settings.max_seconds - member.spent, 0.0))
+    experiment.running_since = at
+    if experiment.settings.max_seconds is not None:
+        stream.set_timer(END_TIMER + experiment.id, at + max(experiment.settings.max_seconds - experiment.spent, 0.0))
 
 
-def stop_clock(stream: Stream, member: Experiment, at: float) -> None:
+def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
     """Stops counting the experiment's time."""
-    member.spent = member.running_seconds(at)
-    member.running_since = None
-    stream.set_timer(END_TIMER + member.id, None)
+    experiment.spent = experiment.running_seconds(at)
+    experiment.running_since = None
+    stream.set_timer(END_TIMER + experiment.id, None)
 
 
 def revive(stream: Stream) -> None:
@@ -52,9 +52,9 @@ def revive(stream: Stream) -> None:
     stream.terms_told = stream.terms
     for ticket, due in stream.timers.items():
         stream.emit(SetTimer(stream.id, ticket, due))
-    stream.emit(ExperimentRevived(stream.id))
+    stream.emit(StreamRevived(stream.id))
 
 
-def runs_of(stream: Stream, member: Experiment) -> list[Run]:
+def runs_of(stream: Stream, experiment: Experiment) -> list[Run]:
     """Live runs of an experiment's jobs."""
-    return [run for run in stream.live.values() if stream.jobs[run.job].member is member]
+    return [run for run in stream.live.values() if stream.jobs[run.job].experiment is experiment]

@@ -121,8 +121,8 @@ def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
 
 def _gang(stream: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
     """The machines of a start, all or none."""
-    if not job.member.running:
-        raise RefusedError(f"the experiment is {job.member.phase.value}")
+    if not job.experiment.running:
+        raise RefusedError(f"the experiment is {job.experiment.phase.value}")
     if not command.machines or len(set(command.machines)) != len(command.machines):
         raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
     unusable = [m for m in command.machines if m not in stream.machines or not stream.machines[m].idle]

@@ -106,17 +106,17 @@ def _new(stream: Stream, job: str) -> None:
 def _maker(stream: Stream, name: str) -> Experiment:
     """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
     if name:
-        member = command_checks.find_member(stream, name)
+        experiment = command_checks.find_experiment(stream, name)
     else:
         able = [m for m in stream.running if m.jobs_left] or stream.running or [stream.founder]
-        member = command_checks.find_member(stream, min(able, key=lambda m: m.generated / m.settings.weight).id)
-    if member.jobs_left == 0:
+        experiment = command_checks.find_experiment(stream, min(able, key=lambda m: m.generated / m.settings.weight).id)
+    if experiment.jobs_left == 0:
         raise RefusedError(
             "the generator is exhausted"
-            if member.exhausted
-            else f"the experiment has all its {member.settings.jobs} jobs"
+            if experiment.exhausted
+            else f"the experiment has all its {experiment.settings.jobs} jobs"
         )
-    return member
+    return experiment
 
 
 def _create(stream: Stream, command: CreateJob, at: float) -> None:
@@ -124,15 +124,15 @@ def _create(stream: Stream, command: CreateJob, at: float) -> None:
     if command.limit is not None:
         _create_limited(stream, command, command.limit, at)
         return
-    member = _maker(stream, command.experiment)
-    job = _add(stream, command.job, member, at)
-    member.generated += 1
+    experiment = _maker(stream, command.experiment)
+    job = _add(stream, command.job, experiment, at)
+    experiment.generated += 1
     if command.hyperparameters is None:
         job.generated = True
         stream.changed(job)
-        told = len(member.generator_calls)
-        member.generator_calls.append(GeneratorCall("create", job.id, answered=False))
-        stream.ask(CREATE + job.id, CREATE_JOB, {"job": job.id, "after": told}, member.id)
+        told = len(experiment.generator_calls)
+        experiment.generator_calls.append(GeneratorCall("create", job.id, answered=False))
+        stream.ask(CREATE + job.id, CREATE_JOB, {"job": job.id, "after": told}, experiment.id)
     else:
         configured(stream, job, dict(command.hyperparameters))
 
@@ -143,7 +143,7 @@ def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -
         raise RefusedError("a job with a limit of its own needs hyperparameters")
     if not 1 <= limit < ENDLESS:
         raise RefusedError(f"limit must be in 1..{ENDLESS - 1}, found {limit}")
-    job = _add(stream, command.job, command_checks.find_member(stream, command.experiment or stream.founder.id), at)
+    job = _add(stream, command.job, command_checks.find_experiment(stream, command.experiment or stream.founder.id), at)
     job.limit = limit
     configured(stream, job, dict(command.hyperparameters))
 
@@ -155,7 +155,10 @@ def request(stream: Stream, event: Requested) -> Job:
         RefusedError: The experiment is ending.
     """
     job = _add(
-        stream, str(stream.ordinals + 1), command_checks.find_member(stream, event.member or stream.id), event.at
+        stream,
+        str(stream.ordinals + 1),
+        command_checks.find_experiment(stream, event.experiment or stream.id),
+        event.at,
     )
     job.limit = event.position
     job.hyperparameters = dict(event.hyperparameters)
@@ -163,9 +166,9 @@ def request(stream: Stream, event: Requested) -> Job:
     return job
 
 
-def _add(stream: Stream, name: str, member: Experiment, at: float) -> Job:
+def _add(stream: Stream, name: str, experiment: Experiment, at: float) -> Job:
     stream.ordinals += 1
-    job = stream.jobs[name] = stream.open[name] = Job(name, stream.ordinals, at, member)
+    job = stream.jobs[name] = stream.open[name] = Job(name, stream.ordinals, at, experiment)
     job.story.append(JobState.CREATING.value)
     stream.count(job, 1)
     return job
@@ -180,16 +183,16 @@ def configured(stream: Stream, job: Job, hyperparameters: dict[str, object]) -> 
 
 def _fork(stream: Stream, command: ForkJob, at: float) -> None:
     _new(stream, command.job)
-    member = command_checks.find_member(
-        stream, command.experiment or command_checks.find_job(stream, command.parent).member.id
+    experiment = command_checks.find_experiment(
+        stream, command.experiment or command_checks.find_job(stream, command.parent).experiment.id
     )
     source = (command.parent, command.position)
     command_checks.values(stream, command_checks.snapshot(stream, source), command.hyperparameters)
-    if command.position >= member.settings.max_position:
+    if command.position >= experiment.settings.max_position:
         raise RefusedError(
-            f"a job forked at {command.position} has nothing to train: {member.settings.max_position} is the end"
+            f"a job forked at {command.position} has nothing to train: {experiment.settings.max_position} is the end"
         )
-    job = _add(stream, command.job, member, at)
+    job = _add(stream, command.job, experiment, at)
     stream.set_origin(job, source)
     job.fork_pin = source
     job.forked = job.copied = True
@@ -214,7 +217,7 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
     if isinstance(source, EarlierResult):
         _answer_from_earlier(stream, job, source, command)
         return
-    if source.member is not job.member:
+    if source.experiment is not job.experiment:
         _answer_from_sibling(stream, job, source, command)
         return
     if not command.completes:
@@ -261,7 +264,9 @@ def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJ
     group_results.take_over(stream, job, (source.id, command.position))
     stream.unpin_fork(job)
     job.position = job.high_water = command.position
-    stream.move(job, JobState.COMPLETED, f"answered from job {source.id} of {source.member.id} at {command.position}")
+    stream.move(
+        job, JobState.COMPLETED, f"answered from job {source.id} of {source.experiment.id} at {command.position}"
+    )
 
 
 def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
@@ -298,7 +303,7 @@ def hold(stream: Stream, name: str, held: bool, asks_anew: bool) -> None:
         RefusedError: There is no such job, or it has ended or its experiment does.
     """
     job = command_checks.find_job(stream, name)
-    command_checks.find_member(stream, job.member.id)
+    command_checks.find_experiment(stream, job.experiment.id)
     if job.state.ended:
         raise RefusedError(f"job {name!r} is {job.state.value}")
     without_run = job.state is JobState.HELD or (held and job.state.idle)

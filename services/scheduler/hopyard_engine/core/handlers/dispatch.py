@@ -37,14 +37,12 @@ from hopyard_engine.core.events import (
     Answered,
     CopiesEvicted,
     DataChanged,
-    ExperimentCreated,
-    ExperimentEvent,
+    ExperimentJoined,
     Imported,
     JobHeld,
     JobOperated,
     MachineGranted,
     MachineRecalled,
-    MemberJoined,
     NodeBack,
     NodeDraining,
     NodeLost,
@@ -57,6 +55,8 @@ from hopyard_engine.core.events import (
     ShareSet,
     SnapshotsGivenUp,
     SnapshotShipped,
+    StreamCreated,
+    StreamEvent,
     TimerElapsed,
     Updated,
 )
@@ -79,7 +79,7 @@ CALLS_OF_AN_EVENT = 2
 counts for nobody's restlessness."""
 
 
-def handle(stream: Stream, event: ExperimentEvent) -> list[Effect]:
+def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
     """Takes one event.
 
     Returns:
@@ -100,7 +100,7 @@ def handle(stream: Stream, event: ExperimentEvent) -> list[Effect]:
     return effects
 
 
-def _rests(stream: Stream, event: ExperimentEvent) -> bool:
+def _rests(stream: Stream, event: StreamEvent) -> bool:
     """Whether something happened that the policy has not brought about itself, or some time has passed since."""
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | MachineGranted() | MachineRecalled() | ShareSet():
@@ -114,7 +114,7 @@ def _rests(stream: Stream, event: ExperimentEvent) -> bool:
     return not own or event.at >= stream.rested + REST_SECONDS
 
 
-def _is_news(stream: Stream, event: ExperimentEvent) -> bool:
+def _is_news(stream: Stream, event: StreamEvent) -> bool:
     """Whether the event is not a repetition of one that was taken."""
     match event:
         case RunMessage():
@@ -130,12 +130,12 @@ def _is_news(stream: Stream, event: ExperimentEvent) -> bool:
         case TimerElapsed():
             return event.ticket in stream.timers and event.at >= stream.timers[event.ticket]
         case Requested():
-            asked = stream.members.get(event.member or stream.id)
+            asked = stream.experiments.get(event.experiment or stream.id)
             return asked is None or event.ticket not in asked.requested
         case Updated():
             return event.request not in stream.requests
-        case MemberJoined():
-            return event.member not in stream.members
+        case ExperimentJoined():
+            return event.experiment not in stream.experiments
         case Imported():
             return event.request not in stream.requests
         case DataChanged():
@@ -144,7 +144,7 @@ def _is_news(stream: Stream, event: ExperimentEvent) -> bool:
             return True
 
 
-def _take(stream: Stream, event: ExperimentEvent) -> None:
+def _take(stream: Stream, event: StreamEvent) -> None:
     match event:
         case RunMessage():
             run_messages.take(stream, event)
@@ -190,9 +190,9 @@ def _take(stream: Stream, event: ExperimentEvent) -> None:
             _hold_job(stream, event)
         case Updated():
             lifecycle.update(stream, event)
-        case MemberJoined():
+        case ExperimentJoined():
             lifecycle.join(stream, event)
-        case ExperimentCreated():
+        case StreamCreated():
             phases.start_clock(stream, stream.founder, event.at)
             phases.enter(stream, stream.founder, Phase.RUNNING, "")
 
@@ -229,7 +229,7 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
         if isinstance(command, AnswerJob | StartJob) and _adopts(
             stream, command
         ):  # Nobody has looked at those results yet.
-            experiment_end.check_best(stream, stream.jobs[command.job].member, event.at)
+            experiment_end.check_best(stream, stream.jobs[command.job].experiment, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
             _distrust(stream, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
@@ -270,7 +270,7 @@ def _answered(stream: Stream, event: Answered) -> None:
     question = stream.asks.pop(event.ticket)
     ticket = event.ticket.removeprefix(POLICY)
     if event.ticket.startswith(commands.CREATE):
-        _created(stream, stream.members[question.member], question.payload, event)
+        _created(stream, stream.experiments[question.experiment], question.payload, event)
     elif question.kind == prediction_requests.PREDICT:
         stream.jobs[question.payload["job"]].predictions.pop(event.ticket, None)
         stream.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
@@ -278,24 +278,24 @@ def _answered(stream: Stream, event: Answered) -> None:
         stream.call(AnswerReady(ticket, event.result, event.error))
 
 
-def _created(stream: Stream, member: Experiment, asked: dict[str, Any], event: Answered) -> None:
+def _created(stream: Stream, experiment: Experiment, asked: dict[str, Any], event: Answered) -> None:
     # The generator is called in order: an answer shows that what it was told before the question has reached it.
     name, index = asked["job"], asked["after"]
-    member.told_generator = max(member.told_generator, index + 1)
+    experiment.told_generator = max(experiment.told_generator, index + 1)
     if not event.error:
-        member.generator_calls[index] = GeneratorCall("create", name, event.result)
+        experiment.generator_calls[index] = GeneratorCall("create", name, event.result)
     job = stream.jobs.get(name)
     if job is None or job.state is not JobState.CREATING:
         return
     if event.error:
         stream.move(job, JobState.FAILED, f"the generator failed: {event.error}")
-        experiment_end.begin_end(stream, member, Phase.FAILED, f"the generator failed: {event.error}", event.at)
+        experiment_end.begin_end(stream, experiment, Phase.FAILED, f"the generator failed: {event.error}", event.at)
     elif event.result is None:
-        member.exhausted = True
+        experiment.exhausted = True
         del stream.jobs[name], stream.open[name]
         stream.touched.touch(name)
         stream.count(job, -1)
-        stream.emit(JobChanged(member.id, name, removed=True))
+        stream.emit(JobChanged(experiment.id, name, removed=True))
         stream.call(GeneratorExhausted(name))
         stream.wake()
     else:
@@ -305,9 +305,9 @@ def _created(stream: Stream, member: Experiment, asked: dict[str, Any], event: A
 def _timer(stream: Stream, event: TimerElapsed) -> None:
     del stream.timers[event.ticket]
     if event.ticket.startswith(phases.END_TIMER):
-        experiment_end.run_out(stream, stream.members[event.ticket.removeprefix(phases.END_TIMER)], event.at)
+        experiment_end.run_out(stream, stream.experiments[event.ticket.removeprefix(phases.END_TIMER)], event.at)
     elif event.ticket.startswith(phases.IDLE_TIMER):
-        lifecycle.idle_over(stream, stream.members[event.ticket.removeprefix(phases.IDLE_TIMER)], event.at)
+        lifecycle.idle_over(stream, stream.experiments[event.ticket.removeprefix(phases.IDLE_TIMER)], event.at)
     elif event.ticket == preemption.DEADLINE:
         stream.overdue = True
     elif event.ticket.startswith(HOLD):
@@ -326,7 +326,7 @@ def _requested(stream: Stream, event: Requested) -> None:
         except command_checks.RefusedError as refused:
             stream.emit(Noted(stream.id, "", f"refused the request: {refused}"))
             return
-    stream.members[event.member or stream.id].requested[event.ticket] = job
+    stream.experiments[event.experiment or stream.id].requested[event.ticket] = job
     stream.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 

@@ -26,13 +26,13 @@ from hopyard_engine.core.actions import (
 from hopyard_engine.core.effects import (
     DemandChanged,
     ExperimentChanged,
-    ExperimentEnded,
     MachineReturned,
     Noted,
+    StreamEnded,
     TermsChanged,
     WithdrawQuestion,
 )
-from hopyard_engine.core.events import MemberJoined, Operated, Updated
+from hopyard_engine.core.events import ExperimentJoined, Operated, Updated
 from hopyard_engine.core.handlers import preemption
 from hopyard_engine.core.state.entities import HOLD, ORIGIN_LOST, POLICY, Job
 from hopyard_engine.core.state.experiment import Experiment, Phase
@@ -40,55 +40,55 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
 
 
-def join(stream: Stream, event: MemberJoined) -> None:
+def join(stream: Stream, event: ExperimentJoined) -> None:
     """Another experiment joins the group, which goes on if it was over."""
     over = stream.phase.over
-    member = stream.add(event)
-    phases.start_clock(stream, member, event.at)
-    phases.enter(stream, member, Phase.RUNNING, "")
+    experiment = stream.add(event)
+    phases.start_clock(stream, experiment, event.at)
+    phases.enter(stream, experiment, Phase.RUNNING, "")
     stream.unheard = False
     if over:
         phases.revive(stream)
     stream.wake()
-    stream.call(ExperimentChange("joined", member.id))
+    stream.call(ExperimentChange("joined", experiment.id))
 
 
 def operate(stream: Stream, event: Operated) -> None:
     """Pause, resume, stop, close or keep; each twice is as good as once, and one that makes no sense now changes nothing."""
-    member = stream.members[event.member or stream.id]
+    experiment = stream.experiments[event.experiment or stream.id]
     match event.action:
-        case "pause" if member.phase is Phase.RUNNING:
-            pause(stream, member, event.at, "paused by a person")
-        case "resume" if member.phase in (Phase.PAUSED, Phase.PAUSING):
-            phases.enter(stream, member, Phase.RUNNING, "")
+        case "pause" if experiment.phase is Phase.RUNNING:
+            pause(stream, experiment, event.at, "paused by a person")
+        case "resume" if experiment.phase in (Phase.PAUSED, Phase.PAUSING):
+            phases.enter(stream, experiment, Phase.RUNNING, "")
             stream.unheard = False
-            phases.start_clock(stream, member, event.at)
+            phases.start_clock(stream, experiment, event.at)
             stream.wake()
-            stream.call(ExperimentChange("resumed", member.id))
-            experiment_end.check_best(stream, member, event.at)
-        case "stop" if not member.phase.over and member.phase is not Phase.ENDING:
-            experiment_end.begin_end(stream, member, Phase.STOPPED, "stopped by a person", event.at)
-        case "close" if not member.phase.over and member.phase is not Phase.ENDING:
-            experiment_end.begin_end(stream, member, Phase.COMPLETED, "closed by its client", event.at)
-        case "keep" if member.settings.idle is not None and phases.IDLE_TIMER + member.id in stream.timers:
-            stream.set_timer(phases.IDLE_TIMER + member.id, event.at + member.settings.idle)
+            stream.call(ExperimentChange("resumed", experiment.id))
+            experiment_end.check_best(stream, experiment, event.at)
+        case "stop" if not experiment.phase.over and experiment.phase is not Phase.ENDING:
+            experiment_end.begin_end(stream, experiment, Phase.STOPPED, "stopped by a person", event.at)
+        case "close" if not experiment.phase.over and experiment.phase is not Phase.ENDING:
+            experiment_end.begin_end(stream, experiment, Phase.COMPLETED, "closed by its client", event.at)
+        case "keep" if experiment.settings.idle is not None and phases.IDLE_TIMER + experiment.id in stream.timers:
+            stream.set_timer(phases.IDLE_TIMER + experiment.id, event.at + experiment.settings.idle)
         case _:
             pass
 
 
-def pause(stream: Stream, member: Experiment, at: float, reason: str) -> None:
+def pause(stream: Stream, experiment: Experiment, at: float, reason: str) -> None:
     """Suspends all its runs at their next boundary; PAUSED when all have left their machines and their state is stored."""
-    phases.enter(stream, member, Phase.PAUSING, reason)
-    phases.stop_clock(stream, member, at)
-    for run in phases.runs_of(stream, member):
+    phases.enter(stream, experiment, Phase.PAUSING, reason)
+    phases.stop_clock(stream, experiment, at)
+    for run in phases.runs_of(stream, experiment):
         runs.end_run(stream, run, RunEndReason.SUSPENDED)
-    stream.call(ExperimentChange("paused", member.id))
+    stream.call(ExperimentChange("paused", experiment.id))
 
 
 def pause_all(stream: Stream, at: float, reason: str) -> None:
     """Pauses all experiments of the stream: their policy does not do what it must."""
-    for member in stream.running:
-        pause(stream, member, at, reason)
+    for experiment in stream.running:
+        pause(stream, experiment, at, reason)
 
 
 def advance(stream: Stream, at: float) -> None:
@@ -99,11 +99,11 @@ def advance(stream: Stream, at: float) -> None:
         stream.set_timer(preemption.DEADLINE, None)
     elif stream.overdue:
         preemption.preempt(stream)
-    _advance_members(stream, at)
+    _advance_experiments(stream, at)
     while stream.tidied:
         stream.tidied = False
         eviction.keep_within(stream)
-        _advance_members(stream, at)  # A pause or an end may have waited for what was given up.
+        _advance_experiments(stream, at)  # A pause or an end may have waited for what was given up.
     if stream.phase.over:
         return
     if (stream.claim, stream.gang, stream.nodes) != (stream.claimed, stream.claimed_gang, stream.claimed_nodes):
@@ -114,76 +114,76 @@ def advance(stream: Stream, at: float) -> None:
         stream.emit(TermsChanged(stream.id, *stream.terms))
 
 
-def _advance_members(stream: Stream, at: float) -> None:
-    for member in stream.members.values():
-        _advance_member(stream, member, at)
+def _advance_experiments(stream: Stream, at: float) -> None:
+    for experiment in stream.experiments.values():
+        _advance_experiment(stream, experiment, at)
 
 
-def _advance_member(stream: Stream, member: Experiment, at: float) -> None:
-    if member.phase is Phase.PAUSING and not phases.runs_of(stream, member):
-        deferred_uploads.wound_up(stream, member)
-        if _settled(stream, member):
-            phases.enter(stream, member, Phase.PAUSED, member.reason)
-    if member.settings.idle is not None:
-        _idle(stream, member, member.settings.idle, at)
-    elif member.phase is Phase.RUNNING and _nothing_left(stream, member):
-        experiment_end.enter_end(stream, member, *_verdict(stream, member), at)
-    if member.phase is Phase.ENDING and not phases.runs_of(stream, member):
-        if not member.wound_up:
-            member.wound_up = True
-            _wind_up(stream, member)
-        deferred_uploads.wound_up(stream, member)
-        if _settled(stream, member) and not _untold(stream, member):  # What is kept must outlive the nodes.
-            _finish(stream, member, at)
+def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> None:
+    if experiment.phase is Phase.PAUSING and not phases.runs_of(stream, experiment):
+        deferred_uploads.wound_up(stream, experiment)
+        if _settled(stream, experiment):
+            phases.enter(stream, experiment, Phase.PAUSED, experiment.reason)
+    if experiment.settings.idle is not None:
+        _idle(stream, experiment, experiment.settings.idle, at)
+    elif experiment.phase is Phase.RUNNING and _nothing_left(stream, experiment):
+        experiment_end.enter_end(stream, experiment, *_verdict(stream, experiment), at)
+    if experiment.phase is Phase.ENDING and not phases.runs_of(stream, experiment):
+        if not experiment.wound_up:
+            experiment.wound_up = True
+            _wind_up(stream, experiment)
+        deferred_uploads.wound_up(stream, experiment)
+        if _settled(stream, experiment) and not _untold(stream, experiment):  # What is kept must outlive the nodes.
+            _finish(stream, experiment, at)
 
 
-def _idle(stream: Stream, member: Experiment, seconds: float, at: float) -> None:
+def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
     """An experiment that is open for requests ends when it had nothing to do for so long."""
-    timer = phases.IDLE_TIMER + member.id
-    if member.phase is not Phase.RUNNING or not _nothing_left(stream, member):
+    timer = phases.IDLE_TIMER + experiment.id
+    if experiment.phase is not Phase.RUNNING or not _nothing_left(stream, experiment):
         stream.set_timer(timer, None)
     elif timer not in stream.timers:
         stream.set_timer(timer, at + seconds)
 
 
-def idle_over(stream: Stream, member: Experiment, at: float) -> None:
+def idle_over(stream: Stream, experiment: Experiment, at: float) -> None:
     """It was idle for its full time, and nobody kept it open."""
     experiment_end.enter_end(
-        stream, member, Phase.COMPLETED, f"nothing was asked of it for {member.settings.idle:g} s", at
+        stream, experiment, Phase.COMPLETED, f"nothing was asked of it for {experiment.settings.idle:g} s", at
     )
 
 
-def _settled(stream: Stream, member: Experiment) -> bool:
+def _settled(stream: Stream, experiment: Experiment) -> bool:
     """Whether everything that its jobs saved is in the store, or will never get there."""
-    return stream.snapshots.settled_of(lambda job: stream.jobs[job].member is member)
+    return stream.snapshots.settled_of(lambda job: stream.jobs[job].experiment is experiment)
 
 
-def _untold(stream: Stream, member: Experiment) -> bool:
+def _untold(stream: Stream, experiment: Experiment) -> bool:
     """Whether its policy, which may go on with its jobs, has still to hear what became of them."""
-    return member.out_of_time and not stream.unheard and (bool(stream.calls) or stream.in_flight is not None)
+    return experiment.out_of_time and not stream.unheard and (bool(stream.calls) or stream.in_flight is not None)
 
 
-def _verdict(stream: Stream, member: Experiment) -> tuple[Phase, str]:
+def _verdict(stream: Stream, experiment: Experiment) -> tuple[Phase, str]:
     """How an experiment ended that has nothing left to do."""
-    jobs = [job for job in stream.jobs.values() if job.member is member]
-    if jobs and member.states.get(JobState.FAILED, 0) == len(jobs):
+    jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
+    if jobs and experiment.states.get(JobState.FAILED, 0) == len(jobs):
         return Phase.FAILED, f"every job failed, job {jobs[0].id}: {jobs[0].reason}"
-    return Phase.COMPLETED, "all jobs ended" if member.all_ended else "the policy has nothing left to do"
+    return Phase.COMPLETED, "all jobs ended" if experiment.all_ended else "the policy has nothing left to do"
 
 
-def _nothing_left(stream: Stream, member: Experiment) -> bool:
+def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
     """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
     if stream.calls or stream.in_flight is not None:
         return False
-    if member.jobs_left == 0 and member.all_ended:
-        return not any(question.member in ("", member.id) for question in stream.asks.values())
-    if stream.live or stream.asks or stream.outdated or member.states.get(JobState.HELD):
+    if experiment.jobs_left == 0 and experiment.all_ended:
+        return not any(question.experiment in ("", experiment.id) for question in stream.asks.values())
+    if stream.live or stream.asks or stream.outdated or experiment.states.get(JobState.HELD):
         return False
     if any(ticket.startswith((POLICY, HOLD)) for ticket in stream.timers):
         return False
     if stream.demand is not None and stream.demand > len(stream.machines):
         return False  # It waits for machines, such as the second of a gang.
-    if stream.data is not None and stream.data.missing() and stream.demand != 0 and not member.all_ended:
+    if stream.data is not None and stream.data.missing() and stream.demand != 0 and not experiment.all_ended:
         return False  # It waits for a node that holds what is missing.
     offered = stream.at_rest and not stream.attention and sum(m.idle for m in stream.machines.values()) >= stream.gang
     return offered or stream.demand == 0
@@ -194,26 +194,26 @@ def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
     stream.at_rest = all(isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted)
 
 
-def _wind_up(stream: Stream, member: Experiment) -> None:
+def _wind_up(stream: Stream, experiment: Experiment) -> None:
     """All its runs are over: no job waits for a machine any more, unless the experiment may be extended."""
-    assert member.final is not None
-    phase, reason = member.final
-    jobs = [job for job in stream.jobs.values() if job.member is member]
+    assert experiment.final is not None
+    phase, reason = experiment.final
+    jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     for job in jobs:
         if not (job.state.idle or job.state is JobState.HELD):
             continue
         reached = target.ever(stream, job) is not None
-        if reached or job.id == member.winner:
+        if reached or job.id == experiment.winner:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
             stream.move(job, JobState.COMPLETED, "reached the target" if reached else reason)
     for job in jobs:
         if (phase is not Phase.COMPLETED or job.lends) and not job.state.ended:
             stream.move(job, JobState.TERMINATED, reason)
-        elif member.out_of_time:  # Nobody will answer.
+        elif experiment.out_of_time:  # Nobody will answer.
             stream.withdraw_predictions(job)
     # The last one of a group, or of those that train alike, leaves nobody who may go on from the others' jobs. Only what was asked
     # for, and what was lent, is needed no more by that.
-    for job in stream.jobs.values() if stream.phase is Phase.ENDING or member.settings.plan else jobs:
+    for job in stream.jobs.values() if stream.phase is Phase.ENDING or experiment.settings.plan else jobs:
         if job.asked or job.lends:
             stream.collect(job)
     for job in jobs:
@@ -221,26 +221,26 @@ def _wind_up(stream: Stream, member: Experiment) -> None:
             stream.changed(job)
 
 
-def _finish(stream: Stream, member: Experiment, at: float) -> None:
+def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
     """An experiment holds nothing any more. The last one of its group lets go of the machines."""
-    assert member.final is not None
-    member.ended_at = at
-    stream.set_timer(phases.END_TIMER + member.id, None)
-    if all(m is member or m.phase.over for m in stream.members.values()):
+    assert experiment.final is not None
+    experiment.ended_at = at
+    stream.set_timer(phases.END_TIMER + experiment.id, None)
+    if all(m is experiment or m.phase.over for m in stream.experiments.values()):
         _let_all_go(stream)
-        phases.enter(stream, member, *member.final)
-        stream.emit(ExperimentEnded(stream.id))
+        phases.enter(stream, experiment, *experiment.final)
+        stream.emit(StreamEnded(stream.id))
     else:
-        phases.enter(stream, member, *member.final)
-        stream.call(ExperimentChange("ended", member.id))
+        phases.enter(stream, experiment, *experiment.final)
+        stream.call(ExperimentChange("ended", experiment.id))
         stream.wake()
-    deferred, member.deferred = member.deferred, []
+    deferred, experiment.deferred = experiment.deferred, []
     for event in deferred:
-        _apply(stream, member, event, at)
+        _apply(stream, experiment, event, at)
 
 
 def _let_all_go(stream: Stream) -> None:
-    may_go_on = any(member.out_of_time for member in stream.members.values())
+    may_go_on = any(experiment.out_of_time for experiment in stream.experiments.values())
     if not may_go_on:
         stream.calls.clear()
     for ticket in stream.asks:
@@ -269,20 +269,20 @@ def update(stream: Stream, event: Updated) -> None:
 
     One that is ending ends first. One that was taken out of the core after a mistake there stays as it is.
     """
-    member = stream.members[event.member or stream.id]
+    experiment = stream.experiments[event.experiment or stream.id]
     stream.requests.add(event.request)
     if stream.quarantined:
         stream.emit(Noted(stream.id, "", f"refused Updated: the experiment cannot go on: {stream.reason}"))
-    elif member.phase is Phase.ENDING:
-        member.deferred.append(event)
+    elif experiment.phase is Phase.ENDING:
+        experiment.deferred.append(event)
     else:
-        _apply(stream, member, event, event.at)
+        _apply(stream, experiment, event, event.at)
 
 
-def _apply(stream: Stream, member: Experiment, event: Updated, at: float) -> None:
-    longer = event.max_position is not None and event.max_position > member.settings.max_position
-    member.settings = _changed(member.settings, event)
-    member.changed = True
+def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) -> None:
+    longer = event.max_position is not None and event.max_position > experiment.settings.max_position
+    experiment.settings = _changed(experiment.settings, event)
+    experiment.changed = True
     if stream.settings.scales and (event.concurrency is not None or "concurrency" in event.cleared):
         stream.wake()  # Its demand follows from how many jobs may train.
         stream.outdated = stream.demand is not None
@@ -290,27 +290,27 @@ def _apply(stream: Stream, member: Experiment, event: Updated, at: float) -> Non
     if longer:
         for job in list(stream.jobs.values()):
             unfinished = job.limit is None and job.position < job.max_position
-            if job.member is member and job.state is JobState.COMPLETED and unfinished:
+            if job.experiment is experiment and job.state is JobState.COMPLETED and unfinished:
                 _reopen(stream, job)
-    if extended and member.phase.over:
+    if extended and experiment.phase.over:
         over = stream.phase.over
-        member.final = member.ended_at = None
-        member.winner = ""
-        member.wound_up = member.out_of_time = False
-        phases.enter(stream, member, Phase.RUNNING, "")
+        experiment.final = experiment.ended_at = None
+        experiment.winner = ""
+        experiment.wound_up = experiment.out_of_time = False
+        phases.enter(stream, experiment, Phase.RUNNING, "")
         stream.unheard = False
         if over:
             phases.revive(stream)
     if extended or event.target is not None or "target" in event.cleared:
-        if member.running:
-            if member.running_since is not None:
-                phases.stop_clock(stream, member, at)
-            phases.start_clock(stream, member, at)
+        if experiment.running:
+            if experiment.running_since is not None:
+                phases.stop_clock(stream, experiment, at)
+            phases.start_clock(stream, experiment, at)
         stream.wake()
-        stream.call(ExperimentChange("extended" if extended else "target", member.id))
+        stream.call(ExperimentChange("extended" if extended else "target", experiment.id))
     if event.target is not None:
-        experiment_end.check_best(stream, member, at)
-    stream.emit(ExperimentChanged(member.id))
+        experiment_end.check_best(stream, experiment, at)
+    stream.emit(ExperimentChanged(experiment.id))
 
 
 def _reopen(stream: Stream, job: Job) -> None:

@@ -168,8 +168,8 @@ def imported(stream: Stream, event: Imported) -> None:
         stream.call(MachinesChange(lost=gone))
     for job in stream.jobs.values():
         stream.changed(job)
-    for member in stream.members.values():
-        stream.emit(ExperimentChanged(member.id))
+    for experiment in stream.experiments.values():
+        stream.emit(ExperimentChanged(experiment.id))
 
 
 def node_draining(stream: Stream, event: NodeDraining) -> None:

@@ -32,9 +32,9 @@ def set_share(stream: Stream, event: ShareSet) -> None:
     if grown:
         stream.wake()
     stream.call(ShareChange(event.slots, deadline))
-    for member in stream.members.values():
-        if not member.phase.over:
-            stream.emit(ExperimentChanged(member.id))
+    for experiment in stream.experiments.values():
+        if not experiment.phase.over:
+            stream.emit(ExperimentChanged(experiment.id))
 
 
 def preempt(stream: Stream) -> None:

@@ -176,7 +176,7 @@ def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
     held = [stream.machines.get(rank.machine) for rank in run.ranks]
     kinds = {machine.hardware if machine is not None else "" for machine in held}
     if training and 0 < seconds < math.inf and len(kinds) == 1 and "" not in kinds:
-        stream.emit(Profiled(job.member.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
+        stream.emit(Profiled(job.experiment.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
 
 
 def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
@@ -191,7 +191,7 @@ def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
     elif point.expected and point.complete:
         combined = Report(report.position, point.metrics)
         generator_feedback.tell_report(job, combined)
-    stream.emit(ReportAccepted(job.member.id, job.id, run.attempt, report, combined))
+    stream.emit(ReportAccepted(job.experiment.id, job.id, run.attempt, report, combined))
     value = point.metrics.get(stream.settings.metric)
     if value is not None:
         job.last = value
@@ -249,7 +249,9 @@ def survives(stream: Stream, job: Job, position: int) -> None:
         stream.hops.shipped(entry.info.size)
     stream.unpin_fork(job)
     stream.collect(job)
-    if job.state.ended or job.member.phase is Phase.PAUSED:  # It came late: what was kept back only until then follows.
+    if (
+        job.state.ended or job.experiment.phase is Phase.PAUSED
+    ):  # It came late: what was kept back only until then follows.
         stream.upload_remaining(job)
     stream.changed(job)
 
@@ -343,8 +345,8 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
         failures.hold(stream, job, at)
     stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
-    if lost_cause and job.member.phase is not Phase.ENDING:
-        experiment_end.begin_end(stream, job.member, Phase.FAILED, lost_cause, at)
+    if lost_cause and job.experiment.phase is not Phase.ENDING:
+        experiment_end.begin_end(stream, job.experiment, Phase.FAILED, lost_cause, at)
     stream.shed()
 
 

@@ -116,7 +116,7 @@ class Job:
     Attributes:
         id: Within its experiment.
         ordinal: Order of creation, from 1.
-        member: The experiment that it belongs to.
+        experiment: The experiment that it belongs to.
         state: See `states`.
         hyperparameters: Its configuration; None while it is being created.
         origin: (job, position) whose curve it continues: a fork, a foreign snapshot, or the answer it was completed with.
@@ -142,7 +142,7 @@ class Job:
     id: str
     ordinal: int
     created_at: float
-    member: Experiment
+    experiment: Experiment
     state: JobState = JobState.CREATING
     hyperparameters: Hyperparameters | None = None
     origin: SnapshotId | None = None
@@ -187,7 +187,7 @@ class Job:
     @property
     def terms(self) -> Settings:
         """The terms of its experiment."""
-        return self.member.settings
+        return self.experiment.settings
 
     @property
     def max_position(self) -> int:
@@ -215,13 +215,13 @@ class Job:
 class EarlierResult:
     """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least.
 
-    `snapshots` are those that jobs may start from, by position; `member` is the experiment that brought it.
+    `snapshots` are those that jobs may start from, by position; `experiment` is the one that brought it.
     """
 
     hyperparameters: Hyperparameters
     reports: tuple[Report, ...]
     snapshots: dict[int, SnapshotInfo] = field(default_factory=dict)
-    member: str = ""
+    experiment: str = ""
 
     @property
     def high_water(self) -> int:
@@ -229,7 +229,7 @@ class EarlierResult:
         return self.reports[-1].position
 
 
-def earlier_of(trials: Iterable[EarlierTrial], member: str = "") -> dict[str, EarlierResult]:
+def earlier_of(trials: Iterable[EarlierTrial], experiment: str = "") -> dict[str, EarlierResult]:
     """What an experiment brings, by name, each with the reports that it has in common with one before it."""
     found: dict[str, EarlierResult] = {}
     for trial in trials:
@@ -237,7 +237,7 @@ def earlier_of(trials: Iterable[EarlierTrial], member: str = "") -> dict[str, Ea
         until = trial.after[1] if trial.after is not None else 0
         reports = (*(report for report in before if report.position <= until), *trial.reports)
         saved = {snapshot.position: snapshot for snapshot in trial.snapshots}
-        found[trial.name] = EarlierResult(trial.hyperparameters, reports, saved, member)
+        found[trial.name] = EarlierResult(trial.hyperparameters, reports, saved, experiment)
     return found
 
 

@@ -139,6 +139,6 @@ class Experiment:
         return self.running_since + self.settings.max_seconds - self.spent
 
 
-def foremost(members: list[Experiment]) -> Experiment:
-    """The member whose phase is that of all together: one that runs if any does, an ended one if all are over."""
-    return min(members, key=lambda m: _PROGRESS.index(m.phase) if m.phase in _PROGRESS else len(_PROGRESS))
+def foremost(experiments: list[Experiment]) -> Experiment:
+    """The experiment whose phase is that of all together: one that runs if any does, an ended one if all are over."""
+    return min(experiments, key=lambda m: _PROGRESS.index(m.phase) if m.phase in _PROGRESS else len(_PROGRESS))

@@ -35,7 +35,7 @@ from hopyard_engine.core.effects import (
     UpCall,
     WithdrawQuestion,
 )
-from hopyard_engine.core.events import ExperimentCreated, MemberJoined
+from hopyard_engine.core.events import ExperimentJoined, StreamCreated
 from hopyard_engine.core.state.change_log import Recent
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import HOLD, POLICY, HeldMachine, Job, Run, earlier_of
@@ -53,16 +53,16 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Stream:
-    """The state of one stream: `members` are its experiments, the first of which it is named after."""
+    """The state of one stream: it is named after the first of its `experiments`."""
 
-    def __init__(self, created: ExperimentCreated) -> None:
-        self.id = created.experiment
-        self.founder = Experiment(created.experiment, created.settings, created.payload, created.at)
-        self.members: dict[str, Experiment] = {self.id: self.founder}
+    def __init__(self, created: StreamCreated) -> None:
+        self.id = created.stream
+        self.founder = Experiment(created.stream, created.settings, created.payload, created.at)
+        self.experiments: dict[str, Experiment] = {self.id: self.founder}
         self.now = created.at
         self.data = PlacedPartitions(created.data) if created.data is not None else None
 
-        self.earlier = earlier_of(created.earlier, created.experiment)
+        self.earlier = earlier_of(created.earlier, created.stream)
         self.scaling = created.scaling
         self.jobs: dict[str, Job] = {}
         self.touched = Recent()  # Jobs; live ones change without being named here.
@@ -115,37 +115,37 @@ class Stream:
 
     @property
     def settings(self) -> Settings:
-        """What holds for all members alike: metric and mode, the seed of the policy's chance, periods of grace."""
+        """What holds for all experiments alike: metric and mode, the seed of the policy's chance, periods of grace."""
         return self.founder.settings
 
     @property
     def phase(self) -> Phase:
-        """Where the members stand together: RUNNING while one runs, over when all are."""
-        return self.founder.phase if len(self.members) == 1 else foremost(list(self.members.values())).phase
+        """Where the experiments stand together: RUNNING while one runs, over when all are."""
+        return self.founder.phase if len(self.experiments) == 1 else foremost(list(self.experiments.values())).phase
 
     @property
     def reason(self) -> str:
         """Why they stand there."""
-        return foremost(list(self.members.values())).reason
+        return foremost(list(self.experiments.values())).reason
 
     @property
     def running(self) -> list[Experiment]:
-        """The members whose jobs may be started and created."""
-        return [m for m in self.members.values() if m.running]
+        """The experiments whose jobs may be started and created."""
+        return [m for m in self.experiments.values() if m.running]
 
     @property
     def terms(self) -> tuple[float, int | None]:
-        """Weight and most machines of all members together: of those that run, else of those that are not over."""
-        if len(self.members) == 1 and self.founder.settings.concurrency is None:
+        """Weight and most machines of all experiments together: of those that run, else of those that are not over."""
+        if len(self.experiments) == 1 and self.founder.settings.concurrency is None:
             return self.founder.settings.weight, self.founder.settings.slots
-        members = self.running or [m for m in self.members.values() if not m.phase.over] or [self.founder]
-        caps = [cap for cap in (_sum([m.settings.slots for m in members]), self._cap_by_jobs) if cap is not None]
-        return sum(m.settings.weight for m in members), min(caps, default=None)
+        experiments = self.running or [m for m in self.experiments.values() if not m.phase.over] or [self.founder]
+        caps = [cap for cap in (_sum([m.settings.slots for m in experiments]), self._cap_by_jobs) if cap is not None]
+        return sum(m.settings.weight for m in experiments), min(caps, default=None)
 
     @property
     def concurrency(self) -> int | None:
-        """Jobs that all members together may train at a time; None: no limit."""
-        return _sum([m.settings.concurrency for m in self.running or self.members.values()])
+        """Jobs that all experiments together may train at a time; None: no limit."""
+        return _sum([m.settings.concurrency for m in self.running or self.experiments.values()])
 
     @property
     def _cap_by_jobs(self) -> int | None:
@@ -161,23 +161,23 @@ class Stream:
 
     @property
     def snapshot_quota(self) -> int | None:
-        """Bytes that the snapshots of all members together may take; None: no limit."""
-        return _sum([m.settings.snapshot_quota for m in self.members.values()])
+        """Bytes that the snapshots of all experiments together may take; None: no limit."""
+        return _sum([m.settings.snapshot_quota for m in self.experiments.values()])
 
     @property
     def generated(self) -> int:
         """Jobs that were created from generators or with given hyperparameters."""
-        return sum(m.generated for m in self.members.values())
+        return sum(m.generated for m in self.experiments.values())
 
     @property
     def jobs_left(self) -> int:
         """Jobs that may be created now from generators or with given hyperparameters."""
-        return sum([m.jobs_left for m in self.members.values() if m.running])
+        return sum([m.jobs_left for m in self.experiments.values() if m.running])
 
     @property
     def best(self) -> tuple[str, int, float] | None:
         """(job, position, value) of the best finite report."""
-        found = [m.best for m in self.members.values() if m.best is not None]
+        found = [m.best for m in self.experiments.values() if m.best is not None]
         return max(found, key=lambda best: self.sign(best[2]), default=None)
 
     @property
@@ -244,17 +244,19 @@ class Stream:
 
     # ------------------------------------------------------------------------------------------------------ operations
 
-    def add(self, event: MemberJoined) -> Experiment:
+    def add(self, event: ExperimentJoined) -> Experiment:
         """Another experiment joins, and brings what earlier ones have trained that it shares."""
-        for name, trial in earlier_of(event.earlier, event.member).items():
+        for name, trial in earlier_of(event.earlier, event.experiment).items():
             known = self.earlier.get(name)
             if known is None or known.high_water <= trial.high_water:
                 self.earlier[name] = (
                     trial if known is None else replace(trial, snapshots={**known.snapshots, **trial.snapshots})
                 )
                 self.snapshots.lend(info.sha256 for info in trial.snapshots.values())
-        member = self.members[event.member] = Experiment(event.member, event.settings, event.payload, event.at)
-        return member
+        experiment = self.experiments[event.experiment] = Experiment(
+            event.experiment, event.settings, event.payload, event.at
+        )
+        return experiment
 
     def emit(self, effect: Effect) -> None:
         """Adds an effect."""
@@ -270,9 +272,9 @@ class Stream:
         self.attention = True
         self.at_rest = False
 
-    def ask(self, ticket: str, kind: str, payload: object, member: str = "", seconds: float = 0.0) -> None:
+    def ask(self, ticket: str, kind: str, payload: object, experiment: str = "", seconds: float = 0.0) -> None:
         """Asks the outside, once for each ticket."""
-        question = AskOutside(self.id, ticket, kind, payload, member, seconds)
+        question = AskOutside(self.id, ticket, kind, payload, experiment, seconds)
         self.asks[ticket] = question
         self.emit(question)
 
@@ -328,11 +330,11 @@ class Stream:
 
         The calls on a generator are recorded in the order of the experiment, and reach it before the next question.
         """
-        if job.member.settings.generator_reads == "nothing":
+        if job.experiment.settings.generator_reads == "nothing":
             return
         metrics, position = self._best_metrics(job)
         given = None if job.generated else job.hyperparameters
-        job.member.generator_calls.append(
+        job.experiment.generator_calls.append(
             GeneratorCall("final", job.id, given, metrics, position=position, outcome=job.state)
         )
 
@@ -358,27 +360,27 @@ class Stream:
     def changed(self, job: Job) -> None:
         """The job's row is to be projected again."""
         self.touched.touch(job.id)
-        self.emit(JobChanged(job.member.id, job.id))
+        self.emit(JobChanged(job.experiment.id, job.id))
 
     def count(self, job: Job, change: int) -> None:
         """Keeps the number of jobs in each state."""
-        for states in (self.states, job.member.states):
+        for states in (self.states, job.experiment.states):
             states[job.state] = states.get(job.state, 0) + change
 
     def offer(self, job: Job) -> None:
         """An idle job may be started, now or when its experiment is resumed."""
         self.touched.touch(job.id)
-        if job.member.running:
+        if job.experiment.running:
             self.idle.add(job.id, job.priority)
             self.wake()
         else:
-            job.member.withheld[job.id] = None
+            job.experiment.withheld[job.id] = None
 
     def withdraw(self, job: Job) -> None:
         """A job is not to be started."""
         self.touched.touch(job.id)
         self.idle.discard(job.id)
-        job.member.withheld.pop(job.id, None)
+        job.experiment.withheld.pop(job.id, None)
 
     def unpin_fork(self, job: Job) -> None:
         """Lets the snapshot go that the job was forked from."""
@@ -389,7 +391,7 @@ class Stream:
 
     def asked(self, job: Job) -> set[int]:
         """Positions of a job that the policy may still fork from: it asked for them, and has let go neither them nor the job."""
-        over = (self.phase is Phase.ENDING or self.phase.over) and not job.member.out_of_time
+        over = (self.phase is Phase.ENDING or self.phase.over) and not job.experiment.out_of_time
         if over or (job.state is JobState.TERMINATED and not self.lends(job)):
             return set()
         asked = job.asked if job.kept is None else job.kept
@@ -399,12 +401,12 @@ class Stream:
 
     def lends(self, job: Job) -> bool:
         """Whether others of the group may still go on from what a job has saved whose experiment has ended."""
-        return job.lends and bool(self.alike(job.member))
+        return job.lends and bool(self.alike(job.experiment))
 
-    def alike(self, member: Experiment) -> list[Experiment]:
+    def alike(self, experiment: Experiment) -> list[Experiment]:
         """The other experiments of the group that train alike and have not come to their ends."""
-        plan = member.settings.plan
-        others = (m for m in self.members.values() if m is not member and m.settings.plan == plan)
+        plan = experiment.settings.plan
+        others = (m for m in self.experiments.values() if m is not experiment and m.settings.plan == plan)
         return [m for m in others if plan and not (m.phase.over or m.phase is Phase.ENDING)]
 
     def _spared(self, job: Job) -> set[int]:
@@ -417,7 +419,7 @@ class Stream:
 
     def collect(self, job: Job) -> None:
         """Drops the snapshots of a job that nobody needs."""
-        wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.member.best or ("",))[0] == job.id
+        wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.experiment.best or ("",))[0] == job.id
         wanted = wanted or (self.lends(job) and job.kept is None)
         self.tidied = True
         if self.snapshots.least(job.id) and wanted:

@@ -149,13 +149,13 @@ class Watched(World):
         job = open_jobs[deed.number % len(open_jobs)]
         if deed.kind == "hold":
             self._expect(now + deed.lasts, self._let_go, job)
-            return JobHeld(now, NAME, job.id, held=True, asks_anew=True)
-        return JobOperated(now, NAME, TerminateJob(job.id), asks_anew=True)
+            return JobHeld(now, NAME, job.id, held=True)
+        return JobOperated(now, NAME, TerminateJob(job.id))
 
     def _let_go(self, job: Job) -> None:
         self._to_join -= _NEVER
         if not job.state.ended and job.experiment.running:
-            self._pending.append(JobHeld(self.timeline.now, NAME, job.id, held=False, asks_anew=True))
+            self._pending.append(JobHeld(self.timeline.now, NAME, job.id, held=False))
 
     # ---------------------------------------------------------------------------------------------------------- events
 

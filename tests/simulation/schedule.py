@@ -225,7 +225,6 @@ class Schedule:
             concurrency=self._more.choice([None, None, None, 1, 2]),
             ship_every=self._more.choice([1, 1, 0, 3]),
             generator_reads=self._choices.choice(_READS),
-            time_suspends=True,
             every_iteration=policy.every_iteration or not quiet,
             ends_jobs=not (quiet and self.probe in CONTENT_AT_THE_END),
             requests=policy.on_request is not Policy.on_request,
@@ -234,7 +233,6 @@ class Schedule:
             forks=policy.forks,
             forks_newest=policy.forks_newest,
             rebuilds=policy.rebuilds,
-            whole=True,
             plan="root" if issubclass(policy, StageTreePolicy) else "",
             lasting=issubclass(policy, StageTreePolicy),
         )
@@ -442,7 +440,7 @@ class Schedule:
             return
         job = self._more.choice(list(stream.open))
         self.world.fault("job paused by a person", f"{stream.id} {job}")
-        self.scheduler.handle(JobHeld(self.world.now, stream.id, job, True, asks_anew=True))
+        self.scheduler.handle(JobHeld(self.world.now, stream.id, job, True))
         self.world.later(self._more.uniform(0.2, 20.0), self._let_go, stream.id, job)
 
     def _more_time_again(self) -> None:
@@ -474,8 +472,8 @@ class Schedule:
         elif stream is not None and job in stream.jobs and stream.jobs[job].held:
             now = self.world.now
             end = self._more.random() < 0.1
-            ended = JobOperated(now, experiment, TerminateJob(job), asks_anew=True)
-            self.scheduler.handle(ended if end else JobHeld(now, experiment, job, False, asks_anew=True))
+            ended = JobOperated(now, experiment, TerminateJob(job))
+            self.scheduler.handle(ended if end else JobHeld(now, experiment, job, False))
             self.world.later(1.0, self._let_go, experiment, job)  # It may have been lost in a crash.
 
     def _request(self) -> None:

@@ -22,7 +22,9 @@ from hopyard.v1 import (
     resource_manager_pb2_grpc,
 )
 from hopyard_engine.core.events import NodeExpired
+from hopyard_scheduler.agents.machines import Machines
 from hopyard_scheduler.agents.node_queries import Inspections
+from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
@@ -162,7 +164,11 @@ class SchedulerService:
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
             ResourceManagerServicer(
-                self._live, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
+                Machines(self._live, self._sessions),
+                self._sessions,
+                SessionRequests(
+                    self._live, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
+                ),
             ),
             "hopyard.v1.ResourceManagerService",
         )

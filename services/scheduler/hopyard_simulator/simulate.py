@@ -151,7 +151,6 @@ def simulate(
         target=target,
         max_seconds=max_time,
         seed=seed,
-        whole=True,
         plan=NAME if made.shares else "",
         lasting=made.shares,
         generator_reads=generator.reads if generator is not None else "nothing",

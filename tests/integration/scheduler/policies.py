@@ -44,6 +44,13 @@ class Single(DefaultPolicy):
         return min(super().demand(cluster), 1)
 
 
+class Spare(DefaultPolicy):
+    """Claims two machines, whatever it uses."""
+
+    def demand(self, cluster: Cluster) -> int:
+        return 2
+
+
 class Units(Policy):
     """Trains in units of some positions, none of which may lose its machine in the middle."""
 

@@ -11,8 +11,10 @@ import pytest
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
-from hopyard.errors import StaleEpoch
+from hopyard.errors import Exhausted, StaleEpoch
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
+from hopyard.v1 import resource_manager_pb2 as r
+from hopyard.v1 import resource_manager_pb2_grpc as r_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
@@ -94,6 +96,50 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
                 assert positions == list(range(1, 61))
     finally:
         await agent.stop()
+
+
+async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pieces: Pieces, tmp_path: Path) -> None:
+    scheduler = await pieces.scheduler()
+    port = int(scheduler.address.split(":")[1])
+    machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
+    await agent.start()
+    policy = "policy: {name: 'tests.integration.scheduler.policies:Spare'}"
+    file = experiment(tmp_path / "e", jobs=1, length=60, free=5, more=policy)
+    try:
+        async with AsyncClient(server=scheduler.address, patience=HANG_SECONDS) as client:
+            created = await client.create(file)
+            request = r.ReserveIdleMachineRequest(experiment=created.id, request_id="a")
+            async with channel(scheduler.address) as opened:
+                stub: r_grpc.ResourceManagerServiceAsyncStub = r_grpc.ResourceManagerServiceStub(opened)
+                first = await _when_idle(stub, request)
+                assert (await stub.ReserveIdleMachine(request)).machine == first
+            await scheduler.stop(0)
+            scheduler = await pieces.scheduler(port)
+            async with channel(scheduler.address) as opened:
+                stub = r_grpc.ResourceManagerServiceStub(opened)
+                assert (await stub.ReserveIdleMachine(request)).machine == first
+                with pytest.raises(Exhausted, match="no idle machine"):
+                    await stub.ReserveIdleMachine(r.ReserveIdleMachineRequest(experiment=created.id, request_id="b"))
+                await stub.ReleaseMachine(r.ReleaseMachineRequest(machine=first))
+                another = r.ReserveIdleMachineRequest(experiment=created.id, request_id="b")
+                assert (await stub.ReserveIdleMachine(another)).machine == first
+            let_go(file)
+            await client.wait(created.id, timeout=HANG_SECONDS)
+    finally:
+        await agent.stop()
+
+
+async def _when_idle(stub: r_grpc.ResourceManagerServiceAsyncStub, request: r.ReserveIdleMachineRequest) -> str:
+    """The machine that is reserved as soon as one is idle while the other one trains."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while not any(machine.job for machine in (await stub.ListMachines(r.ListMachinesRequest())).machines):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+        while True:
+            try:
+                return (await stub.ReserveIdleMachine(request)).machine
+            except Exhausted:
+                await asyncio.sleep(0.02)
 
 
 async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def more(rig: Rig) -> None:
 
 def searching() -> Rig:
     """Job 1 trains, 2 waits at 3 with a snapshot, 3 was terminated at 1, 4 waits for its first machine."""
-    rig = Rig(max_seconds=100.0, time_suspends=True)
+    rig = Rig(max_seconds=100.0)
     for _ in range(4):
         rig.create()
     rig.start("2", "n1/1")
@@ -170,14 +170,3 @@ def test_a_person_s_stop_ends_for_good_also_after_the_time_was_over_once() -> No
     assert set(states(rig)) == {JobState.TERMINATED}
     more(rig)
     assert set(states(rig)) == {JobState.TERMINATED}
-
-
-def test_an_experiment_of_an_older_journal_ends_its_jobs_as_it_did() -> None:
-    rig = Rig(max_seconds=100.0)
-    rig.create()
-    rig.create()
-    rig.start("1")
-    over(rig)
-    assert [body.kind for body in rig.sent() if isinstance(body, Decide)] == [DecisionKind.TERMINATE]
-    rig.ended(RunEndReason.TERMINATED, 0)
-    assert states(rig) == [JobState.TERMINATED, JobState.TERMINATED]

@@ -80,7 +80,7 @@ def thrown_back(rig: Rig) -> None:
 
 
 def test_parts_of_a_model_that_is_no_more_are_no_beginning_of_another_one_s() -> None:
-    rig = trained(whole=True)
+    rig = trained()
     evaluate(rig, "eval/0", 0.9, 300)
     thrown_back(rig)
     evaluate(rig, "eval/1", 0.5, 100)
@@ -92,21 +92,13 @@ def test_parts_of_a_model_that_is_no_more_are_no_beginning_of_another_one_s() ->
 
 def test_an_evaluation_that_is_complete_counts_for_good() -> None:
     """What is trained again is recorded once; that it differs is noted."""
-    rig = trained(whole=True)
+    rig = trained()
     evaluate(rig, "eval/0", 0.9, 300)
     evaluate(rig, "eval/1", 0.5, 100)
     thrown_back(rig)
     assert evaluate(rig, "eval/0", 0.7, 300) == []
     assert evaluate(rig, "eval/1", 0.7, 100) == []
     assert (shown(rig), rig.job().best) == ({"loss": 2.0, "score": 0.8}, (0.8, 1))
-
-
-def test_a_journal_from_before_that_mixes_parts_as_it_did() -> None:
-    rig = trained()
-    evaluate(rig, "eval/0", 0.9, 300)
-    thrown_back(rig)
-    evaluate(rig, "eval/1", 0.5, 100)
-    assert shown(rig) == {"loss": 2.0, "score": 0.8}
 
 
 def test_without_a_number_of_parts_each_counts_at_once() -> None:

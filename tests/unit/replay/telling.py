@@ -13,6 +13,7 @@ from hopyard_engine.core.events import (
     JobHeld,
     JobOperated,
     MachineRecalled,
+    MachineReserved,
     NodeDraining,
     NodeEvicted,
     Operated,
@@ -62,6 +63,7 @@ def eventful() -> Rig:
     rig.command(AmendRun("1", "t1", until=8))
     rig.say(rig.key(), Amended("t1", True, 1))
     rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
+    rig.feed(MachineReserved(rig.now, "x", "n1/1", "a"))
     rig.feed(JobHeld(rig.now, "x", "2", True))
     rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))

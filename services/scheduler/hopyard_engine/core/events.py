@@ -432,30 +432,40 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class JobOperated:
-    """A person acts on a job, with a command that a policy could give too.
+    """A person acts on a job with a command that a policy could give too.
 
-    With `asks_anew`, the policy is asked again when that ends a job without a run: others may have waited for it. Without it nobody
-    was told, and what was written down so goes on as it did.
+    If the command ends a job without a run, the policy gets a new up-call: other jobs may have waited for that job.
     """
 
     at: float
     stream: str
     command: Command
-    asks_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """A person pauses a job: it stays without a machine, whatever the policy wants, until a person lets it go on (not `held`).
+    """A person pauses a job (`held`) or resumes it (not `held`). A paused job gets no machine, whatever the policy commands.
 
-    With `asks_anew`, the policy is asked again when the job has no run, as for `JobOperated`.
+    If the job has no run, the policy gets a new up-call, as after `JobOperated`.
     """
 
     at: float
     stream: str
     job: str
     held: bool
-    asks_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReserved:
+    """A client reserves an idle machine of the stream: the policy cannot use it until it is released.
+
+    `request` identifies the reservation. A repeated request changes nothing while the machine is reserved; empty: it is a new one.
+    """
+
+    at: float
+    stream: str
+    machine: str
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,6 +531,7 @@ StreamEvent = (
     | Operated
     | JobOperated
     | JobHeld
+    | MachineReserved
     | Updated
 )
 

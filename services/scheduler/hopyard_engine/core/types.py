@@ -54,8 +54,7 @@ class Settings:
         target: A report at least as good ends the experiment; None: no target.
         target_over: With more than 1, the mean of a job's last so many reports must be as good.
         kill_threshold: For policies.
-        max_seconds: Unpaused seconds after which the experiment ends; None: no limit.
-        time_suspends: Whether its jobs are suspended then, and go on when there is more time; else they are terminated.
+        max_seconds: Unpaused seconds after which the experiment ends and suspends its jobs; None: no limit.
         max_failures: Failures of the user's code that a job survives (>= 0).
         max_losses: Losses without progress that a job survives (>= 0).
         snapshot_every: Units between periodic snapshots of a run; 0: none.
@@ -85,7 +84,6 @@ class Settings:
         space: For policies: the search space in its written form; None: not known.
         constraints: For policies: the constraints that go with it.
         plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
-        whole: Whether the parts of an evaluation count together only if all were evaluated on the same snapshot.
         lasting: Whether completed jobs keep where others branched off, for later experiments.
         scales: Whether its policy chooses on how many machines a job trains: its demand alone says how many are of use to as many
             jobs as may train at a time.
@@ -129,10 +127,8 @@ class Settings:
     ship_every: int = 1
     requests: bool = False
     plan: str = ""
-    time_suspends: bool = False
     forks_newest: bool = False
     lasting: bool = False
-    whole: bool = False
     scales: bool = False
     training: str = ""
     idle: float | None = None

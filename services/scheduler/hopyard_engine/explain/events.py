@@ -26,6 +26,7 @@ from hopyard_engine.core.events import (
     JobOperated,
     MachineGranted,
     MachineRecalled,
+    MachineReserved,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -203,6 +204,8 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
         case JobHeld():
             done = "paused" if event.held else "resumed"
             return [EventPart(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
+        case MachineReserved():
+            return [EventPart("", f"a client reserved machine {event.machine}{_notes(effects, '')}")]
         case Updated():
             return [EventPart("", _updated(stream, event))]
         case SnapshotsGivenUp():

@@ -113,7 +113,7 @@ class FrontDoor:
         spec = spec.with_generator(wishes.generator)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
-        settings = replace(wishes.on(settings), whole=True)
+        settings = wishes.on(settings)
         if spec.snapshot.ship_every is not None:
             settings = replace(settings, ship_every=spec.snapshot.ship_every)
         payload = _payload(spec, bundle, interpreter, request)

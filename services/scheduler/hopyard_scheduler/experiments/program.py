@@ -165,7 +165,6 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         low=spec.metric.min,
         high=spec.metric.max,
         max_seconds=spec.stop.max_time,
-        time_suspends=True,
         idle=spec.stop.idle,
         max_failures=spec.stop.max_failures,
         snapshot_every=every,

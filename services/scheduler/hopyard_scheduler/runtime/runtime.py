@@ -19,6 +19,7 @@ from hopyard_engine.core.events import (
     Event,
     JobHeld,
     JobOperated,
+    MachineReserved,
     PolicyAnswered,
     PolicyFailed,
     Requested,
@@ -136,7 +137,7 @@ class Live:
         self._queue.put_nowait(Item(event, done=done))
         return await done
 
-    async def operate(self, event: JobHeld | JobOperated | Requested | Updated) -> str:
+    async def operate(self, event: JobHeld | JobOperated | MachineReserved | Requested | Updated) -> str:
         """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
         effects = await self.apply(event)
         return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")

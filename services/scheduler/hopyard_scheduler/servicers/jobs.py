@@ -124,11 +124,11 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
         stream = await self._stream(name, job)
-        return await self._operate(stream, job, JobOperated(self._live.clock(), stream.id, command, asks_anew=True))
+        return await self._operate(stream, job, JobOperated(self._live.clock(), stream.id, command))
 
     async def _hold(self, name: str, job: str, held: bool) -> experiment_pb2.Job:
         stream = await self._stream(name, job)
-        return await self._operate(stream, job, JobHeld(self._live.clock(), stream.id, job, held, asks_anew=True))
+        return await self._operate(stream, job, JobHeld(self._live.clock(), stream.id, job, held))
 
     async def _stream(self, name: str, job: str) -> Stream:
         stream, experiment = await self._door.loaded(name)

@@ -71,9 +71,6 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
     """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
     reason = f"its time of {experiment.settings.max_seconds:g} s is over"
-    if not experiment.settings.time_suspends:
-        begin_end(stream, experiment, Phase.COMPLETED, reason, at)
-        return
     experiment.out_of_time = True
     enter_end(stream, experiment, Phase.COMPLETED, reason, at)
     for run in phases.runs_of(stream, experiment):

@@ -38,7 +38,7 @@ from hopyard_engine.core.actions import (
 )
 from hopyard_engine.core.actions.command_checks import RefusedError
 from hopyard_engine.core.events import Requested
-from hopyard_engine.core.state.entities import POLICY, EarlierResult, Job
+from hopyard_engine.core.state.entities import POLICY, EarlierResult, HeldMachine, Job
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
@@ -72,8 +72,10 @@ def carry_out(stream: Stream, command: Command, at: float) -> None:
             _answer(stream, command)
         case LabelJob():
             _label(stream, command)
-        case ReserveMachine() | ReleaseMachine():
-            _reserve(stream, command.machine, isinstance(command, ReserveMachine))
+        case ReserveMachine():
+            reserve(stream, command.machine)
+        case ReleaseMachine():
+            _release(stream, command.machine)
         case Predict():
             _predict(stream, command)
         case Ask():
@@ -296,7 +298,7 @@ def terminate(stream: Stream, job: Job, why: str) -> None:
         stream.move(job, JobState.TERMINATED, why)
 
 
-def hold(stream: Stream, name: str, held: bool, asks_anew: bool) -> None:
+def hold(stream: Stream, name: str, held: bool) -> None:
     """A person pauses a job, or lets it go on; each twice is as good as once.
 
     Raises:
@@ -319,7 +321,7 @@ def hold(stream: Stream, name: str, held: bool, asks_anew: bool) -> None:
     elif held and job.run is not None and job.run.ended is None:
         runs.end_run(stream, job.run, RunEndReason.SUSPENDED)
     stream.changed(job)
-    if asks_anew and without_run:
+    if without_run:
         ask_anew(stream)
 
 
@@ -368,10 +370,22 @@ def _new_ticket(stream: Stream, ticket: str) -> str:
     return POLICY + ticket
 
 
-def _reserve(stream: Stream, machine: str, reserved: bool) -> None:
+def reserve(stream: Stream, machine: str, request: str = "") -> None:
+    """Reserves an idle machine, for the policy or for the request of a client.
+
+    Raises:
+        RefusedError: The stream holds no such idle machine.
+    """
+    stream.reserve(_idle_machine(stream, machine), request)
+
+
+def _release(stream: Stream, machine: str) -> None:
+    stream.release(_idle_machine(stream, machine))
+    stream.wake()
+
+
+def _idle_machine(stream: Stream, machine: str) -> HeldMachine:
     held = stream.machines.get(machine)
     if held is None or not held.idle:
         raise RefusedError(f"machine {machine!r} is not an idle machine of this experiment")
-    stream.reserve(held, reserved)
-    if not reserved:
-        stream.wake()
+    return held

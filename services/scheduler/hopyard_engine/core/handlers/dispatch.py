@@ -43,6 +43,7 @@ from hopyard_engine.core.events import (
     JobOperated,
     MachineGranted,
     MachineRecalled,
+    MachineReserved,
     NodeBack,
     NodeDraining,
     NodeLost,
@@ -134,6 +135,8 @@ def _is_news(stream: Stream, event: StreamEvent) -> bool:
             return asked is None or event.ticket not in asked.requested
         case Updated():
             return event.request not in stream.requests
+        case MachineReserved():
+            return stream.reservation(event.request) is None
         case ExperimentJoined():
             return event.experiment not in stream.experiments
         case Imported():
@@ -188,6 +191,8 @@ def _take(stream: Stream, event: StreamEvent) -> None:
             _operate_job(stream, event)
         case JobHeld():
             _hold_job(stream, event)
+        case MachineReserved():
+            _reserve_machine(stream, event)
         case Updated():
             lifecycle.update(stream, event)
         case ExperimentJoined():
@@ -340,12 +345,19 @@ def _operate_job(stream: Stream, event: JobOperated) -> None:
             Noted(stream.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}")
         )
         return
-    if event.asks_anew and isinstance(event.command, TerminateJob) and stream.jobs[event.command.job].run is None:
+    if isinstance(event.command, TerminateJob) and stream.jobs[event.command.job].run is None:
         commands.ask_anew(stream)
+
+
+def _reserve_machine(stream: Stream, event: MachineReserved) -> None:
+    try:
+        commands.reserve(stream, event.machine, event.request)
+    except command_checks.RefusedError as refused:
+        stream.emit(Noted(stream.id, "", f"refused the reservation: {refused}"))
 
 
 def _hold_job(stream: Stream, event: JobHeld) -> None:
     try:
-        commands.hold(stream, event.job, event.held, event.asks_anew)
+        commands.hold(stream, event.job, event.held)
     except command_checks.RefusedError as refused:
         stream.emit(Noted(stream.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))

@@ -134,7 +134,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
         stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
         return
     training = run.mode is RunMode.TRAIN
-    if run.mode is RunMode.EVALUATE and stream.settings.whole:
+    if run.mode is RunMode.EVALUATE:
         job.curve.evaluated(report.position, run.model)
     recorded = job.curve.recorded(report)
     new = report.position > job.high_water if training else recorded is None

@@ -243,12 +243,16 @@ def earlier_of(trials: Iterable[EarlierTrial], experiment: str = "") -> dict[str
 
 @dataclass(slots=True)
 class HeldMachine:
-    """A machine that the experiment holds, of a node's agent in this `incarnation`. `run` is its lease."""
+    """A machine that the stream holds, of a node's agent in this `incarnation`.
+
+    `run` is its lease. `reservation` names the request of the client that reserved it; empty: it is free, or the policy reserved it.
+    """
 
     id: str
     node: str
     run: Run | None = None
     reserved: bool = False
+    reservation: str = ""
     cpus: int = 1
     gpus: tuple[int, ...] = ()
     incarnation: str = ""

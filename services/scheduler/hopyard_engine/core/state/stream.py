@@ -463,14 +463,25 @@ class Stream:
 
     def occupy(self, machine: HeldMachine, run: Run) -> None:
         """A run gets a machine."""
-        machine.run, machine.reserved = run, False
+        machine.run, machine.reserved, machine.reservation = run, False, ""
         self.busy += 1
         self.vacant.discard(machine.id)
 
-    def reserve(self, machine: HeldMachine, reserved: bool) -> None:
-        """The policy keeps an idle machine for itself, or lets it go."""
-        machine.reserved = reserved
-        (self.vacant.discard if reserved else self.vacant.add)(machine.id)
+    def reserve(self, machine: HeldMachine, request: str = "") -> None:
+        """Reserves an idle machine for the policy, or for the request of a client."""
+        machine.reserved, machine.reservation = True, request
+        self.vacant.discard(machine.id)
+
+    def release(self, machine: HeldMachine) -> None:
+        """Ends the reservation of an idle machine."""
+        machine.reserved, machine.reservation = False, ""
+        self.vacant.add(machine.id)
+
+    def reservation(self, request: str) -> HeldMachine | None:
+        """The machine that is reserved for a client's request; None: there is none."""
+        if not request:
+            return None
+        return next((m for m in self.machines.values() if m.reservation == request), None)
 
     def give_up(self, machine: str) -> None:
         """The experiment holds a machine no more."""

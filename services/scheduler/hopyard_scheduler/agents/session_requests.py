@@ -1,0 +1,126 @@
+"""The requests of an agent's session: the first one opens it, each further one goes to the part of the scheduler that handles it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from hopyard.datasets.node_query import LOOK_AGAIN
+from hopyard.errors import Conflict, InvalidInput
+from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_engine.core.events import NodeEvicted, NodeJoined
+from hopyard_scheduler.agents.node_queries import Inspections
+from hopyard_scheduler.agents.sessions import Session, Sessions
+from hopyard_scheduler.converters import (
+    key_from_proto,
+    machine_from_proto,
+    run_message_from_proto,
+    shipped_from_proto,
+)
+from hopyard_scheduler.data.catalog import Catalog
+from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.storage.garbage_collection import GarbageCollector
+
+
+class SessionRequests:
+    """Reads the requests of agents' sessions.
+
+    Args:
+        live: Takes the events that follow from requests.
+        sessions: Registers the sessions that open.
+        garbage: Gets the inventories of nodes.
+        predictions: Gets the answers of predictors.
+        catalog: Looks again for data on a node.
+        inspections: Gets the answers to questions about nodes.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        sessions: Sessions,
+        garbage: GarbageCollector,
+        predictions: PredictionDispatcher,
+        catalog: Catalog,
+        inspections: Inspections,
+    ) -> None:
+        self._live = live
+        self._sessions = sessions
+        self._garbage = garbage
+        self._predictions = predictions
+        self._catalog = catalog
+        self._inspections = inspections
+
+    async def open(self, requests: AsyncIterator[pb.AgentSessionRequest]) -> Session:
+        """Opens the session that the first request, a hello, announces.
+
+        Raises:
+            InvalidInput: The first request is no hello, the hello is incomplete, or the agent has seen a newer scheduler.
+            Conflict: Another agent with the same name has a session.
+        """
+        first = await anext(requests, None)
+        if first is None or first.WhichOneof("message") != "hello":
+            raise InvalidInput("an agent session begins with hello")
+        hello = first.hello
+        if hello.epoch > self._live.journal.epoch:
+            raise InvalidInput(
+                f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._live.journal.epoch}: "
+                "a newer scheduler has taken over"
+            )
+        if not (hello.node and hello.incarnation):
+            raise InvalidInput("hello: node and incarnation are required")
+        if self._sessions.occupied(hello.node, hello.incarnation, hello.home):
+            where = self._sessions.addresses.get(hello.node) or "an unknown address"
+            raise Conflict(
+                f"node {hello.node} is alive elsewhere, at {where}; give this agent another name with --node, or stop that "
+                "one first"
+            )
+        session = Session(hello.node, hello.incarnation, hello.address, hello.home, bundles=hello.bundles)
+        self._sessions.open(session)
+        await self._live.submit(
+            NodeJoined(
+                at=self._live.clock(),
+                node=hello.node,
+                incarnation=hello.incarnation,
+                machines=tuple(machine_from_proto(m) for m in hello.machines),
+                runs=tuple(key_from_proto(run) for run in hello.runs),
+                snapshots=tuple(hello.snapshots),
+            )
+        )
+        return session
+
+    async def read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:
+        """Takes all further requests, to the end of the session, which it closes.
+
+        Raises:
+            InvalidInput: A request that does not belong here.
+        """
+        try:
+            async for request in requests:
+                self._sessions.alive(session)
+                for message in (request, *request.more):
+                    await self._take(session, message)
+        finally:
+            session.close()
+
+    async def _take(self, session: Session, message: pb.AgentSessionRequest) -> None:
+        match message.WhichOneof("message"):
+            case "run_message":
+                await self._live.submit(run_message_from_proto(message.run_message, self._live.clock()))
+            case "ack":
+                self._live.core.acknowledge(key_from_proto(message.ack.run), message.ack.sequence)
+            case "shipped":
+                await self._live.submit(shipped_from_proto(message.shipped, session.node, self._live.clock()))
+            case "answer" if message.answer.ticket == LOOK_AGAIN:
+                self._catalog.look(session.node)
+            case "answer":
+                if not self._inspections.answered(message.answer):
+                    self._predictions.answered(message.answer)
+            case "inventory":
+                self._garbage.arrived(message.inventory)
+            case "evicted":
+                hashes = tuple(message.evicted.sha256)
+                await self._live.submit(NodeEvicted(self._live.clock(), session.node, hashes))
+            case "heartbeat":
+                session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
+            case other:
+                raise InvalidInput(f"agent {session.node}: message {other} is not expected here")

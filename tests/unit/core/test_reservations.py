@@ -1,0 +1,90 @@
+"""Machines that clients reserve."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.policy.vocabulary import ReleaseMachine
+from hopyard_engine.core import Core
+from hopyard_engine.core.effects import Noted, Record
+from hopyard_engine.core.events import JobOperated, MachineReserved, Operated, StreamEvent
+from hopyard_engine.journal.codec import decode, encode, kind_of
+from tests.simulation import dump
+from tests.unit.core.rig import Rig
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(machines=2)
+
+
+def reserve(rig: Rig, machine: str, request: str = "") -> None:
+    rig.feed(MachineReserved(rig.now, "x", machine, request))
+
+
+def reserved(rig: Rig, request: str) -> str | None:
+    machine = rig.stream.reservation(request)
+    return machine.id if machine is not None else None
+
+
+def test_a_repeated_request_is_no_news(rig: Rig) -> None:
+    reserve(rig, "n1/0", "a")
+    reserve(rig, "n1/1", "a")
+    assert (reserved(rig, "a"), sorted(rig.stream.vacant)) == ("n1/0", ["n1/1"])
+    assert not rig.of(Record)
+
+
+def test_requests_without_a_name_reserve_one_machine_each(rig: Rig) -> None:
+    reserve(rig, "n1/0")
+    reserve(rig, "n1/1")
+    assert (rig.stream.vacant, reserved(rig, "")) == (set(), None)
+
+
+def test_a_machine_that_is_not_idle_is_refused(rig: Rig) -> None:
+    rig.create()
+    rig.start("1", "n1/0")
+    reserve(rig, "n1/0", "a")
+    assert [note.text for note in rig.of(Noted)] == [
+        "refused the reservation: machine 'n1/0' is not an idle machine of this experiment"
+    ]
+    assert reserved(rig, "a") is None
+
+
+def test_a_released_machine_may_be_reserved_again(rig: Rig) -> None:
+    reserve(rig, "n1/0", "a")
+    rig.feed(JobOperated(rig.now, "x", ReleaseMachine("n1/0")))
+    assert (reserved(rig, "a"), "n1/0" in rig.stream.vacant) == (None, True)
+
+
+def test_a_reservation_ends_when_the_machine_is_lost(rig: Rig) -> None:
+    reserve(rig, "n1/0", "a")
+    rig.expire("n1")
+    assert reserved(rig, "a") is None
+
+
+def test_a_reservation_ends_with_its_experiment(rig: Rig) -> None:
+    reserve(rig, "n1/0", "a")
+    rig.feed(Operated(rig.now, "x", "stop"))
+    assert (reserved(rig, "a"), rig.stream.machines) == (None, {})
+
+
+def test_a_run_that_the_policy_starts_on_the_machine_ends_the_reservation(rig: Rig) -> None:
+    reserve(rig, "n1/0", "a")
+    rig.create()
+    rig.start("1", "n1/0")
+    assert reserved(rig, "a") is None
+
+
+def test_the_journal_restores_reservations(rig: Rig) -> None:
+    reserve(rig, "n1/0", "a")
+    again = Core()
+    for event in rig.journal:
+        read = decode(kind_of(event), encode(event))
+        assert isinstance(read, StreamEvent)
+        again.restore(read)
+    dump.compare(rig.stream, again.streams["x"])
+    machine = again.streams["x"].reservation("a")
+    assert machine is not None
+    assert machine.id == "n1/0"

@@ -125,7 +125,7 @@ class World:
             if not waiting:
                 call = calls.popleft()
                 x = self.core.streams[call.stream]
-                if x.in_flight is not None and x.in_flight[0] == call.number:
+                if x.conversation.in_flight is not None and x.conversation.in_flight.number == call.number:
                     waiting.append(self.hosts[x.id].answer(x, call))
                 continue
             for effect in self.core.handle(waiting.popleft()):

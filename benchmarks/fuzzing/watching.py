@@ -210,7 +210,10 @@ class Watched(World):
             not stream.live and not stream.machines,
             f"it still holds {list(stream.machines)} and runs {list(stream.live)}",
         )
-        need(not stream.asks and stream.in_flight is None, f"it still waits for {list(stream.asks)} {stream.in_flight}")
+        need(
+            not stream.asks and stream.conversation.in_flight is None,
+            f"it still waits for {list(stream.asks)} {stream.conversation.in_flight}",
+        )
         held = [machine.spec.id for machine in self.core.cluster.machines.values() if machine.holder]
         need(not held, f"machines are held by nobody alive: {held}")
         for job in stream.jobs.values():

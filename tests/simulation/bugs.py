@@ -163,7 +163,7 @@ def _up_call_number_unchecked() -> list[Patch]:
     real = dispatch._is_news
 
     def is_news(stream: Stream, event: StreamEvent) -> bool:
-        return stream.in_flight is not None if isinstance(event, PolicyAnswered) else real(stream, event)
+        return stream.conversation.in_flight is not None if isinstance(event, PolicyAnswered) else real(stream, event)
 
     return [(dispatch, "_is_news", is_news)]
 
@@ -192,13 +192,13 @@ def _local_snapshots_left_on_their_node() -> list[Patch]:
 
 
 def _not_asked_after_a_wait() -> list[Patch]:
-    real = failures.let_go
+    real = failures.end_backoff
 
-    def let_go(stream: Stream, job: Job | None) -> None:
+    def end_backoff(stream: Stream, job: Job | None) -> None:
         real(stream, job)
-        stream.outdated = False
+        stream.conversation.demand_outdated = False
 
-    return [(failures, "let_go", let_go)]
+    return [(failures, "end_backoff", end_backoff)]
 
 
 def _lives_forgotten() -> list[Patch]:

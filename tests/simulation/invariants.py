@@ -10,9 +10,10 @@ from hopyard.policy.vocabulary import JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
-from hopyard_engine.core.state.entities import POLICY, Job
+from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import POLICY
 from tests.simulation import training
 from tests.simulation.legal import (
     NOTHING_LEFT,

@@ -116,7 +116,7 @@ def check_jobs(stream: Stream) -> None:
         if state is JobState.HELD:
             _check_idle(stream, job)
         if state.idle:
-            if not failures.held(stream, job):
+            if not failures.is_backing_off(stream, job):
                 withheld = job.id in job.experiment.withheld
                 fits = withheld != job.experiment.running
                 require(fits, "job {0.id} of {0.experiment.phase} withheld: {1}", job, withheld)

@@ -184,7 +184,7 @@ class Schedule:
         if core is None:
             return "the scheduler is down"
         parts = [
-            f"{stream.id} {stream.phase.value} ({stream.reason}) in flight {stream.in_flight} share {stream.share} "
+            f"{stream.id} {stream.phase.value} ({stream.reason}) in flight {stream.conversation.in_flight} share {stream.share} "
             f"machines {list(stream.machines)} "
             + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in stream.jobs.values() if not j.state.ended)
             for stream in core.streams.values()

@@ -172,7 +172,7 @@ class Scheduler:
 
     def _make(self, core: Core, call: UpCall, events: deque[Event]) -> None:
         stream = core.streams[call.stream]
-        if stream.in_flight is None or stream.in_flight[0] != call.number:
+        if not stream.conversation.is_answered_by(call.number):
             return
         if call.stream in self.given_up or self.world.happens(self.rates.thinking):
             self.world.fault("policy thinks", call.stream)

@@ -178,7 +178,7 @@ class Replay:
     def unmade(self) -> UpCall | None:
         """The up-call that the journal has no answer for, if it ends with one."""
         call, stream = self._pending, self.experiment
-        if call is None or stream is None or stream.in_flight is None or stream.in_flight[0] != call.number:
+        if call is None or stream is None or not stream.conversation.is_answered_by(call.number):
             return None
         return call
 

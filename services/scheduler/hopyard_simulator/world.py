@@ -165,7 +165,7 @@ class World:
             while calls and following is None:
                 call = calls.popleft()
                 stream = self.experiment
-                if stream.in_flight is not None and stream.in_flight[0] == call.number:
+                if stream.conversation.is_answered_by(call.number):
                     following = host.answer(stream, call)
                     if type(following) is PolicyFailed:
                         raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.quick
 
 def refusal(rig: Rig, *commands: Ask | Predict | WakeAt) -> str:
     rig.command(*commands)
-    return rig.stream.verdicts[-1].reason if rig.stream.verdicts else rig.stream.told[-1].reason
+    conversation = rig.stream.conversation
+    return [*conversation.sent_verdicts, *conversation.verdicts][-1].reason
 
 
 def answer(rig: Rig, ticket: str, result: object = None, error: str = "") -> None:

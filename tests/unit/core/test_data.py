@@ -54,7 +54,10 @@ class DataRig(Rig):
     def refusal(self, command: StartJob) -> str:
         """Gives a command; answers what stood against it."""
         self.command(command)
-        found: list[Verdict] = [*self.stream.verdicts, *(v for call in self.of(UpCall) for v in call.verdicts)]
+        found: list[Verdict] = [
+            *self.stream.conversation.verdicts,
+            *(v for call in self.of(UpCall) for v in call.verdicts),
+        ]
         return next((v.reason for v in found if v.command == command), "")
 
     def seen(self) -> Data:
@@ -185,7 +188,7 @@ def test_an_experiment_is_not_over_while_a_partition_is_missing() -> None:
     rig.create()
     rig.stream.timers.clear()
     rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n2"), placed("train/0", "n1"))))
-    rig.stream.at_rest, rig.stream.attention = True, False
+    rig.stream.conversation.at_rest, rig.stream.conversation.allocation_due = True, False
     rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n1", "n2"),)))
     phases = [rig.stream.phase]
     rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n1"),)))

@@ -85,9 +85,9 @@ def test_results_that_are_not_there_are_refused(rig: Rig) -> None:
     rig.stream.earlier.update(earlier_of([EarlierTrial("old/3", {}, reports(1, 2))]))
     rig.command(AnswerJob("1", "old/3", 3))
     assert rig.job("1").state is JobState.PENDING
-    assert rig.stream.refusal == "job 'old/3' has reported up to 2, not 3"
+    assert rig.stream.conversation.refusal == "job 'old/3' has reported up to 2, not 3"
     rig.command(AnswerJob("1", "older/3", 3))
-    assert rig.stream.refusal == "there is no job 'older/3'"
+    assert rig.stream.conversation.refusal == "there is no job 'older/3'"
 
 
 def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
@@ -206,7 +206,7 @@ def test_a_snapshot_that_is_gone_is_offered_no_more_and_the_job_begins_anew() ->
     assert forgotten(rig) == ["two"]
     assert list(rig.stream.earlier["old/1"].snapshots) == [4]
     rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 2)))
-    assert rig.stream.refusal == "old/1, which was trained earlier, has no snapshot at position 2"
+    assert rig.stream.conversation.refusal == "old/1, which was trained earlier, has no snapshot at position 2"
     assert (rig.job("2").state, rig.job("2").high_water) == (JobState.PENDING, 0)
     rig.start("1", "n1/0")
     assert rig.run("1").start == 0
@@ -227,7 +227,7 @@ def test_a_job_that_is_complete_by_an_answer_has_its_end_and_can_be_extended_fro
 def test_a_start_that_is_refused_leaves_the_job_as_it_was() -> None:
     rig = saved()
     rig.command(StartJob("1", ("n1/0",), until=2, from_snapshot=("old/1", 2)))
-    assert rig.stream.refusal == "until must be in 3..6 for job '1', found 2"
+    assert rig.stream.conversation.refusal == "until must be in 3..6 for job '1', found 2"
     assert (rig.job("1").high_water, rig.stream.snapshots.positions("1")) == (0, [])
 
 

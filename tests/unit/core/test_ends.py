@@ -29,7 +29,7 @@ ENOUGH = EndExperiment("two models are good and small")
 
 
 def verdicts(rig: Rig) -> list[str]:
-    return [verdict.reason for verdict in rig.stream.verdicts if isinstance(verdict, Verdict)]
+    return [verdict.reason for verdict in rig.stream.conversation.verdicts if isinstance(verdict, Verdict)]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None
     rig.script = script
     rig.report(2, 0.8)
     assert rig.run().ending is RunEndReason.SUSPENDED
-    assert (rig.stream.refusal, sorted(rig.stream.jobs)) == (
+    assert (rig.stream.conversation.refusal, sorted(rig.stream.jobs)) == (
         "the experiment is ending",
         ["1", "2", "3"],
     )  # What came after it.
@@ -125,7 +125,7 @@ def test_a_job_that_came_to_nothing_cannot_have_won(rig: Rig, end: RunEndReason)
     rig.ended(end, 1)
     rig.command(EndExperiment("so", "1"))
     assert rig.stream.phase is Phase.RUNNING
-    assert rig.stream.refusal == f"job '1' is {rig.job().state.value}, so it cannot have won"
+    assert rig.stream.conversation.refusal == f"job '1' is {rig.job().state.value}, so it cannot have won"
 
 
 def test_twice_is_as_good_as_once(rig: Rig) -> None:

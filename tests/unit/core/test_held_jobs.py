@@ -22,8 +22,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Decide, Noted
 from hopyard_engine.core.events import Answered, JobHeld, JobOperated, Operated, StreamEvent, TimerElapsed, Updated
-from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.timers import BackoffTimer
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
@@ -46,7 +46,7 @@ def let_go(rig: Rig, job: str = "1") -> None:
 
 
 def refusals(rig: Rig) -> list[str]:
-    return [verdict.reason for verdict in rig.stream.verdicts]
+    return [verdict.reason for verdict in rig.stream.conversation.verdicts]
 
 
 def why(rig: Rig, job: str = "1") -> str:
@@ -189,10 +189,10 @@ def test_a_wait_after_losses_that_ends_meanwhile_starts_nothing(rig: Rig) -> Non
     for _ in range(2):
         rig.start("1")
         rig.ended(RunEndReason.LOST, 0)
-    at = rig.stream.timers[HOLD + "1"]
+    at = rig.stream.timers[BackoffTimer("1").ticket]
     hold(rig)
     rig.now = at
-    rig.feed(TimerElapsed(at, "x", HOLD + "1"))
+    rig.feed(TimerElapsed(at, "x", BackoffTimer("1").ticket))
     assert (rig.job().state, list(rig.stream.idle)) == (JobState.HELD, [])
     let_go(rig)
     assert list(rig.stream.idle) == ["1"]

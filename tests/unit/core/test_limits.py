@@ -10,8 +10,8 @@ from typing_extensions import override
 from hopyard.policy.vocabulary import ExperimentChange, JobState, RunEndReason, ShareChange, StartJob, Verdict, WakeAt
 from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, TimerElapsed, Updated
-from hopyard_engine.core.handlers.preemption import DEADLINE
 from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.timers import ShareTimer
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot
@@ -67,7 +67,7 @@ def test_runs_of_different_sizes_count_with_the_machines_that_they_have() -> Non
     assert rig.stream.share == 3
     rig.create()
     rig.command(StartJob("3", ("n1/2",)))
-    assert "not idle machines" in rig.stream.verdicts[-1].reason
+    assert "not idle machines" in rig.stream.conversation.verdicts[-1].reason
 
 
 def test_no_more_jobs_are_started_than_may_train_though_machines_are_there() -> None:
@@ -89,7 +89,7 @@ def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() ->
     assert rig.called(ShareChange)[-1] == ShareChange(1, rig.now + 5.0)
     assert [run.ending for run in rig.stream.live.values()] == [None, None, None]
     rig.now += 5.0
-    rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
+    rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
     assert [run.ending for run in rig.stream.live.values()] == [None, RunEndReason.PREEMPTED, RunEndReason.PREEMPTED]
     for name in ("2", "3"):
         rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1, f"s{name}"), name)

@@ -8,8 +8,8 @@ from hopyard.policy.vocabulary import AllocateJobs, ForkJob, JobState, RunEnd, R
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import Kill, SetTimer, Start
 from hopyard_engine.core.events import Ended, Started, TimerElapsed
-from hopyard_engine.core.state.entities import HOLD
 from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.timers import BackoffTimer
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -23,7 +23,7 @@ def lose(rig: Rig, *, missing: bool = False) -> None:
 
 def elapse(rig: Rig) -> None:
     """The wait after a loss is over."""
-    ticket = HOLD + "1"
+    ticket = BackoffTimer("1").ticket
     rig.now = rig.stream.timers[ticket]
     rig.feed(TimerElapsed(rig.now, "x", ticket))
 
@@ -36,7 +36,7 @@ def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
     waits = []
     for _ in range(8):
         lose(rig)
-        waits.append(round(rig.stream.timers[HOLD + "1"] - rig.now, 6))
+        waits.append(round(rig.stream.timers[BackoffTimer("1").ticket] - rig.now, 6))
         assert list(rig.stream.idle) == []
         elapse(rig)
         assert list(rig.stream.idle) == ["1"]
@@ -57,13 +57,13 @@ def test_failures_and_losses_in_a_row_wait_alike_and_count_apart() -> None:
     waits = []
     for step in (lose, fail, fail):
         step(rig)
-        waits.append(round(rig.stream.timers[HOLD + "1"] - rig.now, 6))
+        waits.append(round(rig.stream.timers[BackoffTimer("1").ticket] - rig.now, 6))
         elapse(rig)
     assert waits == [0.5, 1.0, 2.0]
     assert (rig.job().failures, rig.job().losses) == (3, 1)
     rig.job().setbacks = 2000
     fail(rig)
-    assert round(rig.stream.timers[HOLD + "1"] - rig.now, 6) == failures.LONGEST_WAIT
+    assert round(rig.stream.timers[BackoffTimer("1").ticket] - rig.now, 6) == failures.LONGEST_WAIT
 
 
 def test_only_the_users_code_uses_up_max_failures() -> None:
@@ -103,7 +103,8 @@ def test_a_policy_that_wanted_nothing_while_its_job_had_to_wait_is_asked_when_th
     lose(rig)
     lose(rig)
     assert (rig.stream.demand, rig.stream.share, list(rig.stream.machines)) == (0, 0, [])
-    rig.stream.timers = {HOLD + "1": rig.stream.timers[HOLD + "1"]}  # The rig's own would keep the experiment going.
+    ticket = BackoffTimer("1").ticket
+    rig.stream.timers = {ticket: rig.stream.timers[ticket]}  # The rig's own would keep the experiment going.
     calls = len(rig.calls)
     rig.script = lambda call: (None, [StartJob("1", ("n1/0",))] if list(rig.stream.idle) and rig.stream.vacant else [])
     elapse(rig)
@@ -119,7 +120,7 @@ def test_progress_ends_the_waits() -> None:
     rig.start()
     rig.report(1)
     rig.ended(RunEndReason.LOST, 1)
-    assert HOLD + "1" not in rig.stream.timers
+    assert BackoffTimer("1").ticket not in rig.stream.timers
 
 
 def saved(rig: Rig) -> None:
@@ -140,7 +141,7 @@ def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
     for tries in range(1, failures.MISSES):
         lose(rig, missing=True)
         assert rig.job().position == 6, tries
-        if HOLD + "1" in rig.stream.timers:
+        if BackoffTimer("1").ticket in rig.stream.timers:
             elapse(rig)
     lose(rig, missing=True)
     assert (rig.job().position, rig.stream.snapshots.positions("1")) == (3, [3])

@@ -19,8 +19,8 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Decide, Kill, SetTimer
 from hopyard_engine.core.events import Answered, Operated, TimerElapsed, Updated
-from hopyard_engine.core.state.entities import HOLD, POLICY
 from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.timers import POLICY, BackoffTimer
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -130,12 +130,12 @@ def test_a_job_that_waited_after_losses_waits_no_more_and_is_not_forgotten() -> 
     rig = searching()
     for _ in range(2):
         rig.ended(RunEndReason.LOST, 1)
-        if HOLD + "1" not in rig.stream.timers:
+        if BackoffTimer("1").ticket not in rig.stream.timers:
             rig.start("1")
     assert "1" not in rig.stream.idle
     over(rig)
     assert rig.stream.phase is Phase.COMPLETED
-    assert HOLD + "1" not in rig.stream.timers
+    assert BackoffTimer("1").ticket not in rig.stream.timers
     more(rig)
     assert set(rig.stream.idle) == {"1", "2", "4"}
 

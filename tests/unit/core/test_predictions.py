@@ -46,7 +46,8 @@ def asked(rig: Rig) -> AskOutside:
 def refusal(rig: Rig, **parameters: Any) -> str:
     rig.command(Predict("t", "1", parameters))
     assert not rig.of(AskOutside)
-    return rig.stream.verdicts[-1].reason if rig.stream.verdicts else rig.stream.told[-1].reason
+    conversation = rig.stream.conversation
+    return [*conversation.sent_verdicts, *conversation.verdicts][-1].reason
 
 
 def test_a_question_holds_all_that_a_predictor_needs() -> None:

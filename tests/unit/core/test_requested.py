@@ -107,7 +107,7 @@ def test_no_run_of_it_goes_beyond_its_end() -> None:
     ask(rig)
     effects = rig.command(StartJob("1", ("n1/0",), until=4))
     assert rig.job("1").state is JobState.PENDING
-    assert "until must be in 1..3 for job '1', found 4" in rig.stream.refusal
+    assert "until must be in 1..3 for job '1', found 4" in rig.stream.conversation.refusal
     assert not [effect for effect in effects if isinstance(effect, Send)]
 
 
@@ -146,13 +146,13 @@ def test_a_limit_is_a_position(limit: int) -> None:
     rig = serving()
     rig.command(CreateJob("1", {"lr": 1.0}, limit=limit))
     assert not rig.stream.jobs
-    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in rig.stream.refusal
+    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in rig.stream.conversation.refusal
 
 
 def test_a_policys_job_with_a_limit_may_go_beyond_the_experiments_end() -> None:
     rig = serving()
     rig.command(CreateJob("1", None, limit=12))
-    assert "needs hyperparameters" in rig.stream.refusal
+    assert "needs hyperparameters" in rig.stream.conversation.refusal
     rig.command(CreateJob("1", {"lr": 1.0}, limit=12))
     assert rig.called(JobCreated) == [JobCreated("1")]
     assert rig.stream.jobs_left == 1

@@ -246,7 +246,7 @@ def test_only_experiments_of_the_group_pay() -> None:
     rig = group()
     train(rig, 2)
     rig.command(BillRun("1", (("z", 5),)))
-    assert "there is no experiment 'z' in this group; there are: x, y" in rig.stream.refusal
+    assert "there is no experiment 'z' in this group; there are: x, y" in rig.stream.conversation.refusal
     rig.now += 1
     rig.report(3, seconds=1.0)
     assert paid(rig) == pytest.approx((3, 0), abs=0.01)

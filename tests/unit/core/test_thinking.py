@@ -320,7 +320,7 @@ def test_a_revived_experiment_asks_its_policy_again() -> None:
     given_up(rig, call)
     rig.feed(Operated(rig.now, "x", "stop"))
     assert rig.stream.phase is Phase.STOPPED
-    assert rig.stream.in_flight is None
+    assert rig.stream.conversation.in_flight is None
 
 
 def test_copies_that_a_node_deletes_before_it_is_told_of_as_back_are_not_believed_in() -> None:

@@ -32,8 +32,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.handlers.preemption import DEADLINE
-from hopyard_engine.core.state.entities import HOLD
+from hopyard_engine.core.state.timers import BackoffTimer, ShareTimer
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
@@ -219,7 +218,7 @@ def test_machines_that_others_have_yet_to_leave() -> None:
     rig.create()
     assert why(rig, "3") == "waits for a machine: its share fell to 1, and 2 are busy"
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
+    rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
     assert why(rig, "2") == "preempted: another experiment's share"
     assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine"
     rig.ended(RunEndReason.SUSPENDED, 0, None, "2")
@@ -276,7 +275,7 @@ def test_the_policy_has_nothing_to_run() -> None:
     rig.now += 3
     assert whole(rig) == "waits for the policy, which has been thinking for 3 s"
     rig.held.clear()
-    rig.stream.in_flight = None
+    rig.stream.conversation.in_flight = None
     assert whole(rig) == "the policy has no job to run (3 machines are idle)"
 
 
@@ -293,9 +292,9 @@ def test_it_waits_after_losses() -> None:
     rig = Rig()
     rig.create()
     for _ in range(5):
-        if HOLD + "1" in rig.stream.timers:
-            rig.now = rig.stream.timers[HOLD + "1"]
-            rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
+        if BackoffTimer("1").ticket in rig.stream.timers:
+            rig.now = rig.stream.timers[BackoffTimer("1").ticket]
+            rig.feed(TimerElapsed(rig.now, "x", BackoffTimer("1").ticket))
         lose(rig)
     assert why(rig) == "waits after 5 losses or failures in a row: tries again in 4 s; last: its run was lost: gone"
     rig.now += 2.5

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Acknowledge, Noted, Record, ReportAccepted
 from hopyard_engine.core.events import Ended, StreamCreated, TimerElapsed
-from hopyard_engine.core.handlers.preemption import DEADLINE
+from hopyard_engine.core.state.timers import ShareTimer
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick
@@ -140,7 +140,7 @@ def test_of_runs_without_a_snapshot_those_that_lose_least_are_preempted_first() 
     for other in ("y", "z"):
         rig.feed(StreamCreated(rig.now, other, settings()))
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", DEADLINE))
+    rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
     ending = {name: rig.run(name).ending for name in ("1", "2", "3")}
     preempted = RunEndReason.PREEMPTED
     assert ending == {"1": None, "2": preempted, "3": preempted}

@@ -105,7 +105,7 @@ class Rig:
     def waiting(self) -> UpCall | None:
         """The up-call that is to be answered."""
         x = self.core.streams["x"]
-        return self.calls[-1] if x.in_flight is not None else None
+        return self.calls[-1] if x.conversation.in_flight is not None else None
 
     async def ask(self) -> PolicyAnswered | PolicyFailed:
         """One up-call; if none waits, one that a configuration from the generator brings about."""

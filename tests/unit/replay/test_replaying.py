@@ -101,7 +101,7 @@ class Cluster_:
         while waiting or calls:
             if not waiting:
                 call = calls.popleft()
-                if self.stream.in_flight is not None and self.stream.in_flight[0] == call.number:
+                if self.stream.conversation.is_answered_by(call.number):
                     waiting.append(self.host.answer(self.stream, call))
                 continue
             for effect in self.core.handle(waiting.popleft()):

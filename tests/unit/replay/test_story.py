@@ -54,7 +54,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.state.entities import HOLD
+from hopyard_engine.core.state.timers import BackoffTimer
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.explain.story import Story
 from hopyard_engine.policy_host import answer_text
@@ -197,13 +197,13 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
     for _ in range(2):
         rig.start("1", "n1/0")
         rig.ended(RunEndReason.LOST, 0)
-    rig.now = rig.stream.timers[HOLD + "1"]
-    rig.feed(TimerElapsed(rig.now, "x", HOLD + "1"))
+    rig.now = rig.stream.timers[BackoffTimer("1").ticket]
+    rig.feed(TimerElapsed(rig.now, "x", BackoffTimer("1").ticket))
     assert [line.jobs for line in told(rig) if line.kind == "TimerElapsed"] == [("1",)]
     assert last(rig, TimerElapsed) == "job 1 has waited after losses or failures, and may try again"
     rig.start("1", "n1/0")
     rig.command(TerminateJob("1"))
-    timer = kill_timer(rig.run())
+    timer = kill_timer(rig.run()).ticket
     rig.now = rig.stream.timers[timer]
     rig.feed(TimerElapsed(rig.now, "x", timer))
     assert last(rig, TimerElapsed) == "run 3 of job 1 was to leave and has not, so its processes are ended"

@@ -196,7 +196,7 @@ def test_a_policy_that_is_to_be_made_again_is_parked_unasked(shell: Shell) -> No
 
 
 def test_an_answer_that_is_there_is_taken_and_nobody_asked(shell: Shell) -> None:
-    number = shell.core.streams["x"].call_number + 1
+    number = shell.core.streams["x"].conversation.number + 1
     shell.hosts["x"] = PolicyFailed(2.0, "x", number, "it hung", unheard=True)
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1))
     assert records(batch, "x")[1] == shell.hosts["x"]

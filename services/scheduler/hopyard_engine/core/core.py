@@ -266,7 +266,7 @@ class Core:
                     self.cluster.presume(node)
             lost = {m.node for m in stream.machines.values() if self.cluster.reborn(m.node, m.incarnation)}
             self._lost_before += [(stream.id, node) for node in sorted(lost)]
-            if lost and stream.in_flight is not None:
+            if lost and stream.conversation.in_flight is not None:
                 self.think(stream.id)
             effects += outstanding(stream)
         return effects

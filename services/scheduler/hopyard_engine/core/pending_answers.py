@@ -66,7 +66,7 @@ def answers(stream: Stream, event: StreamEvent) -> bool:
         if isinstance(event, PolicyFailed)
         else None
     )
-    return stream.in_flight is not None and number == stream.in_flight[0]
+    return number is not None and stream.conversation.is_answered_by(number)
 
 
 def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:

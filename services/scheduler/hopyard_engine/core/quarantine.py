@@ -18,7 +18,6 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     if name in core.cluster.tenants:
         core.cluster.leave(name)
     timers, asked = list(stream.timers), list(stream.asks)
-    stream.calls.clear()
     stream.asks.clear()
     stream.timers.clear()
     stream.live.clear()
@@ -27,7 +26,7 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     stream.draining.clear()
     stream.busy = 0
     stream.quarantined = True
-    stream.in_flight = None
+    stream.conversation.end(drop_calls=True)
     for job in stream.jobs.values():
         job.run = None
     stream.share = 0

@@ -9,9 +9,7 @@ from typing import NamedTuple, assert_never
 from hopyard.formatting import count, duration, first_line, hyperparameters, number, size
 from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
 from hopyard.predictor.wire import prediction_from_wire
-from hopyard_engine.core.actions.phases import END_TIMER, IDLE_TIMER
 from hopyard_engine.core.actions.prediction_requests import PREDICT
-from hopyard_engine.core.actions.runs import KILL
 from hopyard_engine.core.effects import Effect, Noted, Send, Start, UpCall
 from hopyard_engine.core.events import (
     Amended,
@@ -54,10 +52,19 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.handlers import node_events
 from hopyard_engine.core.handlers.commands import CREATE
-from hopyard_engine.core.handlers.preemption import DEADLINE
-from hopyard_engine.core.state.entities import HOLD, POLICY, Run
+from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import (
+    POLICY,
+    BackoffTimer,
+    EndTimer,
+    IdleTimer,
+    KillTimer,
+    PolicyTimer,
+    ShareTimer,
+    timer_of,
+)
 from hopyard_engine.core.types import EarlierTrial, Measured, Settings
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION
@@ -95,7 +102,7 @@ def before_event(stream: Stream | None, event: Event) -> Before:
     """The state before an event is taken; of no experiment yet, if it is its first."""
     if stream is None:
         return Before({}, {}, {}, 0, "", "", 0, "", "", {})
-    call = stream.in_flight[1] if stream.in_flight is not None else None
+    call = stream.conversation.in_flight.call if stream.conversation.in_flight is not None else None
     job = stream.jobs.get(event.job) if isinstance(event, RunMessage) else None
     question = stream.asks.get(event.ticket) if isinstance(event, Answered) else None
     return Before(
@@ -277,22 +284,19 @@ def _updated(stream: Stream, event: Updated) -> str:
 
 
 def _timer(stream: Stream, event: TimerElapsed) -> EventPart:
-    ticket = event.ticket
-    if ticket.startswith(END_TIMER):
-        return EventPart("", f"the time of {name_of(stream, ticket.removeprefix(END_TIMER))} is over")
-    if ticket.startswith(IDLE_TIMER):
-        return EventPart(
-            "", f"nothing was asked of {name_of(stream, ticket.removeprefix(IDLE_TIMER))} for its idle time"
-        )
-    if ticket == DEADLINE:
-        return EventPart("", f"the deadline of the smaller share of {count(stream.share, 'machine')} has passed")
-    if ticket.startswith(HOLD):
-        job = ticket.removeprefix(HOLD)
-        return EventPart(job, f"job {job} has waited after losses or failures, and may try again")
-    if ticket.startswith(KILL):
-        job, _, attempt = ticket.removeprefix(KILL).rpartition(".")
-        return EventPart(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
-    return EventPart("", f"the policy's timer {ticket.removeprefix(POLICY)} elapsed")
+    match timer_of(event.ticket):
+        case EndTimer(experiment):
+            return EventPart("", f"the time of {name_of(stream, experiment)} is over")
+        case IdleTimer(experiment):
+            return EventPart("", f"nothing was asked of {name_of(stream, experiment)} for its idle time")
+        case ShareTimer():
+            return EventPart("", f"the deadline of the smaller share of {count(stream.share, 'machine')} has passed")
+        case BackoffTimer(job):
+            return EventPart(job, f"job {job} has waited after losses or failures, and may try again")
+        case KillTimer(job, attempt):
+            return EventPart(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
+        case PolicyTimer(name):
+            return EventPart("", f"the policy's timer {name} elapsed")
 
 
 def _outside(before: Before, event: Answered) -> EventPart:
@@ -333,7 +337,7 @@ def _notes(effects: Sequence[Effect], job: str) -> str:
 
 
 def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[EventPart]:
-    refused = {id(v.command): v.reason for v in stream.verdicts}
+    refused = {id(v.command): v.reason for v in stream.conversation.verdicts}
     for effect in effects:
         if isinstance(effect, UpCall):
             refused |= {id(v.command): v.reason for v in effect.verdicts}

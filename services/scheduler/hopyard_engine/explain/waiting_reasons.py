@@ -12,13 +12,13 @@ from functools import cached_property
 
 from hopyard.policy.vocabulary import IterationFinish, JobState
 from hopyard_engine.core.actions import failures
-from hopyard_engine.core.actions.phases import IDLE_TIMER, runs_of
+from hopyard_engine.core.actions.phases import runs_of
 from hopyard_engine.core.cluster.cluster import ClusterState
 from hopyard_engine.core.handlers.commands import CREATE
-from hopyard_engine.core.handlers.preemption import DEADLINE
-from hopyard_engine.core.state.entities import HOLD, Job, Run
+from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import BackoffTimer, IdleTimer, ShareTimer
 
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
@@ -44,7 +44,7 @@ class WaitingReasons:
     """
 
     def __init__(self, stream: Stream, cluster: ClusterState, at: float, policy: str = "") -> None:
-        self._policy = policy if stream.in_flight is not None else ""
+        self._policy = policy if stream.conversation.in_flight is not None else ""
         self._stream = stream
         self._cluster = cluster
         self._at = at
@@ -80,12 +80,12 @@ class WaitingReasons:
         if phase is not Phase.RUNNING:
             why = job.experiment.reason  # A long one is told of the experiment, and not by each of its jobs again.
             return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
-        if failures.held(self._stream, job):
-            return self._held(job)
+        if (again_at := self._stream.due(BackoffTimer(job.id))) is not None:
+            return self._backs_off(job, again_at)
         return self._for_a_machine
 
-    def _held(self, job: Job) -> str:
-        again = f"tries again in {_seconds(self._stream.timers[HOLD + job.id] - self._at)}"
+    def _backs_off(self, job: Job, again_at: float) -> str:
+        again = f"tries again in {_seconds(again_at - self._at)}"
         source = self._stream.source_of(job)
         entry = self._stream.snapshots.get(*source) if source is not None else None
         if entry is None or not entry.misses or entry.stored:
@@ -105,7 +105,7 @@ class WaitingReasons:
         stream, machines = self._stream, self._usable
         if self._impossible:
             return f"waits for a machine: {self._impossible}"
-        if stream.in_flight is not None:
+        if stream.conversation.in_flight is not None:
             return self._thinking
         idle = [machine for machine in stream.machines.values() if machine.idle and machine.id not in stream.draining]
         if self._missing and (idle or stream.share == 0):
@@ -132,7 +132,7 @@ class WaitingReasons:
 
     @property
     def _thinks_long(self) -> bool:
-        return self._at - self._stream.asked_at >= _LONG
+        return self._at - self._stream.conversation.asked_at >= _LONG
 
     @property
     def _thinking(self) -> str:
@@ -140,7 +140,9 @@ class WaitingReasons:
         if self._policy:
             return f"waits for the policy: {self._policy}"
         thought = (
-            f", which has been thinking for {_seconds(self._at - self._stream.asked_at)}" if self._thinks_long else ""
+            f", which has been thinking for {_seconds(self._at - self._stream.conversation.asked_at)}"
+            if self._thinks_long
+            else ""
         )
         return f"waits for the policy{thought}"
 
@@ -160,7 +162,7 @@ class WaitingReasons:
     def _running(self, job: Job, run: Run) -> str:
         if run.ending is not None or run.ended is not None:
             return ""
-        call = self._stream.in_flight[1] if self._stream.in_flight is not None else None
+        call = self._stream.conversation.in_flight.call if self._stream.conversation.in_flight is not None else None
         if isinstance(call, IterationFinish) and call.job == job.id:
             return f"waits at {call.position} for the policy's decision" + (f": {self._policy}" if self._policy else "")
         if run.parked and not run.amends:
@@ -199,7 +201,7 @@ class WaitingReasons:
         stream, held, still = self._stream, experiment.states.get(JobState.HELD, 0), experiment.jobs_left
         # Others may stand where the policy never lets them go on, as at a rung.
         done = stream.demand == 0 and not (
-            stream.live or stream.asks or stream.calls or stream.in_flight or stream.outdated
+            stream.live or stream.asks or stream.conversation.busy or stream.conversation.demand_outdated
         )
         alone = sum(n for state, n in experiment.states.items() if not state.ended) == held
         if not held or still or not (alone or done):
@@ -218,8 +220,8 @@ class WaitingReasons:
         waiting = [job for job in stream.open.values() if job.experiment is experiment]
         if waiting and self._missing:
             return f"no job runs: it waits for {self._missing}"
-        if IDLE_TIMER + experiment.id in stream.timers:
-            left = _seconds(stream.timers[IDLE_TIMER + experiment.id] - self._at)
+        if (end := stream.due(IdleTimer(experiment.id))) is not None:
+            left = _seconds(end - self._at)
             return f"is open for requests and has none: ends in {left} unless one comes"
         if stream.share == 0:
             return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
@@ -227,7 +229,7 @@ class WaitingReasons:
             others = _count(stream.share, "machine", "machines")
             return f"{self._its_share} is {stream.share} of {machines}, and others have yet to leave {others}"
         coming = [job for job in waiting if job.state is JobState.CREATING]
-        if stream.in_flight is not None and not self._thinks_long:
+        if stream.conversation.in_flight is not None and not self._thinks_long:
             return self._thinking
         # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
         first = next(
@@ -237,7 +239,7 @@ class WaitingReasons:
             return f"no job runs: job {first.id} {self.job(first)}"
         if coming or any(name.startswith(CREATE) and a.experiment == experiment.id for name, a in stream.asks.items()):
             return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
-        if stream.in_flight is not None:
+        if stream.conversation.in_flight is not None:
             return self._thinking
         return f"the policy has no job to run ({_count(len(stream.vacant), 'machine is', 'machines are')} idle)"
 
@@ -249,8 +251,8 @@ class WaitingReasons:
             return ""
         words = f"{self._its_share} fell to {stream.share} of {self._usable}: "
         words += f"it has yet to leave {_count(stream.held - stream.share, 'machine', 'machines')}"
-        if DEADLINE in stream.timers:
-            return f"{words}, and is made to in {_seconds(stream.timers[DEADLINE] - self._at)}"
+        if (deadline := stream.due(ShareTimer())) is not None:
+            return f"{words}, and is made to in {_seconds(deadline - self._at)}"
         return words
 
     # ------------------------------------------------------------------------------------------------------ the cluster

@@ -19,10 +19,10 @@ from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.actions.phases import IDLE_TIMER
 from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, StreamCreated, Updated
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
@@ -264,7 +264,7 @@ class FrontDoor:
         stream, experiment = await self.loaded(name)
         if experiment.phase.over or experiment.phase is Phase.ENDING:
             raise Conflict(f"experiment {name} is {experiment.phase.value} ({experiment.reason})")
-        if IDLE_TIMER + name in stream.timers:
+        if stream.due(IdleTimer(name)) is not None:
             await self._live.apply(Operated(self._live.clock(), stream.id, "keep", name))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob
-from hopyard_engine.core.actions.phases import END_TIMER, IDLE_TIMER
 from hopyard_engine.core.events import (
     JobOperated,
     NodeBack,
@@ -17,6 +16,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
+from hopyard_engine.core.state.timers import EndTimer, IdleTimer
 from hopyard_engine.core.types import RunKey
 
 C = TypeVar("C")
@@ -33,10 +33,10 @@ def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
             changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
         case Operated() | Updated() | Requested() if event.experiment == old:
             changes["experiment"] = new
-        case TimerElapsed() if event.ticket == END_TIMER + old:
-            changes["ticket"] = END_TIMER + new
-        case TimerElapsed() if event.ticket == IDLE_TIMER + old:
-            changes["ticket"] = IDLE_TIMER + new
+        case TimerElapsed() if event.ticket == EndTimer(old).ticket:
+            changes["ticket"] = EndTimer(new).ticket
+        case TimerElapsed() if event.ticket == IdleTimer(old).ticket:
+            changes["ticket"] = IdleTimer(new).ticket
         case PolicyAnswered():
             commands = tuple(_command(command, old, new) for command in event.answer.commands)
             changes["answer"] = replace(event.answer, commands=commands)

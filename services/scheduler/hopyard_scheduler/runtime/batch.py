@@ -150,7 +150,7 @@ class Batch:
     def _thinks_here(self, call: UpCall) -> bool:
         """Whether an up-call is made in this process, which may take its time."""
         stream = self._core.streams[call.stream]
-        if stream.in_flight is None or stream.in_flight[0] != call.number:
+        if not stream.conversation.is_answered_by(call.number):
             return False
         host = self._host(call)
         return host is not None and not isinstance(host, RemotePolicy | PolicyFailed)
@@ -208,7 +208,7 @@ class Batch:
         record of its answer: that is where recovery makes the up-call again.
         """
         stream = self._core.streams[call.stream]
-        if stream.in_flight is None or stream.in_flight[0] != call.number:
+        if not stream.conversation.is_answered_by(call.number):
             return None, True
         host = self._host(call)
         if host is None or isinstance(host, RemotePolicy):

@@ -22,11 +22,11 @@ from hopyard._net.server.killable_threads import Threads, TooLong
 from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
-from hopyard_engine.core.actions.phases import IDLE_TIMER
 from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_engine.core.state.experiment import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Objecting, Replay, of_experiment
@@ -92,11 +92,11 @@ class Recovered:
             Operated(at, stream.id, "keep", experiment)
             for stream in core.streams.values()
             for experiment in stream.experiments
-            if IDLE_TIMER + experiment in stream.timers
+            if stream.due(IdleTimer(experiment)) is not None
         ]
         for name in {**self.diverged, **self.given_up}:
             stream = core.streams[name]
-            if stream.phase is Phase.RUNNING and stream.in_flight is None:
+            if stream.phase is Phase.RUNNING and stream.conversation.in_flight is None:
                 found.append(ShareSet(at, name, stream.share))
         return found
 

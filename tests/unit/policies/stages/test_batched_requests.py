@@ -6,7 +6,7 @@ import pytest
 
 from hopyard.policy.vocabulary import JobState, RequestMade, RunEndReason
 from hopyard_engine.core.events import PolicyAnswered, Requested, TimerElapsed
-from hopyard_engine.core.state.entities import POLICY
+from hopyard_engine.core.state.timers import POLICY
 from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.unit.core.rig import snapshot
 from tests.unit.policies.searching import Searching

@@ -51,7 +51,7 @@ def idle(stream: Stream, job: str) -> Job:
     found = free(find_job(stream, job))
     if not found.state.idle:
         raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
-    if failures.held(stream, found):
+    if failures.is_backing_off(stream, found):
         raise NotYetError(f"job {job!r} waits for a moment after {found.setbacks} losses or failures")
     return found
 

@@ -75,7 +75,7 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
     enter_end(stream, experiment, Phase.COMPLETED, reason, at)
     for run in phases.runs_of(stream, experiment):
         runs.end_run(stream, run, RunEndReason.SUSPENDED)
-        if runs.kill_timer(run) not in stream.timers:
+        if stream.due(runs.kill_timer(run)) is None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
         if job.experiment is experiment and job.state is JobState.CREATING:
@@ -107,7 +107,7 @@ def begin_end(
         lends = bool(alike) and run.mode is RunMode.TRAIN
         stream.jobs[run.job].lends = lends
         runs.end_run(stream, run, RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED)
-        if lends and runs.kill_timer(run) not in stream.timers:
+        if lends and stream.due(runs.kill_timer(run)) is None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
         if job.experiment is experiment and job.run is None and job is not winner:

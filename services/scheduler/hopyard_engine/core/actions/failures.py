@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
 from hopyard_engine.core.actions import earlier_results
-from hopyard_engine.core.state.entities import HOLD, ORIGIN_LOST, Job
+from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import BackoffTimer
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
@@ -14,24 +15,24 @@ MISSES = 6
 """After so many vain tries a snapshot counts as lost, though a node still claims it: with the waits, some 15 seconds."""
 
 
-def hold(stream: Stream, job: Job, at: float) -> None:
+def back_off(stream: Stream, job: Job, at: float) -> None:
     """A job that was lost or failed again without progress waits before its next try, twice as long each time."""
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
         stream.withdraw(job)
-        stream.set_timer(HOLD + job.id, at + wait)
+        stream.set_timer(BackoffTimer(job.id), at + wait)
 
 
-def held(stream: Stream, job: Job) -> bool:
+def is_backing_off(stream: Stream, job: Job) -> bool:
     """Whether a job waits after a loss or a failure."""
-    return HOLD + job.id in stream.timers
+    return stream.due(BackoffTimer(job.id)) is not None
 
 
-def let_go(stream: Stream, job: Job | None) -> None:
+def end_backoff(stream: Stream, job: Job | None) -> None:
     """The wait after a loss or a failure is over."""
     if job is not None and job.state.idle and job.id not in stream.idle:
         stream.offer(job)
-        stream.outdated = stream.demand is not None
+        stream.conversation.demand_outdated = stream.demand is not None
 
 
 def missed(stream: Stream, source: SnapshotId, node: str) -> None:

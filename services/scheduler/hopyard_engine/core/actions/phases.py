@@ -6,12 +6,7 @@ from hopyard_engine.core.effects import ExperimentChanged, SetTimer, StreamReviv
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.experiment import Experiment, Phase
 from hopyard_engine.core.state.stream import Stream
-
-END_TIMER = "core/end/"
-"""Timers of the ends of experiments, by their ids."""
-
-IDLE_TIMER = "core/idle/"
-"""Timers of experiments that have nothing to do and are open for requests, by their ids."""
+from hopyard_engine.core.state.timers import EndTimer
 
 
 def enter(stream: Stream, experiment: Experiment, phase: Phase, reason: str) -> None:
@@ -34,14 +29,14 @@ def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
     """Counts the experiment's time from now on, and sets its end."""
     experiment.running_since = at
     if experiment.settings.max_seconds is not None:
-        stream.set_timer(END_TIMER + experiment.id, at + max(experiment.settings.max_seconds - experiment.spent, 0.0))
+        stream.set_timer(EndTimer(experiment.id), at + max(experiment.settings.max_seconds - experiment.spent, 0.0))
 
 
 def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
     """Stops counting the experiment's time."""
     experiment.spent = experiment.running_seconds(at)
     experiment.running_since = None
-    stream.set_timer(END_TIMER + experiment.id, None)
+    stream.set_timer(EndTimer(experiment.id), None)
 
 
 def revive(stream: Stream) -> None:

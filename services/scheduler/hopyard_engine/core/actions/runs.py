@@ -22,8 +22,7 @@ from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
 from hopyard_engine.core.state.partitions import Place
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.stream import Stream
-
-KILL = "core/kill/"
+from hopyard_engine.core.state.timers import KillTimer
 
 
 def start(stream: Stream, command: StartJob) -> None:
@@ -229,16 +228,16 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
         stream.set_timer(kill_timer(run), stream.now + stream.settings.kill_after)
 
 
-def kill_timer(run: Run) -> str:
+def kill_timer(run: Run) -> KillTimer:
     """The timer after which a terminated run that reaches no boundary, and a rank that stays behind, is killed."""
-    return f"{KILL}{run.job}.{run.attempt}"
+    return KillTimer(run.job, run.attempt)
 
 
-def kill(stream: Stream, name: str) -> None:
+def kill(stream: Stream, timer: KillTimer) -> None:
     """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
-    job = stream.jobs.get(name.rpartition(".")[0])
+    job = stream.jobs.get(timer.job)
     run = job.run if job is not None else None
-    if run is not None and kill_timer(run) == KILL + name:
+    if run is not None and run.attempt == timer.attempt:
         for index, rank in enumerate(run.ranks):
             if not rank.gone:
                 stream.send(run, index, Kill("it was to leave and has not"))

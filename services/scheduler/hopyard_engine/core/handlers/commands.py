@@ -38,10 +38,11 @@ from hopyard_engine.core.actions import (
 )
 from hopyard_engine.core.actions.command_checks import RefusedError
 from hopyard_engine.core.events import Requested
-from hopyard_engine.core.state.entities import POLICY, EarlierResult, HeldMachine, Job
+from hopyard_engine.core.state.entities import EarlierResult, HeldMachine, Job
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import POLICY, PolicyTimer
 
 CREATE = "create/"
 
@@ -91,7 +92,7 @@ def carry_out(stream: Stream, command: Command, at: float) -> None:
 def _wake_at(stream: Stream, command: WakeAt) -> None:
     if not math.isfinite(command.at):
         raise RefusedError(f"a time is a finite number of seconds since the epoch, found {command.at}")
-    stream.set_timer(POLICY + command.ticket, command.at)
+    stream.set_timer(PolicyTimer(command.ticket), command.at)
 
 
 def _keep_snapshots(stream: Stream, command: KeepSnapshots) -> None:
@@ -315,7 +316,7 @@ def hold(stream: Stream, name: str, held: bool) -> None:
     if job.state is JobState.HELD:
         own = stream.snapshots.newest(job.id) is not None
         stream.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
-        stream.outdated = stream.demand is not None
+        stream.conversation.demand_outdated = stream.demand is not None
     elif held and job.state.idle:
         stream.move(job, JobState.HELD, "paused by a person")
     elif held and job.run is not None and job.run.ended is None:
@@ -328,7 +329,7 @@ def hold(stream: Stream, name: str, held: bool) -> None:
 def ask_anew(stream: Stream) -> None:
     """A person changed what becomes of a job without a run: others may have waited for it, and no end of a run tells of it."""
     stream.wake()
-    stream.outdated = stream.demand is not None
+    stream.conversation.demand_outdated = stream.demand is not None
 
 
 def _label(stream: Stream, command: LabelJob) -> None:

@@ -62,9 +62,18 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, run_messages
-from hopyard_engine.core.state.entities import HOLD, POLICY
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import (
+    POLICY,
+    BackoffTimer,
+    EndTimer,
+    IdleTimer,
+    KillTimer,
+    PolicyTimer,
+    ShareTimer,
+    timer_of,
+)
 
 CALL_LIMIT = 500
 """Answers of a policy to one event from outside, beside two for each machine and each job from the generator.
@@ -93,8 +102,7 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
         rests = _rests(stream, event)
         _take(stream, event)
         if rests:
-            stream.answers, stream.refusal = -max(len(stream.calls) - CALLS_OF_AN_EVENT, 0), ""
-            stream.rested = event.at
+            stream.conversation.rest(event.at, CALLS_OF_AN_EVENT)
         lifecycle.advance(stream, event.at)
         stream.next_call(event.at)
     effects, stream.effects = stream.effects, []
@@ -112,7 +120,7 @@ def _rests(stream: Stream, event: StreamEvent) -> bool:
             own = event.ticket.startswith(POLICY) and stream.asks[event.ticket].kind != prediction_requests.PREDICT
         case _:
             own = False
-    return not own or event.at >= stream.rested + REST_SECONDS
+    return not own or event.at >= stream.conversation.rested_at + REST_SECONDS
 
 
 def _is_news(stream: Stream, event: StreamEvent) -> bool:
@@ -123,9 +131,9 @@ def _is_news(stream: Stream, event: StreamEvent) -> bool:
         case SnapshotShipped():
             return ordered_uploads.is_awaited(stream, event)
         case PolicyAnswered():
-            return stream.in_flight is not None and stream.in_flight[0] == event.answer.number
+            return stream.conversation.is_answered_by(event.answer.number)
         case PolicyFailed():
-            return stream.in_flight is not None and stream.in_flight[0] == event.number
+            return stream.conversation.is_answered_by(event.number)
         case Answered():
             return event.ticket in stream.asks
         case TimerElapsed():
@@ -203,15 +211,14 @@ def _take(stream: Stream, event: StreamEvent) -> None:
 
 
 def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
-    assert stream.in_flight is not None
-    _, call, run = stream.in_flight
-    stream.in_flight = None
+    conversation = stream.conversation
+    _, call, run = conversation.answered()
     answer: Answer = event.answer
     accepted: list[Command] = []
-    stream.answers += 1
+    conversation.answers += 1
     limit = CALL_LIMIT + 2 * len(stream.machines) + 2 * stream.generated
-    if stream.answers > limit:
-        last = f"; the last refusal: {stream.refusal}" if stream.refusal else ""
+    if conversation.answers > limit:
+        last = f"; the last refusal: {conversation.refusal}" if conversation.refusal else ""
         _distrust(
             stream,
             event.at,
@@ -226,8 +233,7 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
                 commands.carry_out(stream, command, event.at)
             accepted.append(command)
         except command_checks.RefusedError as refused:
-            stream.refusal = str(refused)
-            stream.verdicts.append(Verdict(command, False, stream.refusal))
+            conversation.refused(Verdict(command, False, str(refused)))
             if not isinstance(refused, command_checks.NotYetError):
                 stream.wake()
     for command in accepted:
@@ -253,10 +259,10 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
 
 
 def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
-    assert stream.in_flight is not None
     if event.unheard:
-        stream.take_back_call()
-    stream.in_flight = None
+        stream.conversation.give_up()
+    else:
+        stream.conversation.answered()
     _distrust(stream, event.at, event.error)
 
 
@@ -309,18 +315,19 @@ def _created(stream: Stream, experiment: Experiment, asked: dict[str, Any], even
 
 def _timer(stream: Stream, event: TimerElapsed) -> None:
     del stream.timers[event.ticket]
-    if event.ticket.startswith(phases.END_TIMER):
-        experiment_end.run_out(stream, stream.experiments[event.ticket.removeprefix(phases.END_TIMER)], event.at)
-    elif event.ticket.startswith(phases.IDLE_TIMER):
-        lifecycle.idle_over(stream, stream.experiments[event.ticket.removeprefix(phases.IDLE_TIMER)], event.at)
-    elif event.ticket == preemption.DEADLINE:
-        stream.overdue = True
-    elif event.ticket.startswith(HOLD):
-        failures.let_go(stream, stream.jobs.get(event.ticket.removeprefix(HOLD)))
-    elif event.ticket.startswith(runs.KILL):
-        runs.kill(stream, event.ticket.removeprefix(runs.KILL))
-    else:
-        stream.call(TimerFired(event.ticket.removeprefix(POLICY)))
+    match timer_of(event.ticket):
+        case EndTimer(experiment):
+            experiment_end.run_out(stream, stream.experiments[experiment], event.at)
+        case IdleTimer(experiment):
+            lifecycle.idle_over(stream, stream.experiments[experiment], event.at)
+        case ShareTimer():
+            stream.overdue = True
+        case BackoffTimer(job):
+            failures.end_backoff(stream, stream.jobs.get(job))
+        case KillTimer() as timer:
+            runs.kill(stream, timer)
+        case PolicyTimer(name):
+            stream.call(TimerFired(name))
 
 
 def _requested(stream: Stream, event: Requested) -> None:

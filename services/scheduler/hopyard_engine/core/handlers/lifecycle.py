@@ -34,9 +34,11 @@ from hopyard_engine.core.effects import (
 )
 from hopyard_engine.core.events import ExperimentJoined, Operated, Updated
 from hopyard_engine.core.handlers import preemption
-from hopyard_engine.core.state.entities import HOLD, ORIGIN_LOST, POLICY, Job
+from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
 from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.policy_conversation import ConversationState
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import BackoffTimer, EndTimer, IdleTimer, PolicyTimer, ShareTimer, timer_of
 from hopyard_engine.core.types import Settings
 
 
@@ -46,7 +48,7 @@ def join(stream: Stream, event: ExperimentJoined) -> None:
     experiment = stream.add(event)
     phases.start_clock(stream, experiment, event.at)
     phases.enter(stream, experiment, Phase.RUNNING, "")
-    stream.unheard = False
+    stream.conversation.listen()
     if over:
         phases.revive(stream)
     stream.wake()
@@ -61,7 +63,7 @@ def operate(stream: Stream, event: Operated) -> None:
             pause(stream, experiment, event.at, "paused by a person")
         case "resume" if experiment.phase in (Phase.PAUSED, Phase.PAUSING):
             phases.enter(stream, experiment, Phase.RUNNING, "")
-            stream.unheard = False
+            stream.conversation.listen()
             phases.start_clock(stream, experiment, event.at)
             stream.wake()
             stream.call(ExperimentChange("resumed", experiment.id))
@@ -70,8 +72,8 @@ def operate(stream: Stream, event: Operated) -> None:
             experiment_end.begin_end(stream, experiment, Phase.STOPPED, "stopped by a person", event.at)
         case "close" if not experiment.phase.over and experiment.phase is not Phase.ENDING:
             experiment_end.begin_end(stream, experiment, Phase.COMPLETED, "closed by its client", event.at)
-        case "keep" if experiment.settings.idle is not None and phases.IDLE_TIMER + experiment.id in stream.timers:
-            stream.set_timer(phases.IDLE_TIMER + experiment.id, event.at + experiment.settings.idle)
+        case "keep" if experiment.settings.idle is not None and stream.due(IdleTimer(experiment.id)) is not None:
+            stream.set_timer(IdleTimer(experiment.id), event.at + experiment.settings.idle)
         case _:
             pass
 
@@ -96,7 +98,7 @@ def advance(stream: Stream, at: float) -> None:
     stream.shed()
     if stream.held <= stream.share:
         stream.overdue = False
-        stream.set_timer(preemption.DEADLINE, None)
+        stream.set_timer(ShareTimer(), None)
     elif stream.overdue:
         preemption.preempt(stream)
     _advance_experiments(stream, at)
@@ -139,10 +141,10 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
 
 def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
     """An experiment that is open for requests ends when it had nothing to do for so long."""
-    timer = phases.IDLE_TIMER + experiment.id
+    timer = IdleTimer(experiment.id)
     if experiment.phase is not Phase.RUNNING or not _nothing_left(stream, experiment):
         stream.set_timer(timer, None)
-    elif timer not in stream.timers:
+    elif stream.due(timer) is None:
         stream.set_timer(timer, at + seconds)
 
 
@@ -160,7 +162,8 @@ def _settled(stream: Stream, experiment: Experiment) -> bool:
 
 def _untold(stream: Stream, experiment: Experiment) -> bool:
     """Whether its policy, which may go on with its jobs, has still to hear what became of them."""
-    return experiment.out_of_time and not stream.unheard and (bool(stream.calls) or stream.in_flight is not None)
+    conversation = stream.conversation
+    return experiment.out_of_time and conversation.state is not ConversationState.SILENT and conversation.busy
 
 
 def _verdict(stream: Stream, experiment: Experiment) -> tuple[Phase, str]:
@@ -173,25 +176,32 @@ def _verdict(stream: Stream, experiment: Experiment) -> tuple[Phase, str]:
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
     """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
-    if stream.calls or stream.in_flight is not None:
+    if stream.conversation.busy:
         return False
     if experiment.jobs_left == 0 and experiment.all_ended:
         return not any(question.experiment in ("", experiment.id) for question in stream.asks.values())
-    if stream.live or stream.asks or stream.outdated or experiment.states.get(JobState.HELD):
+    if stream.live or stream.asks or stream.conversation.demand_outdated or experiment.states.get(JobState.HELD):
         return False
-    if any(ticket.startswith((POLICY, HOLD)) for ticket in stream.timers):
+    if any(isinstance(timer_of(ticket), PolicyTimer | BackoffTimer) for ticket in stream.timers):
         return False
     if stream.demand is not None and stream.demand > len(stream.machines):
         return False  # It waits for machines, such as the second of a gang.
     if stream.data is not None and stream.data.missing() and stream.demand != 0 and not experiment.all_ended:
         return False  # It waits for a node that holds what is missing.
-    offered = stream.at_rest and not stream.attention and sum(m.idle for m in stream.machines.values()) >= stream.gang
+    conversation = stream.conversation
+    offered = (
+        conversation.at_rest
+        and not conversation.allocation_due
+        and sum(m.idle for m in stream.machines.values()) >= stream.gang
+    )
     return offered or stream.demand == 0
 
 
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
     """The policy was offered idle machines; when it wanted nothing and nothing else goes on, the experiment is over."""
-    stream.at_rest = all(isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted)
+    stream.conversation.at_rest = all(
+        isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted
+    )
 
 
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
@@ -225,7 +235,7 @@ def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
     """An experiment holds nothing any more. The last one of its group lets go of the machines."""
     assert experiment.final is not None
     experiment.ended_at = at
-    stream.set_timer(phases.END_TIMER + experiment.id, None)
+    stream.set_timer(EndTimer(experiment.id), None)
     if all(m is experiment or m.phase.over for m in stream.experiments.values()):
         _let_all_go(stream)
         phases.enter(stream, experiment, *experiment.final)
@@ -241,17 +251,16 @@ def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
 
 def _let_all_go(stream: Stream) -> None:
     may_go_on = any(experiment.out_of_time for experiment in stream.experiments.values())
-    if not may_go_on:
-        stream.calls.clear()
     for ticket in stream.asks:
         stream.emit(WithdrawQuestion(stream.id, ticket))
     stream.asks.clear()
-    stream.in_flight = None
+    stream.conversation.end(drop_calls=not may_go_on)
     for ticket, due in list(stream.timers.items()):
-        stream.set_timer(ticket, None)
-        if may_go_on and ticket.startswith(HOLD):
-            failures.let_go(stream, stream.jobs.get(ticket.removeprefix(HOLD)))
-        elif may_go_on and ticket.startswith(POLICY):
+        timer = timer_of(ticket)
+        stream.set_timer(timer, None)
+        if may_go_on and isinstance(timer, BackoffTimer):
+            failures.end_backoff(stream, stream.jobs.get(timer.job))
+        elif may_go_on and isinstance(timer, PolicyTimer):
             stream.timers[ticket] = due  # It is set again when an experiment goes on.
     for machine in sorted(stream.machines):
         stream.give_up(machine)
@@ -285,7 +294,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
     experiment.changed = True
     if stream.settings.scales and (event.concurrency is not None or "concurrency" in event.cleared):
         stream.wake()  # Its demand follows from how many jobs may train.
-        stream.outdated = stream.demand is not None
+        stream.conversation.demand_outdated = stream.demand is not None
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
     if longer:
         for job in list(stream.jobs.values()):
@@ -298,7 +307,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
         experiment.winner = ""
         experiment.wound_up = experiment.out_of_time = False
         phases.enter(stream, experiment, Phase.RUNNING, "")
-        stream.unheard = False
+        stream.conversation.listen()
         if over:
             phases.revive(stream)
     if extended or event.target is not None or "target" in event.cleared:

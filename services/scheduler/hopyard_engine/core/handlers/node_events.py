@@ -43,7 +43,7 @@ def data_changed(stream: Stream, event: DataChanged) -> None:
     stream.data.take(event.partitions)
     stream.call(MachinesChange())
     stream.wake()
-    stream.outdated = stream.demand is not None
+    stream.conversation.demand_outdated = stream.demand is not None
 
 
 def recalled(stream: Stream, event: MachineRecalled) -> None:

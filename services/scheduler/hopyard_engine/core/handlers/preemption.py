@@ -8,8 +8,8 @@ from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.events import ShareSet
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state.timers import ShareTimer
 
-DEADLINE = "core/share"
 """The timer of what is above the share."""
 
 
@@ -24,11 +24,12 @@ def set_share(stream: Stream, event: ShareSet) -> None:
     stream.shed()
     deadline = None
     if stream.held > stream.share:
-        deadline = stream.timers.get(DEADLINE, event.at)
-        if DEADLINE not in stream.timers and (shrunk or not stream.overdue):
+        set_before = stream.due(ShareTimer())
+        deadline = event.at if set_before is None else set_before
+        if set_before is None and (shrunk or not stream.overdue):
             deadline = event.at + stream.settings.grace
             stream.overdue = False
-            stream.set_timer(DEADLINE, deadline)
+            stream.set_timer(ShareTimer(), deadline)
     if grown:
         stream.wake()
     stream.call(ShareChange(event.slots, deadline))

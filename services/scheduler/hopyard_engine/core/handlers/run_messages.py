@@ -223,7 +223,7 @@ def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: 
     stream.changed(job)
     if stream.settings.forks and snapshot.position in job.asked:
         stream.wake()
-        stream.outdated = stream.demand is not None
+        stream.conversation.demand_outdated = stream.demand is not None
 
 
 def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
@@ -343,7 +343,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
             state, why = JobState.COMPLETED, "trained to its end"
     stream.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
-        failures.hold(stream, job, at)
+        failures.back_off(stream, job, at)
     stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
     if lost_cause and job.experiment.phase is not Phase.ENDING:
         experiment_end.begin_end(stream, job.experiment, Phase.FAILED, lost_cause, at)

@@ -16,12 +16,6 @@ from hopyard_engine.core.types import EarlierTrial, MachineSpec, Settings, Snaps
 
 STORY_LENGTH = 12
 
-HOLD = "core/hold/"
-"""Timers of jobs that wait after losses or failures."""
-
-POLICY = "policy/"
-"""Questions and timers of the policy, by its tickets."""
-
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
 

@@ -8,7 +8,6 @@ budgets and generators. They share one policy, their machines, jobs and snapshot
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
@@ -16,11 +15,9 @@ from itertools import takewhile
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Call,
-    IterationFinish,
     JobState,
     Metrics,
     PredictionReady,
-    Verdict,
 )
 from hopyard_engine.core.effects import (
     AskOutside,
@@ -38,14 +35,16 @@ from hopyard_engine.core.effects import (
 from hopyard_engine.core.events import ExperimentJoined, StreamCreated
 from hopyard_engine.core.state.change_log import Recent
 from hopyard_engine.core.state.curve import CurveEntry
-from hopyard_engine.core.state.entities import HOLD, POLICY, HeldMachine, Job, Run, earlier_of
+from hopyard_engine.core.state.entities import HeldMachine, Job, Run, earlier_of
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase, foremost
 from hopyard_engine.core.state.hop_counts import HopCounts
 from hopyard_engine.core.state.job_queue import IdleQueue
 from hopyard_engine.core.state.job_states import change_state
 from hopyard_engine.core.state.partitions import PlacedPartitions
+from hopyard_engine.core.state.policy_conversation import ConversationState, PolicyConversation
 from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.snapshots import SnapshotBook
+from hopyard_engine.core.state.timers import POLICY, BackoffTimer, TimerKey
 from hopyard_engine.core.types import RunKey, Settings
 
 _MASK = (1 << 63) - 1
@@ -91,24 +90,12 @@ class Stream:
         self.overdue = False
         self.ordinals = 0
 
-        self.calls: deque[tuple[Call, Run | None]] = deque()
-        self.in_flight: tuple[int, Call, Run | None] | None = None
-        self.asked_at = 0.0  # When the up-call in flight was made.
-        self.call_number = 0
-        self.verdicts: list[Verdict] = []
-        self.told: tuple[Verdict, ...] = ()  # The verdicts that went with the up-call in flight.
-        self.unheard = False  # The policy was given up: no up-calls until the experiment is resumed.
+        self.conversation = PolicyConversation(self.id)
         self.asks: dict[str, AskOutside] = {}
-        self.timers: dict[str, float] = {}
+        self.timers: dict[str, float] = {}  # When each elapses, by the ticket of its `TimerKey`.
         self.requests: set[str] = set()
-        self.attention = True
-        self.outdated = False  # Jobs can be placed that could not when the policy said how many machines it can use.
-        self.at_rest = False
-        self.answers = 0
-        self.rested = 0.0
-        self.refusal = ""
         self.quarantined = False
-        self.terms_told = self.terms
+        self.terms_told: tuple[float, int | None] = self.terms
         self.effects: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------------- questions
@@ -264,13 +251,11 @@ class Stream:
 
     def call(self, call: Call, run: Run | None = None) -> None:
         """Queues an up-call; one that needs a decision goes with its run and is dropped if that is over by then."""
-        self.calls.append((call, run))
-        self.at_rest = False
+        self.conversation.queue(call, run)
 
     def wake(self) -> None:
         """Something may be allocated that could not be before."""
-        self.attention = True
-        self.at_rest = False
+        self.conversation.wake()
 
     def ask(self, ticket: str, kind: str, payload: object, experiment: str = "", seconds: float = 0.0) -> None:
         """Asks the outside, once for each ticket."""
@@ -278,14 +263,18 @@ class Stream:
         self.asks[ticket] = question
         self.emit(question)
 
-    def set_timer(self, ticket: str, at: float | None) -> None:
+    def due(self, timer: TimerKey) -> float | None:
+        """When a timer elapses; None: it is not set."""
+        return self.timers.get(timer.ticket)
+
+    def set_timer(self, timer: TimerKey, at: float | None) -> None:
         """Sets, moves or cancels a timer."""
         if at is None:
-            if self.timers.pop(ticket, None) is None:
+            if self.timers.pop(timer.ticket, None) is None:
                 return
         else:
-            self.timers[ticket] = at
-        self.emit(SetTimer(self.id, ticket, at))
+            self.timers[timer.ticket] = at
+        self.emit(SetTimer(self.id, timer.ticket, at))
 
     def send(self, run: Run, rank: int, body: CommandBody) -> None:
         """Sends a command to a process of a run."""
@@ -301,7 +290,7 @@ class Stream:
         change_state(job, state, why)
         self.count(job, 1)
         self.withdraw(job)
-        if state.idle and HOLD + job.id not in self.timers:
+        if state.idle and self.due(BackoffTimer(job.id)) is None:
             self.offer(job)
         if not state.ended:
             self.open[job.id] = job
@@ -508,41 +497,26 @@ class Stream:
 
     def next_call(self, at: float) -> None:
         """Makes the next up-call, unless one is under way: one at a time, `AllocateJobs` when nothing else waits."""
-        if self.in_flight is not None or self.unheard or self.phase.over:
+        conversation = self.conversation
+        if conversation.state is not ConversationState.IDLE or self.phase.over:
             return
-        while self.calls:
-            call, run = self.calls.popleft()
-            if isinstance(call, IterationFinish) and (run is None or self.live.get(run.job) is not run or run.ended):
-                continue
-            self._make(call, run, at)
+        if (queued := conversation.take_next(self._waits_for_decision)) is not None:
+            self._make(*queued, at)
             return
-        if not self.attention or self.phase is not Phase.RUNNING:
+        if not conversation.allocation_due or self.phase is not Phase.RUNNING:
             return
         placeable = bool(self.vacant) and self.placed < self.share
-        untold = bool(self.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
-        if placeable or untold or self.outdated:
-            self.attention = False
+        untold = bool(conversation.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
+        if placeable or untold or conversation.demand_outdated:
             self._make(AllocateJobs(), None, at)
 
-    def take_back_call(self) -> None:
-        """The policy was given up over the up-call in flight: another one gets it, first of all, once it is resumed."""
-        assert self.in_flight is not None
-        _, call, run = self.in_flight
-        self.in_flight, self.unheard = None, True
-        self.verdicts[:0] = self.told
-        if isinstance(call, AllocateJobs):  # Comes again when nothing else waits.
-            self.wake()
-        else:
-            self.calls.appendleft((call, run))
+    def _waits_for_decision(self, run: Run | None) -> bool:
+        return run is not None and self.live.get(run.job) is run and not run.ended
 
     def _make(self, call: Call, run: Run | None, at: float) -> None:
-        self.call_number += 1
-        self.outdated = False
-        self.in_flight, self.asked_at = (self.call_number, call, run), at
-        verdicts = self.told = tuple(self.verdicts)
-        self.verdicts = []
-        seed = (self.settings.seed * _GOLDEN + self.call_number * 0xBF58476D1CE4E5B9) & _MASK
-        self.emit(UpCall(self.id, self.call_number, at, seed, call, verdicts))
+        number, verdicts = self.conversation.ask(call, run, at)
+        seed = (self.settings.seed * _GOLDEN + number * 0xBF58476D1CE4E5B9) & _MASK
+        self.emit(UpCall(self.id, number, at, seed, call, verdicts))
 
 
 def _keep(job: Job) -> Keep:

@@ -1,0 +1,184 @@
+"""The conversation with the policy of a stream: one up-call at a time, each answered before the next one is made.
+
+An up-call waits in `PolicyConversation.calls` until the one before it is answered. `AllocateJobs` is made when no other up-call waits
+and something may have changed for the policy (`allocation_due`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from hopyard.policy.vocabulary import AllocateJobs, Call, IterationFinish, Verdict
+from hopyard_engine.core.state.entities import STORY_LENGTH, Run
+from hopyard_engine.core.state.transitions import TransitionTable
+
+
+class ConversationState(enum.Enum):
+    """Who has to speak next.
+
+    IDLE: no up-call is in flight. ASKED: the policy has to answer one. SILENT: the policy was given up before it answered; it gets no
+    up-call until an experiment of the stream is resumed, joins or is extended.
+    """
+
+    IDLE = "IDLE"
+    ASKED = "ASKED"
+    SILENT = "SILENT"
+
+
+_S = ConversationState
+
+CONVERSATION: Final = TransitionTable(
+    "policy of stream",
+    _S.IDLE,
+    [
+        ([_S.IDLE], _S.ASKED, "an up-call is made"),
+        ([_S.ASKED], _S.IDLE, "the policy answers or fails, or the stream ends"),
+        ([_S.ASKED], _S.SILENT, "the policy takes too long and is given up"),
+        ([_S.SILENT], _S.IDLE, "an experiment of the stream is resumed, joins or is extended, or the stream ends"),
+    ],
+)
+
+
+class InFlight(NamedTuple):
+    """The up-call that the policy has to answer, and the run that it needs a decision for."""
+
+    number: int
+    call: Call
+    run: Run | None
+
+
+class PolicyConversation:
+    """Up-calls that wait, the one in flight, and what the policy has to hear with the next one.
+
+    Attributes:
+        state: Who has to speak next.
+        calls: Up-calls that wait, in order, each with the run that it needs a decision for.
+        in_flight: The up-call that the policy has to answer; None unless the state is ASKED.
+        asked_at: When that one was made.
+        number: The number of the newest up-call; 0: there was none.
+        verdicts: Refusals since the newest up-call. They go with the next one.
+        sent_verdicts: The refusals that went with the newest up-call.
+        allocation_due: Whether something may be allocated that could not be before.
+        demand_outdated: Whether jobs can be placed that could not when the policy stated its demand.
+        at_rest: Whether the policy wanted nothing when it was last offered idle machines.
+        answers: Answers since the last event that the policy did not cause.
+        rested_at: When that event occurred.
+        refusal: The newest refusal since then; empty: there was none.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self.state = CONVERSATION.initial
+        self.calls: deque[tuple[Call, Run | None]] = deque()
+        self.in_flight: InFlight | None = None
+        self.asked_at = 0.0
+        self.number = 0
+        self.verdicts: list[Verdict] = []
+        self.sent_verdicts: tuple[Verdict, ...] = ()
+        self.allocation_due = True
+        self.demand_outdated = False
+        self.at_rest = False
+        self.answers = 0
+        self.rested_at = 0.0
+        self.refusal = ""
+
+    def queue(self, call: Call, run: Run | None = None) -> None:
+        """Queues an up-call. One that needs a decision comes with its run, and is dropped if that is over by then."""
+        self.calls.append((call, run))
+        self.at_rest = False
+
+    def wake(self) -> None:
+        """Makes an `AllocateJobs` due."""
+        self.allocation_due = True
+        self.at_rest = False
+
+    def is_answered_by(self, number: int) -> bool:
+        """Whether an answer with this number belongs to the up-call in flight."""
+        return self.in_flight is not None and self.in_flight.number == number
+
+    @property
+    def busy(self) -> bool:
+        """Whether an up-call is in flight or waits."""
+        return bool(self.calls) or self.in_flight is not None
+
+    def take_next(self, is_current: Callable[[Run | None], bool]) -> tuple[Call, Run | None] | None:
+        """The next queued up-call, without those whose run is over.
+
+        Args:
+            is_current: Whether a run still waits for a decision.
+        """
+        while self.calls:
+            call, run = self.calls.popleft()
+            if not isinstance(call, IterationFinish) or is_current(run):
+                return call, run
+        return None
+
+    def ask(self, call: Call, run: Run | None, at: float) -> tuple[int, tuple[Verdict, ...]]:
+        """Puts an up-call in flight.
+
+        Returns:
+            Its number, and the refusals that go with it.
+        """
+        self._enter(ConversationState.ASKED, type(call).__name__)
+        self.number += 1
+        self.demand_outdated = False
+        if isinstance(call, AllocateJobs):
+            self.allocation_due = False
+        self.in_flight, self.asked_at = InFlight(self.number, call, run), at
+        self.sent_verdicts, self.verdicts = tuple(self.verdicts), []
+        return self.number, self.sent_verdicts
+
+    def answered(self) -> InFlight:
+        """The policy has answered or failed: returns the up-call that was in flight."""
+        assert self.in_flight is not None
+        self._enter(ConversationState.IDLE, "answered")
+        call, self.in_flight = self.in_flight, None
+        return call
+
+    def give_up(self) -> None:
+        """The policy took too long. Another one gets the same up-call first, once `listen` is called."""
+        assert self.in_flight is not None
+        self._enter(ConversationState.SILENT, "given up")
+        (_, call, run), self.in_flight = self.in_flight, None
+        self.verdicts[:0] = self.sent_verdicts
+        if isinstance(call, AllocateJobs):  # Comes again when nothing else waits.
+            self.wake()
+        else:
+            self.calls.appendleft((call, run))
+
+    def listen(self) -> None:
+        """Up-calls are made again after `give_up`."""
+        if self.state is ConversationState.SILENT:
+            self._enter(ConversationState.IDLE, "goes on")
+
+    def refused(self, verdict: Verdict) -> None:
+        """The policy hears of a refused command with its next up-call."""
+        self.refusal = verdict.reason
+        self.verdicts.append(verdict)
+
+    def rest(self, at: float, calls_of_an_event: int) -> None:
+        """Something happened that the policy did not cause: its answers are counted from here.
+
+        Args:
+            at: When.
+            calls_of_an_event: Up-calls that an event brings at most as a rule. Further ones that wait now do not count.
+        """
+        self.answers, self.refusal = -max(len(self.calls) - calls_of_an_event, 0), ""
+        self.rested_at = at
+
+    def end(self, *, drop_calls: bool) -> None:
+        """The stream ends: nothing is in flight any more. With `drop_calls` nothing waits either."""
+        if drop_calls:
+            self.calls.clear()
+        if self.state is ConversationState.ASKED:
+            self._enter(ConversationState.IDLE, "the stream ends")
+            self.in_flight = None
+
+    def _enter(self, state: ConversationState, why: str) -> None:
+        CONVERSATION.check(self._stream, self.state, state, why, self._story)
+        self.state = state
+        self._story.append(f"{state.name} ({why})")

@@ -11,7 +11,8 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import POLICY
 from tests.simulation import training

@@ -40,7 +40,7 @@ from hopyard_engine.core.events import (
     StreamEvent,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.types import RunKey
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND, from_plain

@@ -26,7 +26,7 @@ from hopyard.policy.vocabulary import Call
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamEvent
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, answer_text

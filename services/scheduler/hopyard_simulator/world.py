@@ -35,7 +35,7 @@ from hopyard_engine.core.events import (
     StreamCreated,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, PlacedData, RunKey, Settings
 from hopyard_engine.explain.waiting_reasons import WaitingReasons

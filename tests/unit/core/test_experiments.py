@@ -49,7 +49,8 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.state.experiment import GeneratorCall, Phase
+from hopyard_engine.core.state.experiment import GeneratorCall
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec, RunKey
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot

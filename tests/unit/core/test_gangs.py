@@ -25,7 +25,7 @@ from hopyard_engine.core.events import (
     StreamCreated,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import MachineSpec, RunKey
 from hopyard_engine.policy_host.host import PolicyHost

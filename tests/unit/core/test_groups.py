@@ -17,7 +17,8 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
+from hopyard_engine.core.state.experiment_phases import Phase
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -10,7 +10,7 @@ from typing_extensions import override
 from hopyard.policy.vocabulary import ExperimentChange, JobState, RunEndReason, ShareChange, StartJob, Verdict, WakeAt
 from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, TimerElapsed, Updated
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.timers import ShareTimer
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain

@@ -19,7 +19,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Decide, Kill, SetTimer
 from hopyard_engine.core.events import Answered, Operated, TimerElapsed, Updated
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.timers import POLICY, BackoffTimer
 from tests.unit.core.rig import Rig, snapshot
 

@@ -26,8 +26,9 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, Reports, Started
-from hopyard_engine.core.state.experiment import Phase
-from hopyard_engine.core.state.job_states import IllegalTransitionError, change_state
+from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state.job_states import change_state
+from hopyard_engine.core.state.transitions import IllegalTransitionError
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

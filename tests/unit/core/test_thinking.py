@@ -37,7 +37,7 @@ from hopyard_engine.core.events import (
     ShareSet,
     StreamCreated,
 )
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.types import RunKey
 from tests.unit.core.rig import Rig, settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase, change_phase
 
 
 def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
@@ -34,8 +34,7 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     for experiment in failed:
         experiment.running_since = None
         experiment.ended_at = at
-        experiment.phase = Phase.FAILED
-        experiment.reason = reason
+        change_phase(experiment, Phase.FAILED, reason)
     return [
         *(SetTimer(name, ticket, None) for ticket in timers),
         *(WithdrawQuestion(name, ticket) for ticket in asked),

@@ -53,7 +53,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.handlers import node_events
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import (
     POLICY,

@@ -16,7 +16,8 @@ from hopyard_engine.core.actions.phases import runs_of
 from hopyard_engine.core.cluster.cluster import ClusterState
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.state.entities import Job, Run
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, IdleTimer, ShareTimer
 

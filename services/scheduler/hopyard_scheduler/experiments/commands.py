@@ -20,7 +20,8 @@ from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, StreamCreated, Updated
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings

@@ -14,7 +14,8 @@ from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import NotFound
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto

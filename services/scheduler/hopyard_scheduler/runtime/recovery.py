@@ -24,7 +24,7 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.policy_host import Host, took_too_long

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.state.entities import Job, Run
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
 

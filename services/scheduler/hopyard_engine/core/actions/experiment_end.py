@@ -5,7 +5,8 @@ from __future__ import annotations
 from hopyard.policy.vocabulary import EndExperiment, JobState, RunEndReason, RunMode
 from hopyard_engine.core.actions import command_checks, phases, runs, target
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hopyard_engine.core.effects import ExperimentChanged, SetTimer, StreamRevived
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.experiment import Experiment, Phase
+from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.experiment_phases import Phase, change_phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import EndTimer
 
 
 def enter(stream: Stream, experiment: Experiment, phase: Phase, reason: str) -> None:
     """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
-    experiment.phase = phase
-    experiment.reason = reason
+    change_phase(experiment, phase, reason)
     if phase is Phase.RUNNING:
         back, experiment.withheld = list(experiment.withheld), {}
         for job in back:

@@ -62,7 +62,8 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, run_messages
-from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import (
     POLICY,

@@ -30,7 +30,7 @@ from hopyard_engine.core.effects import Acknowledge, Decide, ForgetSnapshot, Kil
 from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
-from hopyard_engine.core.state.experiment import Phase
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
 

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import enum
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics
 from hopyard_engine.core.events import Updated
+from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state.transitions import STORY_LENGTH
 from hopyard_engine.core.types import Settings
-
-
-class Phase(enum.Enum):
-    """Where an experiment stands; `over`: it holds nothing any more."""
-
-    over: bool
-
-    RUNNING = "RUNNING"
-    PAUSING = "PAUSING"
-    PAUSED = "PAUSED"
-    ENDING = "ENDING"
-    COMPLETED = "COMPLETED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-
-    def __init__(self, name: str) -> None:
-        self.over = name in ("COMPLETED", "STOPPED", "FAILED")
-
 
 _PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
 """Of several experiments the one that is furthest in front here says where all of them stand."""
@@ -85,6 +69,7 @@ class Experiment:
         unable: Nodes on which its program cannot run, whatever the job.
         machine_seconds: Time of machines that was billed to it, up to what its runs said last.
         requested: The job of each of its clients' requests, by their names; empty: the policy makes what it wants of it.
+        story: Its newest changes of phase, oldest first.
     """
 
     id: str
@@ -112,6 +97,7 @@ class Experiment:
     unable: set[str] = field(default_factory=set)
     machine_seconds: float = 0.0
     requested: dict[str, str] = field(default_factory=dict)
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     @property
     def running(self) -> bool:

@@ -1,55 +1,65 @@
-"""The legal changes of a job's state, in one table, and the one place that applies them.
+"""The states of a job: their table, and the function that applies it.
 
-    CREATING --> PENDING --> STARTING --> RUNNING --> SUSPENDING --> SUSPENDED --> STARTING ...
-                                                                                    |
-    any state that is not an end --> COMPLETED | TERMINATED | FAILED   (see the table for which)
-
-PENDING, SUSPENDED, and what a run ends in <--> HELD, while a person has paused the job.
-
-A job is PENDING when it waits without any state of its own, SUSPENDED when it waits with a snapshot. A lost run therefore
-leads to either, depending on what can still be loaded; a SUSPENDED job whose last snapshot is lost becomes PENDING.
+A job is PENDING when it waits without any state to go on from, and SUSPENDED when it waits with a snapshot. A lost run leads to
+either, depending on what can still be loaded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hopyard.policy.vocabulary import JobState
+from hopyard_engine.core.state.transitions import TransitionTable
 
 if TYPE_CHECKING:
     from hopyard_engine.core.state.entities import Job
 
 _S = JobState
+_WITH_RUN = (_S.STARTING, _S.RUNNING, _S.SUSPENDING)
 
-TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _S.CREATING: frozenset({_S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.PENDING: frozenset({_S.STARTING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.STARTING: frozenset(
-        {_S.RUNNING, _S.SUSPENDING, _S.SUSPENDED, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}
-    ),
-    _S.RUNNING: frozenset({_S.SUSPENDING, _S.SUSPENDED, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.SUSPENDING: frozenset({_S.SUSPENDED, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.SUSPENDED: frozenset({_S.STARTING, _S.PENDING, _S.HELD, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.HELD: frozenset({_S.PENDING, _S.SUSPENDED, _S.COMPLETED, _S.TERMINATED, _S.FAILED}),
-    _S.COMPLETED: frozenset({_S.SUSPENDED, _S.PENDING}),  # only when the experiment is extended
-    _S.TERMINATED: frozenset(),
-    _S.FAILED: frozenset(),
-}
-
-
-class IllegalTransitionError(RuntimeError):
-    """A state change that the table does not allow: a mistake in the core, never in its input."""
+JOB: Final = TransitionTable(
+    "job",
+    _S.CREATING,
+    [
+        ([_S.CREATING], _S.PENDING, "its configuration is known"),
+        ([_S.PENDING, _S.SUSPENDED], _S.STARTING, "a run is placed on slots"),
+        ([_S.STARTING], _S.RUNNING, "the process has loaded its state"),
+        ([_S.STARTING, _S.RUNNING], _S.SUSPENDING, "the run is to leave, or has left with other processes still there"),
+        (_WITH_RUN, _S.SUSPENDED, "the run ended, and a snapshot can be loaded"),
+        (_WITH_RUN, _S.PENDING, "the run ended, and no snapshot can be loaded"),
+        ([_S.SUSPENDED], _S.PENDING, "its last snapshot is lost"),
+        ([_S.CREATING, _S.PENDING, *_WITH_RUN, _S.SUSPENDED], _S.HELD, "it would wait, and a person has paused it"),
+        ([_S.HELD], _S.SUSPENDED, "a person resumes it, and it has a snapshot"),
+        ([_S.HELD], _S.PENDING, "a person resumes it, and it has no snapshot"),
+        (_WITH_RUN, _S.COMPLETED, "the run has trained it to its end"),
+        (
+            [_S.CREATING, _S.PENDING, _S.SUSPENDED, _S.HELD],
+            _S.COMPLETED,
+            "other results answer it, it has reached the target, or the policy completes it",
+        ),
+        (
+            [_S.CREATING, _S.PENDING, *_WITH_RUN, _S.SUSPENDED, _S.HELD],
+            _S.TERMINATED,
+            "the policy or a person ends it, or its experiment ends",
+        ),
+        (
+            [_S.CREATING, _S.PENDING, *_WITH_RUN, _S.SUSPENDED, _S.HELD],
+            _S.FAILED,
+            "it failed or was lost too often, its origin is lost, or its generator failed",
+        ),
+        ([_S.COMPLETED], _S.SUSPENDED, "the experiment is extended, and a snapshot can be loaded"),
+        ([_S.COMPLETED], _S.PENDING, "the experiment is extended, and no snapshot can be loaded"),
+    ],
+)
 
 
 def change_state(job: Job, state: JobState, why: str) -> None:
-    """Moves a job to a state and remembers why.
+    """Changes the state of a job and keeps the reason.
 
     Raises:
-        IllegalTransitionError: Names the job, both states and its recent story.
+        IllegalTransitionError: The table does not permit the change.
     """
-    if state not in TRANSITIONS[job.state]:
-        story = " -> ".join(job.story)
-        raise IllegalTransitionError(f"job {job.id}: {job.state.value} -> {state.value} ({why}); story: {story}")
+    JOB.check(job.id, job.state, state, why, job.story)
     job.state = state
     job.reason = why
     job.story.append(f"{state.value} ({why})")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hopyard.policy.vocabulary import AllocateJobs, Call, IterationFinish, Verdict
-from hopyard_engine.core.state.entities import STORY_LENGTH, Run
-from hopyard_engine.core.state.transitions import TransitionTable
+from hopyard_engine.core.state.entities import Run
+from hopyard_engine.core.state.transitions import STORY_LENGTH, TransitionTable
 
 
 class ConversationState(enum.Enum):

@@ -36,7 +36,8 @@ from hopyard_engine.core.events import ExperimentJoined, StreamCreated
 from hopyard_engine.core.state.change_log import Recent
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import HeldMachine, Job, Run, earlier_of
-from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, Phase, foremost
+from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, foremost
+from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.hop_counts import HopCounts
 from hopyard_engine.core.state.job_queue import IdleQueue
 from hopyard_engine.core.state.job_states import change_state

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 S = TypeVar("S", bound=enum.Enum)
+
+STORY_LENGTH: Final = 12
+"""Changes that a job, a run, an experiment or a conversation remembers for messages."""
 
 
 class IllegalTransitionError(RuntimeError):

@@ -1,0 +1,67 @@
+"""The phases of an experiment: their table, and the function that applies it.
+
+`actions.phases.enter` does what follows from a change.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from hopyard_engine.core.state.transitions import TransitionTable
+
+if TYPE_CHECKING:
+    from hopyard_engine.core.state.experiment import Experiment
+
+
+class Phase(enum.Enum):
+    """The state of an experiment. In an `over` phase it has no slots, and its jobs do not run."""
+
+    over: bool
+
+    RUNNING = "RUNNING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    ENDING = "ENDING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+    def __init__(self, name: str) -> None:
+        self.over = name in ("COMPLETED", "STOPPED", "FAILED")
+
+
+_P = Phase
+
+EXPERIMENT: Final = TransitionTable(
+    "experiment",
+    _P.RUNNING,
+    [
+        ([_P.RUNNING], _P.RUNNING, "it is created"),
+        ([_P.RUNNING], _P.PAUSING, "a person pauses it, or its policy fails"),
+        ([_P.PAUSING], _P.PAUSED, "its runs have left, and its snapshots are in the store"),
+        ([_P.PAUSING, _P.PAUSED], _P.RUNNING, "a person resumes it"),
+        (
+            [_P.RUNNING, _P.PAUSING, _P.PAUSED],
+            _P.ENDING,
+            "it has nothing left to do, reached its target, ran out of time, failed, or a person or its policy ends it",
+        ),
+        ([_P.ENDING], _P.COMPLETED, "its runs have left, and its snapshots are in the store"),
+        ([_P.ENDING], _P.STOPPED, "the same, after a person stopped it"),
+        ([_P.ENDING], _P.FAILED, "the same, after it failed"),
+        ([_P.RUNNING, _P.PAUSING, _P.PAUSED], _P.FAILED, "an error in the engine: the stream is quarantined"),
+        ([_P.COMPLETED, _P.STOPPED, _P.FAILED], _P.RUNNING, "it is extended"),
+    ],
+)
+
+
+def change_phase(experiment: Experiment, phase: Phase, reason: str) -> None:
+    """Changes the phase of an experiment and keeps the reason.
+
+    Raises:
+        IllegalTransitionError: The table does not permit the change.
+    """
+    EXPERIMENT.check(experiment.id, experiment.phase, phase, reason, experiment.story)
+    experiment.phase = phase
+    experiment.reason = reason
+    experiment.story.append(f"{phase.value} ({reason})")

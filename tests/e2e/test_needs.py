@@ -38,7 +38,8 @@ async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_t
         await processes.start_agent("g", 2, "--gpus", "0,1")
         ended = await client.wait(needy.id, timeout=PATIENCE)
         assert ended.state is ExperimentState.COMPLETED, ended.reason
-        await asyncio.wait_for(listener, PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            await listener
         assert told[-1] == ended.reason
         story = await hopyard(processes, "events", needy.id)
         assert "machine g/0 on node g was granted" in story

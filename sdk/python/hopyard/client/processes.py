@@ -134,7 +134,8 @@ class ServiceProcess:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), grace)
+            async with asyncio.timeout(grace):
+                await process.wait()
         except TimeoutError:
             self.kill()
             await process.wait()

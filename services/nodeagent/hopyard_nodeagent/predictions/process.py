@@ -173,7 +173,8 @@ class PredictorProcess:
             return exchange.result()
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             with suppress(TimeoutError):  # It may be about to say with its exit code why.
-                await asyncio.wait_for(self._process.wait(), _LEAVE_SECONDS)
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._process.wait()
             await self.kill()
             why = self._guard.excess or f"its process {self._end()}{self._said()}"
             raise PredictorFailed(f"predictor {name}: {why}") from error

@@ -120,8 +120,10 @@ class _Writing(_Wrapped, Generic[Request]):
             self._received.set()
 
     async def _error(self, error: grpc.aio.AioRpcError) -> Exception:
+        # Not `asyncio.wait_for`: in Python 3.11 it loses a cancellation that comes together with the event.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._received.wait(), _STATUS_SECONDS)
+            async with asyncio.timeout(_STATUS_SECONDS):
+                await self._received.wait()
         return error_from_rpc(error) if self._status is None else self._status.error()
 
     async def write(self, request: Request) -> None:

@@ -169,7 +169,8 @@ class Threads:
         try:
             while not work.done:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), tick)
+                    async with asyncio.timeout(tick):
+                        await ended.wait()
                 now, at = time.monotonic(), doing and doing()
                 spent = spent + min(now - before, 2 * tick) if at is step else 0.0
                 step, before = at, now

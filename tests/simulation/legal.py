@@ -63,7 +63,7 @@ def nobody_needs(core: Core, effect: ForgetSnapshot) -> None:
 
 def all_on_its_way(core: Core, event: NodeBack) -> None:
     for entry in core.streams[event.stream].snapshots.entries():
-        left = entry.shipper is None and not entry.held_back
+        left = entry.shipper is None and not entry.deferred
         settled = event.node in entry.nodes and not entry.stored and left
         require(not settled, "{} is back with {}, and nobody brings it to the store", event.node, entry)
 

@@ -26,6 +26,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state.run_states import RunState
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import MachineSpec, RunKey
 from hopyard_engine.policy_host.host import PolicyHost
@@ -392,3 +393,15 @@ def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:
     rig.ended(RunEndReason.LOST, 0)
     rig.ended(RunEndReason.TERMINATED, 0, rank=1)
     assert rig.core.partners("n1") == []
+
+
+def test_a_rank_that_starts_after_another_one_was_lost_changes_nothing() -> None:
+    rig = Rig(machines=2)
+    rig.create()
+    rig.command(StartJob("1", ("n1/0", "n1/1"), until=5))
+    rig.say(rig.key(rank=1), Ended(RunEndReason.LOST, 0, message="gone"))
+    rig.say(rig.key(), Started(0))
+    assert (rig.run().state, rig.job().state) == (RunState.LEAVING, JobState.SUSPENDING)
+    rig.report(1)
+    rig.ended(RunEndReason.LOST, 1)
+    assert rig.job().state is JobState.PENDING

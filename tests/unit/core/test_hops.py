@@ -55,7 +55,7 @@ def test_a_run_is_told_whether_its_snapshots_are_shipped_unasked() -> None:
 def test_a_hop_takes_no_copy_to_the_store_and_is_counted() -> None:
     rig = made()
     first = unit(rig, "n1/0")
-    assert (first.held_back, first.stored, first.nodes) == (True, False, {"n1"})
+    assert (first.deferred, first.stored, first.nodes) == (True, False, {"n1"})
     assert rig.of(OrdersGiven) == []
     unit(rig, "n2/0", fetched=10)
     unit(rig, "n1/0", fetched=10)
@@ -207,7 +207,7 @@ def test_an_agent_that_comes_back_is_not_asked_to_ship_what_is_held_back() -> No
     rig = made()
     entry = unit(rig, "n1/0")
     rig.join("n1", 1, "b", snapshots=("s1",))
-    assert entry.held_back
+    assert entry.deferred
     assert rig.core.orders("n1") == []
 
 

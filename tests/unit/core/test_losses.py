@@ -9,6 +9,7 @@ from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import Kill, SetTimer, Start
 from hopyard_engine.core.events import Ended, Started, TimerElapsed
 from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state.snapshot_states import SnapshotState
 from hopyard_engine.core.state.timers import BackoffTimer
 from tests.unit.core.rig import Rig, snapshot
 
@@ -160,7 +161,7 @@ def test_a_snapshot_that_no_node_claims_is_given_up_at_once() -> None:
     entry = rig.stream.snapshots.get("1", 6)
     assert entry is not None
     entry.nodes.clear()
-    entry.stored = True  # so the older one is dropped
+    entry.state = SnapshotState.STORED  # So the older one is dropped.
     lose(rig, missing=True)
     assert (rig.job().position, rig.stream.snapshots.positions("1")) == (0, [])
 

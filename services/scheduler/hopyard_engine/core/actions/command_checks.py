@@ -9,6 +9,7 @@ from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state.snapshot_states import SnapshotState
 from hopyard_engine.core.state.stream import Stream
 
 
@@ -120,4 +121,4 @@ def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
         return snapshot(stream, source)
     if position not in stream.earlier[name].snapshots:
         raise RefusedError(f"{name}, which was trained earlier, has no snapshot at position {position}")
-    return SnapshotEntry(name, stream.earlier[name].snapshots[position], stored=True)
+    return SnapshotEntry(name, stream.earlier[name].snapshots[position], state=SnapshotState.STORED)

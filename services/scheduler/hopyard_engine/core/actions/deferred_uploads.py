@@ -1,4 +1,4 @@
-"""Snapshots that hop from node to node: held back from the store until it is to have them, and counted as they move.
+"""Snapshots that move from node to node, and whose upload to the store is deferred.
 
 With `ship_every` other than 1 a snapshot stays on the node that took it, and the next run gets it from there. The store gets those at
 multiples of `ship_every` (0: none), what is left of a job that has ended, all of an experiment that pauses or ends, and what lies on a
@@ -18,7 +18,7 @@ def taken(stream: Stream, job: Job, position: int, node: str) -> None:
     every = job.terms.ship_every
     leaving = any(stream.machines[machine].node == node for machine in stream.draining)
     if leaving or (every and position % every == 0):
-        stream.order_uploads([one for one in stream.snapshots.held_back if one == (job.id, position)])
+        stream.order_uploads([one for one in stream.snapshots.deferred if one == (job.id, position)])
 
 
 def wound_up(stream: Stream, experiment: Experiment) -> None:
@@ -28,5 +28,5 @@ def wound_up(stream: Stream, experiment: Experiment) -> None:
 
 def node_leaves(stream: Stream, node: str) -> None:
     """A node is drained: so is what it alone has."""
-    entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.held_back)
+    entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.deferred)
     stream.order_uploads([one for one, entry in entries if entry is not None and entry.nodes == {node}])

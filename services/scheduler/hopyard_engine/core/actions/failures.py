@@ -6,6 +6,7 @@ from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
 from hopyard_engine.core.actions import earlier_results
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
+from hopyard_engine.core.state.snapshot_states import SnapshotState, change_snapshot
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer
 
@@ -43,7 +44,8 @@ def missed(stream: Stream, source: SnapshotId, node: str) -> None:
     entry = stream.snapshots.get(*source)
     if entry is None:
         return
-    entry.stored = False
+    if entry.stored:
+        change_snapshot(entry, SnapshotState.LOCAL, f"a run on {node} did not find it in the store")
     entry.nodes.discard(node)
     stream.tidied = True
     entry.misses += 1

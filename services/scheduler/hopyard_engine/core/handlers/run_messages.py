@@ -31,6 +31,7 @@ from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, Snap
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
 from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
 
@@ -113,7 +114,8 @@ def _started(stream: Stream, job: Job, run: Run, rank: Rank, body: Started) -> N
             _let_source_go(stream, run)
     if rank is not run.ranks[0]:
         return
-    run.started = True
+    if run.state is RunState.STARTING:  # Else another rank was lost before this message arrived.
+        change_run(run, RunState.RUNNING, "rank 0 has started")
     run.position = body.position
     if job.state is JobState.STARTING:
         stream.move(job, JobState.RUNNING, _DOING[run.mode])
@@ -128,7 +130,7 @@ def _let_source_go(stream: Stream, run: Run) -> None:
 
 def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> None:
     if run.mode is RunMode.PROFILE:
-        run.parked = report.at_until
+        report_parked(run, report.at_until)
         _keep_profile(stream, job, run, report)
         stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
         stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
@@ -139,7 +141,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
     recorded = job.curve.recorded(report)
     new = report.position > job.high_water if training else recorded is None
     run.position = report.position
-    run.parked = report.at_until
+    report_parked(run, report.at_until)
     run.finished = run.finished or report.finished
     if training:
         job.position = report.position
@@ -209,14 +211,15 @@ def _amended(stream: Stream, job: Job, run: Run, body: Amended) -> None:
         job.ask(amend[1])
     if body.accepted and amend[0] is not None:
         run.until, run.completes = amend[0], False
-        run.parked = run.parked and run.until <= run.position
+        if run.parked and run.until > run.position:
+            change_run(run, RunState.RUNNING, f"until is {run.until} now")
     stream.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
 
 
 def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
     """A snapshot of a job lies on a node."""
     by_order = job.terms.ship_every != 1
-    stream.drop(stream.snapshots.taken(job.id, snapshot, node, attempt, held_back=by_order))
+    stream.drop(stream.snapshots.taken(job.id, snapshot, node, attempt, deferred=by_order))
     if by_order:
         deferred_uploads.taken(stream, job, snapshot.position, node)
     stream.collect(job)
@@ -277,6 +280,7 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
     """What the end of one process means for its run, and so for the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
+        change_run(run, RunState.LEAVING, f"rank 0 ended: {body.reason.value}")
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
             # It has led the others to the end; they leave by themselves, and their processes stay warm.
             if not all(other.gone for other in run.ranks):
@@ -290,6 +294,7 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
         reason = RunEndReason.FAILED if failed else RunEndReason.LOST
         says = f"rank {run.ranks.index(rank)}: {body.message or body.reason.value}"
         run.ended = Ended(reason, run.position, user_code=body.user_code, message=says, unable=body.unable)
+        change_run(run, RunState.LEAVING, says)
     for index, other in enumerate(run.ranks):
         if not other.gone:
             stream.send(run, index, Kill("the run is over"))

@@ -11,6 +11,7 @@ from hopyard_engine.core.events import Ended
 from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.curve import CurveEntry, LearningCurve
 from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state.run_states import RUN, RunState
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.transitions import STORY_LENGTH
 from hopyard_engine.core.types import EarlierTrial, MachineSpec, Settings, SnapshotInfo
@@ -51,15 +52,15 @@ class Run:
         parts: An evaluation of one of so many parts; 0: not known.
         model: The hash of the snapshot that it loads; empty: it begins from nothing.
         completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
-        started: Whether rank 0 trains.
+        state: See `run_states`.
         position: Its last report's position.
-        parked: Whether it waits at `until`.
         finished: Whether the training process has nothing more to train.
         ending: Why it shall end; None while it shall go on.
         ended: Rank 0's last word.
         amends: Amendments under way: ticket to (until, save points).
         accounted: Up to when its machines' time was billed.
         wanted: Experiments that want what it trains, each up to a position; none: its own.
+        story: Its newest changes of state, oldest first.
     """
 
     job: str
@@ -75,15 +76,20 @@ class Run:
     completes: bool = False
     parts: int = 0
     model: str = ""
-    started: bool = False
+    state: RunState = RUN.initial
     position: int = 0
-    parked: bool = False
     finished: bool = False
     ending: RunEndReason | None = None
     ended: Ended | None = None
     amends: dict[str, tuple[int | None, tuple[int, ...]]] = field(default_factory=dict)
     accounted: float = 0.0
     wanted: tuple[tuple[str, int], ...] = ()
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def parked(self) -> bool:
+        """Whether it waits at `until`."""
+        return self.state is RunState.PARKED
 
     @property
     def holder(self) -> str:

@@ -37,7 +37,7 @@ CONVERSATION: Final = TransitionTable(
         ([_S.IDLE], _S.ASKED, "an up-call is made"),
         ([_S.ASKED], _S.IDLE, "the policy answers or fails, or the stream ends"),
         ([_S.ASKED], _S.SILENT, "the policy takes too long and is given up"),
-        ([_S.SILENT], _S.IDLE, "an experiment of the stream is resumed, joins or is extended, or the stream ends"),
+        ([_S.SILENT], _S.IDLE, "an experiment of the stream is resumed, joins or is extended"),
     ],
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hopyard_engine.core.state.snapshot_states import SNAPSHOT, SnapshotState
 from hopyard_engine.core.types import SnapshotInfo
 
 SnapshotId = tuple[str, int]
@@ -23,25 +24,41 @@ class Shipper(NamedTuple):
 
 @dataclass(slots=True)
 class SnapshotEntry:
-    """A snapshot of a job at a position: LOCAL on `nodes`, STORED once the store has it.
+    """A snapshot of a job at a position.
 
-    `attempts` have taken it since it is known: only their word that it is STORED counts, since what an older one stored may have
-    been deleted meanwhile. `shipper` will bring it to the store; None: nobody does (any more). One `by_order` is brought there
-    when somebody is asked to, and `held_back` until then (see `deferred_uploads`). `number` rises with each
-    snapshot that the stream registers.
+    Attributes:
+        job: The job.
+        info: What the agent that took it reported.
+        nodes: Nodes with a copy.
+        state: See `snapshot_states`.
+        pins: Who needs it: runs that load it, jobs that start from it.
+        misses: Runs that found it neither on a node nor in the store.
+        attempts: The attempts that took it. Only they can report that it is stored: what an older attempt stored may be deleted.
+        shipper: Who uploads it, or did; None: nobody does.
+        by_order: Whether it is uploaded only when the scheduler orders it (see `deferred_uploads`).
+        number: Rises with each snapshot that the stream registers.
     """
 
     job: str
     info: SnapshotInfo
     nodes: set[str] = field(default_factory=set)
-    stored: bool = False
+    state: SnapshotState = SNAPSHOT.initial
     pins: set[str] = field(default_factory=set)
     misses: int = 0
     attempts: set[int] = field(default_factory=set)
     shipper: Shipper | None = None
     by_order: bool = False
-    held_back: bool = False
     number: int = 0
+
+    @property
+    def stored(self) -> bool:
+        """Whether the store has it."""
+        return self.state is SnapshotState.STORED
+
+    @property
+    def deferred(self) -> bool:
+        """Whether its upload waits for an order."""
+        return self.state is SnapshotState.DEFERRED
 
     @property
     def available(self) -> bool:
@@ -51,7 +68,7 @@ class SnapshotEntry:
     @property
     def settled(self) -> bool:
         """Whether it is in the store, or will never get there."""
-        return self.stored or self.shipper is None
+        return self.state not in (SnapshotState.UPLOADING, SnapshotState.ORDERED)
 
 
 @dataclass(slots=True)

@@ -1,10 +1,15 @@
 """Which snapshots exist, where they are, and who still needs them.
 
-A snapshot is kept while it is pinned (a run is loading it, a forked job starts from it), or while its own job retains it: the
-newest `keep_latest`, those that the job goes back to when a node dies (the newest STORED one; while the newest is held back from the
-store and lies on one node, the newest that is elsewhere, too), the best `keep_best`, and those that the
-policy asked for. `actions.eviction` selects which of these to delete when they take too many bytes. Snapshots of earlier experiments
-are *lent*: no job has them, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment, too.
+A snapshot is kept while it is pinned (a run loads it, or a forked job starts from it) or while its job retains it. A job retains
+
+- its newest `keep_latest` snapshots;
+- those that it goes back to when a node dies: the newest STORED one, and, while its newest one is deferred and on one node only, the
+  newest one that is elsewhere;
+- its best `keep_best` snapshots;
+- those that the policy asked for.
+
+`actions.eviction` selects which of these to delete when they take too many bytes. Snapshots of earlier experiments are *lent*: no job
+has them, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment too.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from hopyard_engine.core.state.snapshot_entries import (
     reserve,
     retained,
 )
+from hopyard_engine.core.state.snapshot_states import SnapshotState, change_snapshot
 from hopyard_engine.core.types import SnapshotInfo
 
 
@@ -43,7 +49,7 @@ class SnapshotBook:
         self._sizes: dict[str, int] = {}
         self._size = 0
         self._unsettled: dict[SnapshotId, SnapshotEntry] = {}
-        self._held_back: dict[SnapshotId, SnapshotEntry] = {}
+        self._deferred: dict[SnapshotId, SnapshotEntry] = {}
         self._orders = 0
         self._added = 0
         self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
@@ -65,15 +71,15 @@ class SnapshotBook:
         return not any(belongs(job) for job, _ in self._unsettled)
 
     @property
-    def held_back(self) -> list[SnapshotId]:
-        """What nobody has been asked to bring to the store."""
-        return list(self._held_back)
+    def deferred(self) -> list[SnapshotId]:
+        """Snapshots whose upload waits for an order."""
+        return list(self._deferred)
 
     def wanted(self, belongs: Callable[[str], bool]) -> list[SnapshotId]:
-        """What is held back of the jobs that belong, but for what is kept only until something newer is stored."""
+        """Deferred snapshots of the jobs that belong, without those that are kept only until something newer is stored."""
         return [
             (job, position)
-            for (job, position), entry in self._held_back.items()
+            for (job, position), entry in self._deferred.items()
             if entry.nodes and belongs(job) and position not in reserve(self._entries[job], self.positions(job))
         ]
 
@@ -131,9 +137,9 @@ class SnapshotBook:
         return [e for _, e in sorted(self._entries.get(job, {}).items())]
 
     def taken(
-        self, job: str, info: SnapshotInfo, node: str, attempt: int = 0, *, held_back: bool = False
+        self, job: str, info: SnapshotInfo, node: str, attempt: int = 0, *, deferred: bool = False
     ) -> list[Dropped]:
-        """A run's snapshot lies on its node, which ships it, if that is not held back.
+        """A run has taken a snapshot, which its node uploads unless the upload is deferred.
 
         One with other bytes at the same position is replaced.
         """
@@ -148,11 +154,13 @@ class SnapshotBook:
         entry.nodes.add(node)
         self._own.setdefault(info.sha256, set()).add(node)
         entry.attempts.add(attempt)
-        entry.by_order = held_back
-        if not held_back:
+        entry.by_order = deferred
+        if not deferred:
             entry.shipper = Shipper(node, attempt)
+            if not entry.stored:
+                change_snapshot(entry, SnapshotState.UPLOADING, f"attempt {attempt} took it")
         elif entry.shipper is None and not entry.stored:
-            entry.held_back = True
+            change_snapshot(entry, SnapshotState.DEFERRED, f"attempt {attempt} took it")
         self._note(entry)
         return dropped
 
@@ -160,12 +168,12 @@ class SnapshotBook:
         """A job has a lent snapshot, which is in the store, as its own, unless it has one there."""
         if self.get(job, info.position) is None:
             pins = self._lost_pins.pop((job, info.position), set())
-            self._add(SnapshotEntry(job, info, stored=True, pins=pins))
+            self._add(SnapshotEntry(job, info, state=SnapshotState.STORED, pins=pins))
 
     def copy(self, job: str, source: SnapshotEntry) -> SnapshotEntry | None:
         """A job has another's snapshot as its own, too, unless it has one there that can be loaded.
 
-        Answers its own if it is new and neither in the store nor held back: somebody must bring it there.
+        Answers its own if it is new and neither in the store nor deferred: somebody must upload it.
         """
         known = self.get(job, source.info.position)
         if known is not None and known.available:
@@ -174,12 +182,13 @@ class SnapshotBook:
             self.remove(known)
             self.released(known)
         pins = self._lost_pins.pop((job, source.info.position), set())
-        own = self._add(
-            SnapshotEntry(job, source.info, set(source.nodes), source.stored, pins, by_order=source.by_order)
-        )
-        own.held_back = own.by_order and not own.stored
+        if source.stored:
+            state = SnapshotState.STORED
+        else:
+            state = SnapshotState.DEFERRED if source.by_order else SnapshotState.LOCAL
+        own = self._add(SnapshotEntry(job, source.info, set(source.nodes), state, pins, by_order=source.by_order))
         self._note(own)
-        return own if own.settled and not own.stored and not own.held_back else None
+        return own if own.state is SnapshotState.LOCAL else None
 
     def lend(self, hashes: Iterable[str]) -> None:
         """Further snapshots of earlier experiments are lent."""
@@ -198,10 +207,10 @@ class SnapshotBook:
             self._unsettled[key] = entry
         elif self._unsettled.get(key) is entry:
             del self._unsettled[key]
-        if entry.held_back and self.get(*key) is entry:
-            self._held_back[key] = entry
-        elif self._held_back.get(key) is entry:
-            del self._held_back[key]
+        if entry.deferred and self.get(*key) is entry:
+            self._deferred[key] = entry
+        elif self._deferred.get(key) is entry:
+            del self._deferred[key]
 
     def _add(self, entry: SnapshotEntry) -> SnapshotEntry:
         self.touched.touch(entry.job)
@@ -218,7 +227,7 @@ class SnapshotBook:
         """Nobody can load it any more; it is to be given to `released`."""
         self.touched.touch(entry.job)
         del self._entries[entry.job][entry.info.position]
-        self._held_back.pop((entry.job, entry.info.position), None)
+        self._deferred.pop((entry.job, entry.info.position), None)
         if entry.pins:
             self._lost_pins[entry.job, entry.info.position] = entry.pins
 
@@ -251,7 +260,7 @@ class SnapshotBook:
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or attempt not in entry.attempts:
             return False
-        entry.stored = True
+        change_snapshot(entry, SnapshotState.STORED, f"attempt {attempt} stored it")
         self._note(entry)
         return True
 
@@ -261,6 +270,8 @@ class SnapshotBook:
         if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper.attempt != attempt:
             return False
         entry.shipper = None
+        if not entry.stored:
+            change_snapshot(entry, SnapshotState.LOCAL, f"attempt {attempt} gave it up")
         self._note(entry)
         return True
 
@@ -276,7 +287,7 @@ class SnapshotBook:
             (e.job, e.info.position)
             for e in self.entries()
             if not e.stored
-            and not e.held_back
+            and not e.deferred
             and e.info.sha256 in disk
             and (e.shipper is None or (e.shipper.node == node and not shipping(e.job, e.shipper.attempt)))
         ]
@@ -286,7 +297,7 @@ class SnapshotBook:
         return [
             (e.job, e.info.position)
             for e in self.entries()
-            if e.by_order and not e.stored and not e.held_back and e.shipper is None and node in e.nodes
+            if e.by_order and not e.stored and not e.deferred and e.shipper is None and node in e.nodes
         ]
 
     def order(self, snapshot: SnapshotId, node: str) -> None:
@@ -295,12 +306,12 @@ class SnapshotBook:
         if entry is not None and entry.shipper is None and not entry.stored and node in entry.nodes:
             self._orders += 1
             entry.shipper = Shipper(node, order=self._orders)
+            change_snapshot(entry, SnapshotState.ORDERED, f"order {self._orders} to {node}")
             self._note(entry)
 
-    def order_held_back(self, snapshot: SnapshotId) -> str:
-        """One that was held back is to come to the store; returns the node that is to bring it."""
-        entry = self._held_back[snapshot]
-        entry.held_back = False
+    def order_deferred(self, snapshot: SnapshotId) -> str:
+        """Orders the upload of a deferred snapshot. Returns the node that has the order."""
+        entry = self._deferred[snapshot]
         node = min(entry.nodes)
         self.order(snapshot, node)
         return node
@@ -317,7 +328,9 @@ class SnapshotBook:
 
     def shipped(self, entry: SnapshotEntry, error: str) -> None:
         """An order is carried out, or was given up with an error."""
-        entry.stored = not error
+        change_snapshot(
+            entry, SnapshotState.LOCAL if error else SnapshotState.STORED, error or "the node has uploaded it"
+        )
         if error:
             entry.shipper = None
         self._note(entry)
@@ -361,8 +374,13 @@ class SnapshotBook:
                 continue
             if entry.shipper is not None and entry.shipper.node == node and gone(entry.job, entry.shipper.attempt):
                 entry.shipper = None
-                # Another node may be asked.
-                entry.held_back = entry.by_order and not entry.stored and bool(entry.nodes - {node})
+                if not entry.stored:  # Another node may be asked.
+                    elsewhere = entry.by_order and bool(entry.nodes - {node})
+                    change_snapshot(
+                        entry,
+                        SnapshotState.DEFERRED if elsewhere else SnapshotState.LOCAL,
+                        f"{node} does not upload it any more",
+                    )
                 self._note(entry)
 
     def may_evict(self, node: str) -> set[str]:
@@ -401,10 +419,11 @@ class SnapshotBook:
         self._own.clear()
         for entry in list(self.entries()):
             entry.nodes.clear()
-            entry.shipper, entry.held_back = None, False
-            entry.stored = entry.info.sha256 in here
-            self._note(entry)
-            if not entry.stored:
+            entry.shipper = None
+            if entry.info.sha256 in here:
+                change_snapshot(entry, SnapshotState.STORED, "it came with the experiment")
+                self._note(entry)
+            else:
                 self.remove(entry)
                 lost.append(entry)
         return lost

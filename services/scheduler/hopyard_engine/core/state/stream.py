@@ -306,8 +306,8 @@ class Stream:
         self.changed(job)
 
     def order_uploads(self, snapshots: Iterable[SnapshotId]) -> None:
-        """Orders the upload of snapshots that were held back from the store."""
-        nodes = [self.snapshots.order_held_back(snapshot) for snapshot in snapshots]
+        """Orders the upload of deferred snapshots."""
+        nodes = [self.snapshots.order_deferred(snapshot) for snapshot in snapshots]
         for node in dict.fromkeys(nodes):
             self.emit(OrdersGiven(node))
 

@@ -1,0 +1,56 @@
+"""The states of a run: their table, and the function that applies it."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from hopyard_engine.core.state.transitions import TransitionTable
+
+if TYPE_CHECKING:
+    from hopyard_engine.core.state.entities import Run
+
+
+class RunState(enum.Enum):
+    """What a run does. Rank 0 speaks for it.
+
+    STARTING: its processes load their state. RUNNING: it trains, evaluates or profiles. PARKED: it waits at its `until` with its
+    state in memory. LEAVING: it is over, and its processes leave their slots.
+    """
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    PARKED = "PARKED"
+    LEAVING = "LEAVING"
+
+
+_S = RunState
+
+RUN: Final = TransitionTable(
+    "run",
+    _S.STARTING,
+    [
+        ([_S.STARTING], _S.RUNNING, "rank 0 has loaded its state"),
+        ([_S.STARTING, _S.RUNNING], _S.PARKED, "rank 0 reports that it waits at `until`"),
+        ([_S.PARKED], _S.RUNNING, "an amendment moves `until`, or rank 0 reports beyond it"),
+        ([_S.STARTING, _S.RUNNING, _S.PARKED], _S.LEAVING, "rank 0 has ended, or another rank is lost or has failed"),
+    ],
+)
+
+
+def change_run(run: Run, state: RunState, why: str) -> None:
+    """Changes the state of a run; a run that is in it stays as it is.
+
+    Raises:
+        IllegalTransitionError: The table does not permit the change.
+    """
+    if run.state is not state:
+        RUN.check(f"{run.job}.{run.attempt}", run.state, state, why, run.story)
+        run.state = state
+        run.story.append(f"{state.value} ({why})")
+
+
+def report_parked(run: Run, parked: bool) -> None:
+    """Rank 0 reports whether it waits at `until`. A run that is leaving stays so."""
+    if run.state is not RunState.LEAVING:
+        change_run(run, RunState.PARKED if parked else RunState.RUNNING, "rank 0 reports")

@@ -1,0 +1,56 @@
+"""The states of a snapshot on its way to the store: their table, and the function that applies it.
+
+Which nodes have a copy is independent of the state (`SnapshotEntry.nodes`).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from hopyard_engine.core.state.transitions import TransitionTable
+
+if TYPE_CHECKING:
+    from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+
+
+class SnapshotState(enum.Enum):
+    """Whether a snapshot is in the store, and who brings it there.
+
+    LOCAL: nobody uploads it. UPLOADING: the run that took it uploads it. DEFERRED: it is uploaded when the scheduler orders it.
+    ORDERED: a node has the order to upload it. STORED: the store has it.
+    """
+
+    LOCAL = "LOCAL"
+    UPLOADING = "UPLOADING"
+    DEFERRED = "DEFERRED"
+    ORDERED = "ORDERED"
+    STORED = "STORED"
+
+
+_S = SnapshotState
+
+SNAPSHOT: Final = TransitionTable(
+    "snapshot",
+    _S.LOCAL,
+    [
+        ([_S.LOCAL, _S.DEFERRED, _S.ORDERED], _S.UPLOADING, "a run takes it, and uploads it by itself"),
+        ([_S.LOCAL], _S.DEFERRED, "a run takes it, or a job gets a copy of it, and its upload is deferred"),
+        ([_S.LOCAL, _S.DEFERRED], _S.ORDERED, "a node that has it gets the order to upload it"),
+        ([_S.LOCAL, _S.UPLOADING, _S.DEFERRED, _S.ORDERED], _S.STORED, "it arrives in the store"),
+        ([_S.UPLOADING, _S.ORDERED], _S.LOCAL, "the upload fails, or its node does not upload it any more"),
+        ([_S.UPLOADING, _S.ORDERED], _S.DEFERRED, "its node does not upload it any more, and another node has a copy"),
+        ([_S.STORED], _S.LOCAL, "a run finds that the store does not have it"),
+    ],
+)
+
+
+def change_snapshot(entry: SnapshotEntry, state: SnapshotState, why: str) -> None:
+    """Changes the state of a snapshot; one that is in it stays as it is.
+
+    Raises:
+        IllegalTransitionError: The table does not permit the change.
+    """
+    if entry.state is not state:
+        SNAPSHOT.check(f"{entry.info.position} of job {entry.job}", entry.state, state, why)
+        entry.state = state

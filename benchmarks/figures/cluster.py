@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from hopyard.cli.cluster import ClusterServices
+from hopyard.cli.commands.cluster.supervisor import ClusterServices
 from hopyard.client import AsyncClient
 from hopyard.client.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment

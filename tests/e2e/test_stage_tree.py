@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from hopyard.cli.plan_preview import planned
+from hopyard.cli.commands.experiments.plan_preview import planned
 from hopyard.client import Client
 from hopyard.client.queries import ENDED
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState

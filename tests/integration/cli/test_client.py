@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.commands.files import _beside_best
+from hopyard.cli.commands.inspect.files import _beside_best
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState
 from hopyard.errors import AlreadyExists, DataLoss, NotFound, TimedOut, Unavailable

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli import run_session
+from hopyard.cli.commands.experiments import run_session
 from hopyard.cli.live import LiveModel
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient, embedded
@@ -358,7 +358,7 @@ def test_one_job_is_acted_on_as_an_experiment(
 def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
     tmp_path: Path, experiment_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hopyard.cli.commands import experiment_actions
+    from hopyard.cli.commands.experiments import actions
 
     only = "nothing is left to train but job 1, which is paused by a person: resume or stop it"
     with _Serving(tmp_path / "data"):
@@ -369,7 +369,7 @@ def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
         async def settled(client: Any, experiment: Any, seconds: float | None) -> Any:
             return replace(experiment, state=ExperimentState.RUNNING, reason=only, ended_at=None)
 
-        monkeypatch.setattr(experiment_actions, "_settled", settled)
+        monkeypatch.setattr(actions, "_settled", settled)
         assert run(["wait", *where]) == 1
         expected = f"small (e1) is RUNNING: {only}: hopyard resume e1 --job JOB --data {tmp_path / 'data'}\n"
         assert capsys.readouterr() == ("", expected)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hopyard import Client
-from hopyard.cli.cluster import ClusterServices, reserved_port
+from hopyard.cli.commands.cluster.supervisor import ClusterServices, reserved_port
 from hopyard.client import embedded
 from hopyard.client.data_dir_lock import is_locked
 from hopyard.client.embedded import EmbeddedCluster
@@ -159,7 +159,7 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(ClusterServices, "_service", lambda self, name, arguments: _service(name, self.data, name))
     monkeypatch.setattr(
-        "hopyard.cli.cluster.agent_service",
+        "hopyard.cli.commands.cluster.supervisor.agent_service",
         lambda data, scheduler, slots, node, snapshot_quota: _service(f"agent-{node}", data, "agent"),
     )
     cluster = ClusterServices(tmp_path, agents=2, slots=1, note=note)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.cluster import Crashes
-from hopyard.cli.commands import garbage
-from hopyard.cli.run_session import default_slots
+from hopyard.cli.commands.cluster import garbage
+from hopyard.cli.commands.cluster.supervisor import Crashes
+from hopyard.cli.commands.experiments.run_session import default_slots
 from hopyard.client.embedded import agent_service
 from hopyard.client.types import StoreUse
 from hopyard.spec.sizes import size_or_none

@@ -201,7 +201,7 @@ async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_command(
     finding: Finding, code: int, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hopyard.cli.commands import doctor
+    from hopyard.cli.commands.cluster import doctor
 
     monkeypatch.setattr(doctor, "_look", lambda *_: iter([finding]))
     assert run(["doctor"]) == code

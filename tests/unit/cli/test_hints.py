@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.hints import next_step, unused_note
+from hopyard.cli.commands.experiments.hints import next_step, unused_note
 from hopyard.client.types import Experiment, ExperimentState, Metric
 from hopyard.spec import load_spec
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from hopyard.cli.lineage import LineageStretch, lineage, lineage_table
+from hopyard.cli.tables import LineageStretch, lineage, lineage_table
 from hopyard.client.types import Job, JobState
 
 pytestmark = pytest.mark.quick

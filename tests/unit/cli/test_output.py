@@ -16,7 +16,7 @@ from hopyard.cli.app import load_command
 from hopyard.cli.connect import choose, where
 from hopyard.cli.errors import WrongUse, explain
 from hopyard.cli.main import run
-from hopyard.cli.names import experiment_and_job
+from hopyard.cli.options import experiment_and_job
 from hopyard.cli.output import emit, plain
 from hopyard.client.types import Job, JobState
 from hopyard.errors import Conflict, Internal, InvalidInput, NotFound

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli import plan_preview
+from hopyard.cli.commands.experiments import plan_preview
 from hopyard.cli.main import run
 from hopyard.plugins import load_plugin
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from hopyard.cli.commands.plot import Kind
+from hopyard.cli.commands.inspect.plot import Kind
 from hopyard.cli.main import run
 from hopyard.plots import KINDS
 from tests.unit.plots.given import result

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli import catalog as catalogs
-from hopyard.cli.catalog import described
+from hopyard.cli.commands.plugins import catalog as catalogs
+from hopyard.cli.commands.plugins.catalog import described
 from hopyard.cli.main import run
 from hopyard.plugins import COMMANDS, POLICIES
 

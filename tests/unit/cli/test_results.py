@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.commands import results
+from hopyard.cli.commands.inspect import results
 from hopyard.cli.main import run
 from hopyard.results import Results, job_results
 from tests.unit.results.given import experiment, job

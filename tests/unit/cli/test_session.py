@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from hopyard.cli.run_session import RunSession
+from hopyard.cli.commands.experiments.run_session import RunSession
 from hopyard.client.types import Experiment
 from hopyard.errors import Unavailable
 from tests.unit.cli.test_live import experiment

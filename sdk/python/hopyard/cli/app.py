@@ -12,26 +12,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hopyard.cli import plugin_commands
-from hopyard.cli.commands import (
-    conformance,
-    data,
-    doctor,
-    experiment_actions,
-    export_import,
-    files,
-    garbage,
-    init,
-    plan,
-    plot,
-    plugins,
-    policy,
-    queries,
-    results,
-    run,
-    services,
-    settings,
-    trace,
-)
+from hopyard.cli.commands.cluster import data, doctor, garbage, up
+from hopyard.cli.commands.experiments import actions, export_import, init, plan, run, settings
+from hopyard.cli.commands.inspect import files, plot, queries, results, trace
+from hopyard.cli.commands.plugins import catalog, conformance, policy
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
 from hopyard.plugins import COMMANDS
@@ -88,16 +72,16 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         results,
         trace,
         files,
-        experiment_actions,
+        actions,
         settings,
         export_import,
         data,
         garbage,
-        plugins,
+        catalog,
         policy,
         conformance,
         doctor,
-        services,
+        up,
     ):
         module.register(app)
     for name, text in _SERVICE_HELP.items():

@@ -1,13 +1,15 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, and how experiments and jobs are named in them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from hopyard.cli.completion import complete_experiment, complete_experiment_or_job, complete_job
+from hopyard.cli.errors import WrongUse
 
 LOOKS: Final[dict[str, Any]] = {
     "rich_markup_mode": "markdown",
@@ -50,3 +52,17 @@ Job = Annotated[
         "--job", metavar="JOB", help="One job of the experiment.", show_default=False, autocompletion=complete_job
     ),
 ]
+
+
+def experiment_and_job(names: Sequence[str] | None, job: str | None = None) -> tuple[str | None, str]:
+    """What `[EXPERIMENT] JOB` or `[EXPERIMENT] --job JOB` means.
+
+    Raises:
+        WrongUse: No job, or more than two words.
+    """
+    words = [*(names or ()), *([job] if job is not None else [])]
+    if not words:
+        raise WrongUse("name a job: JOB, EXPERIMENT JOB, or --job JOB (hopyard jobs lists them)")
+    if len(words) > 2:
+        raise WrongUse(f"found {len(words)} names; allowed are JOB, or EXPERIMENT JOB")
+    return (words[0] if len(words) == 2 else None), words[-1]

@@ -1,11 +1,12 @@
-"""Results as tables and text for people."""
+"""Results as tables and text for people: experiments, jobs, nodes, and the lineage of forked jobs."""
 
 from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -16,6 +17,7 @@ from hopyard.cli import outcome
 from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.model import LiveModel
+from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point
 
 _PLOT_LINES = 12
@@ -304,3 +306,63 @@ def _table(*columns: str) -> Table:
 
 def _moment(at: float) -> str:
     return datetime.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+@dataclass(frozen=True, slots=True)
+class LineageStretch:
+    """A part of a training.
+
+    Attributes:
+        job: Who trained it.
+        start: The position from which on.
+        end: The position up to which: where the next one was forked, or where the job is now.
+        hyperparameters: What was in force meanwhile.
+    """
+
+    job: str
+    start: int
+    end: int
+    hyperparameters: Mapping[str, Any]
+
+
+def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
+    """The training behind a job, from its beginning: stretches that follow each other.
+
+    Args:
+        jobs: Those of the experiment, by id.
+        job: One of them.
+    """
+    found: list[LineageStretch] = []
+    passed = set[str]()
+    end, here = job.position, job
+    while True:
+        parent = ancestor(here, end, passed)
+        start = here.fork_position if parent is not None else 0
+        # Forked before its parent had trained any further than where that one began: the parent trained nothing of it.
+        if start < end or not passed:
+            found.append(LineageStretch(here.id, start, max(start, end), here.hyperparameters))
+        if parent is None or parent not in jobs:
+            return found[::-1]
+        passed.add(here.id)
+        end, here = min(start, end), jobs[parent]
+
+
+def lineage_table(stretches: list[LineageStretch]) -> RenderableType:
+    """A line for each stretch; only hyperparameters that are not the same in all of them."""
+    names = sorted({name for one in stretches for name in one.hyperparameters})
+    values = {name: [one.hyperparameters.get(name) for one in stretches] for name in names}
+    changing = [name for name, given in values.items() if any(value != given[0] for value in given)]
+    if not changing:
+        return Text(f"trained by jobs {', '.join(one.job for one in stretches)}, with the same hyperparameters")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("from", "to", "by job"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name in changing:
+        table.add_column(name, justify="right")
+    for one in stretches:
+        given = (
+            formatting.value(one.hyperparameters[name]) if name in one.hyperparameters else formatting.NOTHING
+            for name in changing
+        )
+        table.add_row(str(one.start), str(one.end), one.job, *given)
+    return table

@@ -133,7 +133,7 @@ def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked
     Raises:
         InvalidInput: Fewer than a run needs; or it needs GPUs.
     """
-    from hopyard.cli.run_session import default_slots
+    from hopyard.cli.commands.experiments.run_session import default_slots
 
     resources = program.spec.resources.per_job
     if resources.gpus:
@@ -147,7 +147,7 @@ def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked
 
 
 def _cpus(program: ExperimentProgram, slots: int) -> int:
-    from hopyard.cli.run_session import slot_cpus
+    from hopyard.cli.commands.experiments.run_session import slot_cpus
 
     return slot_cpus(slots, program.spec.resources.per_job.cpus)
 

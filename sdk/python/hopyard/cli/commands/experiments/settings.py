@@ -59,9 +59,9 @@ def set_terms(
     """
     import asyncio
 
+    from hopyard.cli.commands.experiments.hints import next_step
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
-    from hopyard.cli.hints import next_step
     from hopyard.cli.output import emit_json, say
 
     limits = {"slots": _count("--machines", machines), "concurrency": _count("--concurrency", concurrency)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hopyard.cli.preflight import checked_policy
+from hopyard.cli.commands.experiments.preflight import checked_policy
 from hopyard.client.submission import Submission, read_text
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator

@@ -134,11 +134,10 @@ def curve(
     **Examples:** `hopyard curve`, `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
     """
     from hopyard.cli.connect import find, with_client
-    from hopyard.cli.lineage import lineage, lineage_table
-    from hopyard.cli.names import experiment_and_job
+    from hopyard.cli.options import experiment_and_job
     from hopyard.cli.outcome import metric_trouble, metrics_seen
     from hopyard.cli.output import emit, emit_json
-    from hopyard.cli.tables import curve_text
+    from hopyard.cli.tables import curve_text, lineage, lineage_table
     from hopyard.errors import NotFound
 
     experiment, given = experiment_and_job(names, named) if names or named is not None else (None, None)

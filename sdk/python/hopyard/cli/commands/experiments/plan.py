@@ -12,7 +12,7 @@ from hopyard.cli.options import Json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard.cli.plan_preview import PlanPreview
+    from hopyard.cli.commands.experiments.plan_preview import PlanPreview
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +42,8 @@ def plan(
 
     **Examples:** `hopyard plan experiment.yaml --slots 8`, `hopyard plan a.yaml b.yaml --json | jq .merge_rate`
     """
+    from hopyard.cli.commands.experiments.plan_preview import planned
     from hopyard.cli.output import emit, emit_json, plain
-    from hopyard.cli.plan_preview import planned
 
     alone, together = planned(files, slots)
     if json:

@@ -76,11 +76,11 @@ def register_(
     """
     import uuid
 
+    from hopyard.cli.commands.cluster.partitions import at_url, partitions_table
+    from hopyard.cli.commands.cluster.partitions import partition as parse
     from hopyard.cli.connect import with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json
-    from hopyard.cli.partitions import at_url, partitions_table
-    from hopyard.cli.partitions import partition as parse
 
     given = [parse("train", one) for one in partition or ()] + [parse("eval", one) for one in evaluate or ()]
     if bool(given) is (url is not None):
@@ -103,9 +103,9 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
 
     **Examples:** `hopyard data list`, `hopyard data list --json`
     """
+    from hopyard.cli.commands.cluster.partitions import data_table
     from hopyard.cli.connect import with_client
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.cli.partitions import data_table
     from hopyard.client.types import NodeState
 
     up = False
@@ -131,9 +131,9 @@ def show(name: Name, server: Server = None, data: Data = None, json: Json = Fals
 
     **Example:** `hopyard data show mnist`
     """
+    from hopyard.cli.commands.cluster.partitions import partitions_table
     from hopyard.cli.connect import with_client
     from hopyard.cli.output import emit, emit_json, plain
-    from hopyard.cli.partitions import partitions_table
 
     async def work(client: AsyncClient) -> DataSet:
         return await client.data_set(name)
@@ -204,9 +204,9 @@ def split(
     --into 3 --out parts --speeds 1,1,2.5`
     """
     from hopyard import formatting
+    from hopyard.cli.commands.cluster.partitions import register_command
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.cli.partitions import register_command
     from hopyard.datasets.names import check_data_name
     from hopyard.datasets.split import SplitPlan
     from hopyard.datasets.split import split as cut

@@ -59,7 +59,7 @@ def run(
 
     **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`
     """
-    from hopyard.cli.run_session import run_file
+    from hopyard.cli.commands.experiments.run_session import run_file
 
     raise typer.Exit(run_file(file, folder=folder, slots=slots, server=server, data=data, json=json, traces=traces))
 
@@ -80,13 +80,13 @@ def resume(
     **Examples:** `hopyard resume`, `hopyard resume digits --slots 4`, `hopyard resume digits --job 7`
     """
     if job is not None:
+        from hopyard.cli.commands.experiments.job_actions import resume_one
         from hopyard.cli.errors import WrongUse
-        from hopyard.cli.job_actions import resume_one
 
         if slots is not None:
             raise WrongUse("--slots is for an experiment; --job gives one job back to a policy that runs")
         resume_one(experiment, job, server, data, json)
         return
-    from hopyard.cli.run_session import resume_experiment
+    from hopyard.cli.commands.experiments.run_session import resume_experiment
 
     raise typer.Exit(resume_experiment(experiment, slots=slots, server=server, data=data, json=json))

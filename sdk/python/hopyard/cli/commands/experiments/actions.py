@@ -33,12 +33,12 @@ def pause(
 
     **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`
     """
+    from hopyard.cli.commands.experiments.run_session import SUSPEND_SECONDS
     from hopyard.cli.connect import find, with_client
-    from hopyard.cli.run_session import SUSPEND_SECONDS
     from hopyard.client.types import ExperimentState
 
     if job is not None:
-        from hopyard.cli.job_actions import pause_one
+        from hopyard.cli.commands.experiments.job_actions import pause_one
 
         pause_one(experiment, job, server, data, json)
         return
@@ -66,7 +66,7 @@ def stop(
     from hopyard.cli.connect import find, with_client
 
     if job is not None:
-        from hopyard.cli.job_actions import stop_one
+        from hopyard.cli.commands.experiments.job_actions import stop_one
 
         stop_one(experiment, job, server, data, json)
         return
@@ -108,11 +108,11 @@ def extend(
     """
     import asyncio
 
+    from hopyard.cli.commands.experiments.hints import next_step
+    from hopyard.cli.commands.experiments.run_session import extend_experiment
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import WrongUse
-    from hopyard.cli.hints import next_step
     from hopyard.cli.output import say
-    from hopyard.cli.run_session import extend_experiment
     from hopyard.client.types import ExperimentState
 
     seconds = _seconds(time)

@@ -10,16 +10,16 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from hopyard.cli.commands.experiments.hints import mended, unused_note
+from hopyard.cli.commands.experiments.preflight import check_policy, sharing_note
+from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
-from hopyard.cli.hints import mended, unused_note
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.outcome import STARTS_OVER, ended_error, metric_error, metrics_seen, nobody_trained
 from hopyard.cli.output import emit, emit_json, say, width
-from hopyard.cli.preflight import check_policy, sharing_note
-from hopyard.cli.trace_export import TraceFile
 from hopyard.client import converters
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.data_dir_lock import lock_holder

@@ -39,7 +39,7 @@ def logs(
     from contextlib import aclosing
 
     from hopyard.cli.connect import find, with_client
-    from hopyard.cli.names import experiment_and_job
+    from hopyard.cli.options import experiment_and_job
     from hopyard.cli.output import say
 
     experiment, job = experiment_and_job(names, named)

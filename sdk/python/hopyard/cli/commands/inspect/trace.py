@@ -11,7 +11,7 @@ import typer
 from hopyard.cli.options import Data, Experiment, Json, Server
 
 if TYPE_CHECKING:
-    from hopyard.cli.trace_export import Recording
+    from hopyard.cli.commands.inspect.trace_export import Recording
     from hopyard.client.async_client import AsyncClient
 
 
@@ -46,9 +46,9 @@ def trace(
 
     **Examples:** `hopyard trace digits -o digits.jsonl.gz`, `hopyard trace | jq .metrics[-1]`
     """
+    from hopyard.cli.commands.inspect.trace_export import record
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.cli.trace_export import record
     from hopyard.errors import NotFound
     from hopyard.traces import document, need_writable, to_line
 

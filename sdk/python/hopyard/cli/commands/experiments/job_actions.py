@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from hopyard import formatting
+from hopyard.cli.commands.experiments.run_session import SUSPEND_SECONDS
 from hopyard.cli.connect import find, resting, where, with_client
 from hopyard.cli.output import emit_json, say
-from hopyard.cli.run_session import SUSPEND_SECONDS
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment, Job
 

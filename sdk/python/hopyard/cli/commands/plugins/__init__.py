@@ -1,0 +1,1 @@
+"""Commands for plugins and for programs that follow a contract: plugins, policy, conformance."""

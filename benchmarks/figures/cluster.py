@@ -15,7 +15,7 @@ import psutil
 
 from hopyard.cli.commands.cluster.supervisor import ClusterServices
 from hopyard.client import AsyncClient
-from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment
 
 NOOP = Path(__file__).parent / "noop"

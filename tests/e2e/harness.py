@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from hopyard.client import AsyncClient
-from hopyard.client.embedded import agent_service, scheduler_service
-from hopyard.client.processes import ServiceProcess
+from hopyard.client.local_cluster.embedded import agent_service, scheduler_service
+from hopyard.client.local_cluster.processes import ServiceProcess
 from hopyard.client.types import NodeState
 from hopyard.spec import configuration_seed
 from tests.timing import HANG_SECONDS

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hopyard.client.processes import ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec
 from tests.e2e.harness import REPOSITORY
 from tests.timing import HANG_SECONDS
 

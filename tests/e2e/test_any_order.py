@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
-from hopyard.client.processes import ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import softmax_file
 from tests.ports import free_port

@@ -14,9 +14,10 @@ import pytest
 from hopyard.cli.commands.experiments import run_session
 from hopyard.cli.live import LiveModel
 from hopyard.cli.main import run
-from hopyard.client import AsyncClient, embedded
-from hopyard.client.data_dir_lock import DataLock, is_locked
-from hopyard.client.processes import ServiceSpec
+from hopyard.client import AsyncClient
+from hopyard.client.local_cluster import embedded
+from hopyard.client.local_cluster.data_dir_lock import DataLock, is_locked
+from hopyard.client.local_cluster.processes import ServiceSpec
 from hopyard.client.types import Change, Experiment, ExperimentState, JobReport
 from hopyard.errors import TimedOut
 from tests.timing import HANG_SECONDS

@@ -15,10 +15,10 @@ import pytest
 
 from hopyard import Client
 from hopyard.cli.commands.cluster.supervisor import ClusterServices, reserved_port
-from hopyard.client import embedded
-from hopyard.client.data_dir_lock import is_locked
-from hopyard.client.embedded import EmbeddedCluster
-from hopyard.client.processes import ServiceProcess, ServiceSpec, is_serving
+from hopyard.client.local_cluster import embedded
+from hopyard.client.local_cluster.data_dir_lock import is_locked
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
+from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec, is_serving
 from hopyard.client.types import ExperimentState, JobReport
 from hopyard.errors import Conflict, TimedOut, Unavailable
 from tests.integration.cli.conftest import SPEC
@@ -119,7 +119,7 @@ async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:
 def test_a_killed_parent_leaves_no_services_behind(tmp_path: Path) -> None:
     script = (
         "import asyncio, os, signal, sys\nfrom pathlib import Path\n"
-        "from hopyard.client.processes import ServiceProcess\n"
+        "from hopyard.client.local_cluster.processes import ServiceProcess\n"
         "from tests.integration.cli.test_commands import _service\n"
         "data = Path(sys.argv[1])\n"
         "async def main():\n"

@@ -17,7 +17,7 @@ import pytest
 from hopyard._net.rpc import channel
 from hopyard._net.rpc.values import report_from_proto
 from hopyard.client import AsyncClient
-from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import ExperimentState, Garbage, JobState, StoreUse
 from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2

@@ -11,8 +11,8 @@ import pytest
 
 from hopyard._runtime.snapshot_folder import remove
 from hopyard.client import AsyncClient
-from hopyard.client.archive import ArchiveReader, ArchiveWriter
-from hopyard.client.blobs import put_chunks
+from hopyard.client.transfer.archive import ArchiveReader, ArchiveWriter
+from hopyard.client.transfer.blobs import put_chunks
 from hopyard.client.types import Experiment, ExperimentState, JobReport, JobState
 from hopyard.errors import AlreadyExists, Conflict, DataLoss, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2, experiment_pb2

@@ -9,7 +9,7 @@ import pytest
 from hopyard.cli.commands.cluster import garbage
 from hopyard.cli.commands.cluster.supervisor import Crashes
 from hopyard.cli.commands.experiments.run_session import default_slots
-from hopyard.client.embedded import agent_service
+from hopyard.client.local_cluster.embedded import agent_service
 from hopyard.client.types import StoreUse
 from hopyard.spec.sizes import size_or_none
 

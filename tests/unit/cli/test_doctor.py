@@ -12,7 +12,7 @@ from hopyard.cli.doctor import cluster, disk, host, packages
 from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, problem
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
-from hopyard.client.data_dir_lock import DataLock
+from hopyard.client.local_cluster.data_dir_lock import DataLock
 from hopyard.client.types import ClusterAddresses, Machine, Node, NodeState
 from hopyard.errors import Unavailable
 

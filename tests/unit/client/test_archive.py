@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.client.archive import MANIFEST, ArchiveReader, ArchiveWriter
+from hopyard.client.transfer.archive import MANIFEST, ArchiveReader, ArchiveWriter
 from hopyard.errors import AlreadyExists, DataLoss, HopyardError, InvalidInput, NotFound
 
 pytestmark = pytest.mark.quick

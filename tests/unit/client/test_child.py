@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.client.die_with_parent import PARENT_ENDED
+from hopyard.client.local_cluster.die_with_parent import PARENT_ENDED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
 
@@ -36,7 +36,7 @@ sys.exit(run_service(main, name="svc"))
 def service(folder: Path, parent: int) -> list[str]:
     """The command line of a service that lives as long as a process."""
     (folder / "svc_that_waits.py").write_text(textwrap.dedent(SERVICE))
-    return [sys.executable, "-m", "hopyard.client.die_with_parent", str(parent), "svc_that_waits"]
+    return [sys.executable, "-m", "hopyard.client.local_cluster.die_with_parent", str(parent), "svc_that_waits"]
 
 
 def test_a_parent_whose_end_is_told_several_times_ends_its_child_in_order(tmp_path: Path) -> None:

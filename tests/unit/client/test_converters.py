@@ -7,7 +7,6 @@ import math
 import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
-from hopyard.client import converters
 from hopyard.client.types import (
     Experiment,
     ExperimentState,
@@ -19,6 +18,7 @@ from hopyard.client.types import (
     Report,
     Statistic,
 )
+from hopyard.client.wire import converters
 from hopyard.errors import Internal, InvalidInput
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 

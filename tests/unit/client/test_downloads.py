@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.client.connection import Connection
-from hopyard.client.downloads import choose, download
+from hopyard.client.transfer.downloads import choose, download
 from hopyard.client.types import Job, JobState, Snapshot
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import NotFound, Unsupported
 
 pytestmark = pytest.mark.quick

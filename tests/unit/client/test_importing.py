@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hopyard.client import export_import
-from hopyard.client.archive import ArchiveReader, ArchiveWriter
+from hopyard.client.transfer import export_import
+from hopyard.client.transfer.archive import ArchiveReader, ArchiveWriter
 from tests.timing import HANG_SECONDS
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.client.address import find_server, read_address
-from hopyard.client.data_dir_lock import DataLock, acquire_when_free, is_locked, lock_holder
+from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free, is_locked, lock_holder
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 
 pytestmark = pytest.mark.quick

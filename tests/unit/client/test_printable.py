@@ -6,7 +6,7 @@ import pytest
 
 from hopyard._runtime.printable_text import printable
 from hopyard.cli.output import say
-from hopyard.client import converters
+from hopyard.client.wire import converters
 from hopyard.v1 import common_pb2, experiment_pb2
 
 pytestmark = pytest.mark.quick

@@ -15,9 +15,9 @@ from hopyard.cli.errors import WrongUse
 from hopyard.cli.output import say
 from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
 from hopyard.client.async_client import AsyncClient
-from hopyard.client.data_dir_lock import is_locked, lock_holder
-from hopyard.client.embedded import EmbeddedCluster
-from hopyard.client.processes import is_serving
+from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
+from hopyard.client.local_cluster.processes import is_serving
 from hopyard.client.types import Experiment, ExperimentState, Node, NodeState
 from hopyard.errors import Conflict, NotFound, Unavailable
 

@@ -1,4 +1,4 @@
-"""The client of a Hopyard cluster: `Client`, and `AsyncClient` for asyncio.
+"""The client of a Hopyard cluster: `Client`, and `AsyncClient` for asyncio. `types` and `datasets` have the values they return.
 
 The names load on first use: a command that only prints its help needs no gRPC.
 """

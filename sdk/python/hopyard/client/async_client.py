@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime.printable_text import printable
-from hopyard.client import converters
-from hopyard.client.blobs import put_blob
 from hopyard.client.datasets import DataPartition, DataSet
-from hopyard.client.downloads import Which, choose, download
 from hopyard.client.queries import ClientQueries, id_of
+from hopyard.client.transfer.blobs import put_blob
+from hopyard.client.transfer.downloads import Which, choose, download
 from hopyard.client.types import Download, Experiment, Exported, Garbage, ImportedExperiment, Job
+from hopyard.client.wire import converters
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
 
@@ -343,7 +343,7 @@ class AsyncClient(ClientQueries):
             Conflict: It runs, or went on meanwhile.
             AlreadyExists: The file is there.
         """
-        from hopyard.client.export_import import write
+        from hopyard.client.transfer.export_import import write
 
         present = await self.get(experiment)
         return await write(self, await self._connection(), present, Path(to) if to is not None else None, snapshots)
@@ -361,7 +361,7 @@ class AsyncClient(ClientQueries):
             DataLoss: It is truncated or was altered; nothing was changed.
             AlreadyExists: Its id is taken here.
         """
-        from hopyard.client.export_import import read
+        from hopyard.client.transfer.export_import import read
 
         return await read(self, await self._connection(), Path(file), name)
 

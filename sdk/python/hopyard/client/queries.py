@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from hopyard._net.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
 from hopyard._net.rpc.enums import JOB_STATES
-from hopyard.client import converters
 from hopyard.client.address import DEFAULT_DATA, find_server
-from hopyard.client.connection import Connection
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.datasets import DataSet
-from hopyard.client.logs import LogReader
+from hopyard.client.transfer.logs import LogReader
 from hopyard.client.types import (
     Change,
     ClusterAddresses,
@@ -32,11 +30,13 @@ from hopyard.client.types import (
     Point,
     Statistic,
 )
+from hopyard.client.wire import converters
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
-    from hopyard.client.embedded import EmbeddedCluster
+    from hopyard.client.local_cluster.embedded import EmbeddedCluster
     from hopyard.results import Results
     from hopyard.traces import Trace
 
@@ -82,7 +82,7 @@ class ClientQueries:
             data: The directory; made where it is missing.
             slots: How many jobs train at a time.
         """
-        from hopyard.client.embedded import EmbeddedCluster
+        from hopyard.client.local_cluster.embedded import EmbeddedCluster
 
         client = cls()
         client._cluster = EmbeddedCluster(data, slots=slots, purpose="Client.local")

@@ -11,9 +11,9 @@ from hopyard._net.rpc import DEFAULT_TIMEOUT_SECONDS
 from hopyard.client.address import DEFAULT_DATA
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataSet
-from hopyard.client.downloads import Which
 from hopyard.client.portal import LoopThread
 from hopyard.client.queries import ENDED, PATIENCE_SECONDS
+from hopyard.client.transfer.downloads import Which
 from hopyard.client.types import (
     Change,
     ClusterAddresses,

@@ -1,4 +1,4 @@
-"""What the client answers with: plain frozen values. Wire types stop at `hopyard.client.converters`."""
+"""What the client answers with: plain frozen values. Wire types stop at `hopyard.client.wire.converters`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from hopyard.client import converters
 from hopyard.client.types import Experiment, Job, JobState, Statistic
+from hopyard.client.wire import converters
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient

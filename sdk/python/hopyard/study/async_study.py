@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
-from hopyard.client import AsyncClient, converters
+from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Job, Metric, Statistic
+from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.study.batches import Batcher, Wish, taken
 from hopyard.study.completions import Completions

@@ -8,9 +8,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hopyard.client import converters
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Experiment, Job, Statistic
+from hopyard.client.wire import converters
 from hopyard.traces.trace import Trace
 
 _BEGINNING = 0

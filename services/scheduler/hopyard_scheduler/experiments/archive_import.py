@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING, Final
 
-from hopyard.client.blobs import BUNDLE_OWNER
+from hopyard.client.transfer.blobs import BUNDLE_OWNER
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Imported

@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 
 from google.protobuf.json_format import Parse
 
-from hopyard.client import converters
 from hopyard.client.types import Experiment, Job
+from hopyard.client.wire import converters
 from hopyard.errors import HopyardError
 from hopyard.spec import ExperimentSpec, spec_from_json
 from hopyard.spec.errors import SpecError

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hopyard.client.blobs import BUNDLE_OWNER
+from hopyard.client.transfer.blobs import BUNDLE_OWNER
 from hopyard.errors import HopyardError
 from hopyard.v1 import appstat_pb2, resource_manager_pb2
 

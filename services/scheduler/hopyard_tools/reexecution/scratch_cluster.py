@@ -12,7 +12,7 @@ from typing import Any, Final
 from hopyard._runtime.bundle import unpack
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
-from hopyard.client.embedded import NODE, EmbeddedCluster
+from hopyard.client.local_cluster.embedded import NODE, EmbeddedCluster
 from hopyard.client.submission import Submission
 from hopyard.client.types import Experiment, ExperimentState, JobReport
 from hopyard.errors import Conflict, InvalidInput, NotFound

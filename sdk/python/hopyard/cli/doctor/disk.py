@@ -13,7 +13,7 @@ from typing import Final
 from hopyard import formatting
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 from hopyard.client.address import read_address
-from hopyard.client.data_dir_lock import is_locked, lock_holder
+from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder
 
 LEAST_FREE: Final = 1 << 30
 SLOW_SECONDS: Final = 0.05

@@ -15,9 +15,9 @@ from hopyard._net.rpc import Backoff
 from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
-from hopyard.client.data_dir_lock import DataLock, acquire_when_free
-from hopyard.client.embedded import agent_service
-from hopyard.client.processes import LOCK_SECONDS, ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
+from hopyard.client.local_cluster.embedded import agent_service
+from hopyard.client.local_cluster.processes import LOCK_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import HopyardError, Unavailable
 
 CRASH_LIMIT: Final = 5

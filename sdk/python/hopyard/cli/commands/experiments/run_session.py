@@ -20,12 +20,12 @@ from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.outcome import STARTS_OVER, ended_error, metric_error, metrics_seen, nobody_trained
 from hopyard.cli.output import emit, emit_json, say, width
-from hopyard.client import converters
 from hopyard.client.async_client import AsyncClient
-from hopyard.client.data_dir_lock import lock_holder
-from hopyard.client.embedded import EmbeddedCluster
+from hopyard.client.local_cluster.data_dir_lock import lock_holder
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.submission import Submission, prepare
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
+from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, NotFound
 
 T = TypeVar("T")

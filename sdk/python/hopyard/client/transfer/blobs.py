@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hopyard.client.connection import Connection
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import DataLoss
 from hopyard.v1 import appstat_pb2, node_agent_pb2
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from hopyard._net.rpc import Backoff
-from hopyard.client.connection import Connection
 from hopyard.client.types import Job, LogChunk, Node, NodeState
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import NotFound, Unavailable
 from hopyard.v1 import node_agent_pb2
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 from hopyard._runtime import snapshot_file
 from hopyard._runtime.criu import PROVIDER
-from hopyard.client.blobs import fetch_from_node, fetch_stored
-from hopyard.client.connection import Connection
+from hopyard.client.transfer.blobs import fetch_from_node, fetch_stored
 from hopyard.client.types import Download, Job, JobState, Node, Snapshot
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import AlreadyExists, DataLoss, NotFound, Unavailable, Unsupported
 
 Which = Literal["best", "newest"]

@@ -7,8 +7,8 @@ import logging
 from pathlib import Path
 from typing import Final, Literal
 
-from hopyard.client.data_dir_lock import DataLock, acquire_when_free
-from hopyard.client.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
+from hopyard.client.local_cluster.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import InvalidInput, Unavailable
 
 _log = logging.getLogger(__name__)

@@ -90,7 +90,7 @@ class ServiceProcess:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "hopyard.client.die_with_parent", str(os.getpid()), service.module),
+                *("-m", "hopyard.client.local_cluster.die_with_parent", str(os.getpid()), service.module),
                 *service.arguments,
                 *extra,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hopyard import __version__
 from hopyard._net.rpc import retry
 from hopyard._net.rpc.values import metrics_from_proto
-from hopyard.client import converters
-from hopyard.client.archive import SUFFIX, ArchiveReader, ArchiveWriter
-from hopyard.client.blobs import BUNDLE_OWNER, CHUNK_BYTES, fetch_stored, put_chunks
-from hopyard.client.connection import Connection
-from hopyard.client.downloads import fetch
+from hopyard.client.transfer.archive import SUFFIX, ArchiveReader, ArchiveWriter
+from hopyard.client.transfer.blobs import BUNDLE_OWNER, CHUNK_BYTES, fetch_stored, put_chunks
+from hopyard.client.transfer.downloads import fetch
 from hopyard.client.types import Experiment, ExperimentState, Exported, ImportedExperiment, Snapshot
+from hopyard.client.wire import converters
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import Aborted, AlreadyExists, Conflict, DataLoss, HopyardError, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 

@@ -1,7 +1,7 @@
 """Runs a service's module as a child that does not outlive its parent.
 
-`python -m hopyard.client.die_with_parent PARENT MODULE ARGUMENT...` is `python -m MODULE ARGUMENT...`, but it gets SIGTERM when the
-process PARENT ends, however that ends: a killed `hopyard run` leaves no services behind.
+`python -m hopyard.client.local_cluster.die_with_parent PARENT MODULE ARGUMENT...` is `python -m MODULE ARGUMENT...`, but it gets
+SIGTERM when the process PARENT ends, however that ends: a killed `hopyard run` leaves no services behind.
 
 The kernel tells of the end of each thread that the child falls to in turn, so a killed parent with threads is told of several
 times, at once. A second SIGTERM would end a service in the middle of its orderly stop: the signal from the kernel is another

@@ -1,0 +1,1 @@
+"""Clusters on this computer: services as child processes, and the lock of their data directory."""

@@ -35,7 +35,6 @@ NOUNS: Final = frozenset(
         "coalescing",
         "embedded",
         "formatting",
-        "framing",
         "halving",
         "hashing",
         "nesting",

@@ -20,7 +20,7 @@ _MOST_SAID: Final = 1000
 
 
 class Aside:
-    """One process (`hopyard._runtime.runner.framing`), made by `aside`.
+    """One process (`hopyard._runtime.worker_process`), made by `aside`.
 
     Args:
         process: It.

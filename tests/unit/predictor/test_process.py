@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hopyard._runtime.runner import framing
+from hopyard._runtime import worker_process
 from hopyard.predictor import Curve, Prediction, Predictor, Question
 from hopyard.predictor.process import begin
 from hopyard.predictor.wire import question_to_json
@@ -34,7 +34,7 @@ def answered(text: str) -> dict[str, Any]:
     wanted = {"name": f"{__name__}:Raising", "parameters": {"text": text}, "path": []}
     asked = iter([json.dumps(wanted).encode(), QUESTION])
     said: list[dict[str, Any]] = []
-    framing.serve(begin, lambda: next(asked, None), said.append)
+    worker_process.serve(begin, lambda: next(asked, None), said.append)
     assert said[0] == {"reads": "nothing"}
     return said[1]
 

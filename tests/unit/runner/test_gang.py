@@ -14,10 +14,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from hopyard._runtime.runner import gang_leader
-from hopyard._runtime.runner.gang import ABANDON_SECONDS, GangBrokenError, Link, ProcessGang, environment, judged
-from hopyard._runtime.runner.gang_follower import Follower, GangStep, Leave
-from hopyard._runtime.runner.gang_leader import Leader
+from hopyard._runtime.runner.gang import leader
+from hopyard._runtime.runner.gang.connections import (
+    ABANDON_SECONDS,
+    GangBrokenError,
+    Link,
+    ProcessGang,
+    environment,
+    judged,
+)
+from hopyard._runtime.runner.gang.follower import Follower, GangStep, Leave
+from hopyard._runtime.runner.gang.leader import Leader
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2
@@ -115,13 +122,13 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
 
 
 def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_leader, "HELLO_SECONDS", SECONDS)
+    monkeypatch.setattr(leader, "HELLO_SECONDS", SECONDS)
     place = trio.leader.place
 
     with ExitStack() as stack:
         first, *_, last = [
             stack.enter_context(socket.create_connection((place.host, place.lead_port), timeout=0.5))
-            for _ in range(gang_leader.STRANGERS + 4)
+            for _ in range(leader.STRANGERS + 4)
         ]
         last.sendall(b"{}\n")
         with pytest.raises(TimeoutError):

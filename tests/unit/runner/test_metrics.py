@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hopyard._runtime.runner.metrics import LONGEST_LINE, LineSplitter, MetricReader, TrainingCommandError
+from hopyard._runtime.runner.command.metrics import LONGEST_LINE, LineSplitter, MetricReader, TrainingCommandError
 
 pytestmark = pytest.mark.quick
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.runner.metrics import LONGEST_LINE, TrainingCommandError
-from hopyard._runtime.runner.progress_sources import Printed, Reported, Tail
+from hopyard._runtime.runner.command.metrics import LONGEST_LINE, TrainingCommandError
+from hopyard._runtime.runner.command.progress_sources import Printed, Reported, Tail
 
 pytestmark = pytest.mark.quick
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.runner.mailbox import Mailbox
-from hopyard._runtime.runner.progress_sources import Reported
+from hopyard._runtime.runner.command.progress_sources import Mailbox, Reported
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.script.mailbox import MailboxSession
 from tests.timing import HANG_SECONDS

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._runtime.criu.errors import ProcessSnapshotError
-from hopyard._runtime.runner.gang import GangBrokenError
-from hopyard._runtime.runner.metrics import TrainingCommandError
+from hopyard._runtime.runner.command.metrics import TrainingCommandError
+from hopyard._runtime.runner.gang.connections import GangBrokenError
 from hopyard._runtime.runner.program import ProgramError
 from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotRefusedError
 from hopyard.trainer import (

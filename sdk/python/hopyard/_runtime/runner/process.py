@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from hopyard._runtime.runner.agent_connection import Attachment
+from hopyard._runtime.runner.command.log_run import LoggedRun
 from hopyard._runtime.runner.failures import ended_by
-from hopyard._runtime.runner.log_run import LoggedRun
 from hopyard._runtime.runner.program import ProgramLoader
 from hopyard._runtime.runner.training_run import TrainingRun
 from hopyard.v1 import application_pb2 as wire

@@ -14,9 +14,9 @@ from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.control import EndRun, Restate, Save, Train
 from hopyard._runtime.runner.failures import ended_by
-from hopyard._runtime.runner.gang import GangBrokenError, environment
-from hopyard._runtime.runner.gang_follower import Follower, Leave
-from hopyard._runtime.runner.gang_leader import Leader
+from hopyard._runtime.runner.gang.connections import GangBrokenError, environment
+from hopyard._runtime.runner.gang.follower import Follower, Leave
+from hopyard._runtime.runner.gang.leader import Leader
 from hopyard._runtime.runner.outbox import Outbox
 from hopyard._runtime.runner.program import ProgramLoader
 from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving

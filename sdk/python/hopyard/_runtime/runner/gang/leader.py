@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hopyard._runtime.runner.gang import HELLO_SECONDS, GangBrokenError, Link, ProcessGang, judged, word
+from hopyard._runtime.runner.gang.connections import HELLO_SECONDS, GangBrokenError, Link, ProcessGang, judged, word
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 

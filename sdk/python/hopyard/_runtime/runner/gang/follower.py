@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hopyard._runtime.runner.gang import GangBrokenError, Link, ProcessGang, judged, word
+from hopyard._runtime.runner.gang.connections import GangBrokenError, Link, ProcessGang, judged, word
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 

@@ -20,13 +20,12 @@ from hopyard._runtime.criu import AUTO, PROVIDER
 from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, ProcessSnapshotError
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
+from hopyard._runtime.runner.command.metrics import TrainingCommandError
+from hopyard._runtime.runner.command.process_backends import Body, DumpableBody, PlainBody
+from hopyard._runtime.runner.command.progress_sources import Mailbox, Printed, ProgressSource, Reported, Tail
 from hopyard._runtime.runner.control import EndRun, Restate, RunPlan, Save, Train
 from hopyard._runtime.runner.failures import ended_by
-from hopyard._runtime.runner.mailbox import Mailbox
-from hopyard._runtime.runner.metrics import TrainingCommandError
 from hopyard._runtime.runner.outbox import Outbox
-from hopyard._runtime.runner.process_backends import Body, DumpableBody, PlainBody
-from hopyard._runtime.runner.progress_sources import Printed, ProgressSource, Reported, Tail
 from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE, Leaving, die_with
 from hopyard._runtime.snapshot_file import SnapshotFileInfo, SnapshotRefusedError, pack_entry
 from hopyard.policy.vocabulary import RunEndReason

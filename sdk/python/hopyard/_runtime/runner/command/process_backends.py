@@ -17,7 +17,7 @@ from hopyard._runtime.criu.binary import look
 from hopyard._runtime.criu.image_storage import Rooms
 from hopyard._runtime.criu.process_group import MOUNT, OUTPUT, DumpableJob
 from hopyard._runtime.runner.agent_connection import SPEAKER
-from hopyard._runtime.runner.metrics import TrainingCommandError
+from hopyard._runtime.runner.command.metrics import TrainingCommandError
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
 from hopyard.v1 import application_pb2 as wire
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
+from hopyard._runtime.runner.command.metrics import LineSplitter, MetricReader, TrainingCommandError
 from hopyard._runtime.runner.failures import NOTHING_REPORTED
-from hopyard._runtime.runner.metrics import LineSplitter, MetricReader, TrainingCommandError
+from hopyard.policy.vocabulary import RunEndReason
+from hopyard.script.mailbox_files import REPORTS, SAID
 from hopyard.trainer import IterationReport
 
 _READ_BYTES: Final = 1024 * 1024
@@ -155,3 +158,42 @@ class Reported:
     def recall(self, kept: Mapping[str, Any]) -> None:
         """It has reported before."""
         self._any = True
+
+
+class Mailbox:
+    """The files through which one run of a script whose processes can be dumped reports, seen from the runner.
+
+    Files need no connection that a dump would have to include. `hopyard.script.mailbox` is the script's side.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Use the job's folder; `open` follows when that is there."""
+        self._folder = folder
+        self._said = ""
+        self._reports: Tail | None = None
+
+    def open(self) -> None:
+        """Read what the script reports from now on, and what it has reported that nobody has read."""
+        file = self._folder / REPORTS
+        file.touch()
+        self._reports = Tail(file, start=0)
+
+    @property
+    def reports(self) -> Tail:
+        """What the script reports."""
+        assert self._reports is not None
+        return self._reports
+
+    @property
+    def pending(self) -> dict[str, int]:
+        """The file of reports, and the offset behind which nobody has read it."""
+        return {REPORTS: self.reports.offset}
+
+    def say(self, *, go: int, free: int, leave: RunEndReason | None = None) -> None:
+        """Say that a script may train on that stands at `go` or before, or below `free`; `leave`: that its run is over, and why."""
+        said = json.dumps({"go": go, "free": free, "leave": leave.value if leave is not None else ""})
+        if said != self._said:
+            partial = self._folder / f".{SAID}"
+            partial.write_text(said)
+            os.replace(partial, self._folder / SAID)
+            self._said = said

@@ -1,6 +1,6 @@
 """What holds the ranks of a gang together: connections between their processes, on which a lost rank is felt at once.
 
-Rank 0 leads (`gang_leader`), the others follow (`gang_follower`). Messages are lines of JSON:
+Rank 0 leads (`leader`), the others follow (`follower`). Messages are lines of JSON:
 
     to rank 0       {"secret": ..., "rank": 1}                    first of all
                     {"failed": {"user": true, "message": ...}}    my run failed

@@ -1,8 +1,8 @@
-"""The life of a process that answers questions in frames: `hopyard.predictor.process` and `hopyard.solver.process`.
+"""A worker process that answers questions in frames: `hopyard.predictor.process` and `hopyard.solver.process` run it.
 
-It is of the priority that it is told, the lowest unless told otherwise, since training goes on beside it; when memory is short it
-is the first to go; and it ends with the process that started it. Frames go in by the standard input and out by the standard
-output: four bytes of length, the highest first, then JSON. What somebody's code prints goes to the standard error.
+The process has the given priority, by default the lowest, so that it does not slow down training. It is the first that the kernel
+kills when memory is short, and it ends with the process that started it. Frames come in on standard input and go out on standard
+output: four bytes of length, big-endian, then JSON. What the plugin prints goes to standard error.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hopyard_policies.mop.bounds import lower_bound, replica_bound
-from hopyard_policies.mop.dispatch import Randomized, Rule
-from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.milp import NoPlanError
-from hopyard_policies.mop.planning import dispatcher, longest, milp, randomized
-from hopyard_policies.mop.problem import TrainingUnit, VisitProblem, VisitSchedule, check
-from hopyard_policies.mop.replanning import Online
-from hopyard_policies.mop.schedule_simulation import carry_out_online
+from hopyard_policies.mop.schedule.bounds import lower_bound, replica_bound
+from hopyard_policies.mop.schedule.dispatch import Randomized, Rule
+from hopyard_policies.mop.schedule.estimates import Estimates
+from hopyard_policies.mop.schedule.milp import NoPlanError
+from hopyard_policies.mop.schedule.planning import dispatcher, longest, milp, randomized
+from hopyard_policies.mop.schedule.problem import TrainingUnit, VisitProblem, VisitSchedule, check
+from hopyard_policies.mop.schedule.replanning import Online
+from hopyard_policies.mop.schedule.simulation import carry_out_online
 
 MFLOPS: tuple[int, ...] = (
     727,

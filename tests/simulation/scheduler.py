@@ -43,8 +43,9 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.types import RunKey
 from hopyard_engine.policy_host import PolicyHost
-from hopyard_policies.mop.milp_plans import KIND, from_plain
-from hopyard_policies.mop.planning import longest
+from hopyard_policies.mop.milp_plans import KIND
+from hopyard_policies.mop.schedule.planning import longest
+from hopyard_policies.mop.schedule.problem import from_plain
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable
 from tests.simulation.faults import LEASE, Rates

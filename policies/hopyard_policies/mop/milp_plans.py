@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hopyard.policy import AnswerReady, Cluster
-from hopyard_policies.mop.dispatch import Following
-from hopyard_policies.mop.planning import dispatcher
-from hopyard_policies.mop.problem import VisitProblem, VisitSchedule
 from hopyard_policies.mop.problem_builder import Round, Step
-from hopyard_policies.mop.replica_assignment import host, loads
-from hopyard_policies.mop.schedule_simulation import carry_out
+from hopyard_policies.mop.schedule.dispatch import Following
+from hopyard_policies.mop.schedule.planning import dispatcher
+from hopyard_policies.mop.schedule.problem import VisitProblem, VisitSchedule, to_plain
+from hopyard_policies.mop.schedule.replica_assignment import host, loads
+from hopyard_policies.mop.schedule.simulation import carry_out
 
 KIND: Final = "mop_milp"
 """The solver that is asked."""
@@ -22,53 +22,6 @@ PART: Final = 0.25
 
 LEAST: Final = 0.5
 """Seconds that may be thought in any case."""
-
-
-def to_plain(problem: VisitProblem) -> dict[str, Any]:
-    """A problem as a solver is told of it."""
-    return {
-        "costs": list(problem.costs),
-        "sizes": list(problem.sizes),
-        "speeds": list(problem.speeds),
-        "holders": [list(machines) for machines in problem.holders],
-        "done": [sorted(visited) for visited in problem.done],
-        "config_free": list(problem.config_free),
-        "machine_free": list(problem.machine_free),
-    }
-
-
-def from_plain(payload: object) -> VisitProblem:
-    """The problem that `to_plain` made plain.
-
-    Raises:
-        ValueError: It is none; says what is wrong.
-    """
-    if not isinstance(payload, Mapping):
-        raise ValueError(f"a problem is an object, found {payload!r:.80}")
-    try:
-        problem = VisitProblem(
-            costs=[float(cost) for cost in payload["costs"]],
-            sizes=[float(size) for size in payload["sizes"]],
-            speeds=[float(speed) for speed in payload["speeds"]],
-            holders=[[int(machine) for machine in held] for held in payload["holders"]],
-            done=[frozenset(map(int, visited)) for visited in payload.get("done", ())],
-            config_free=[float(moment) for moment in payload.get("config_free", ())],
-            machine_free=[float(moment) for moment in payload.get("machine_free", ())],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"this is no problem: {type(error).__name__}: {error}") from error
-    configs, partitions, machines = len(problem.costs), len(problem.sizes), len(problem.speeds)
-    whole = len(problem.holders) == partitions and all(
-        len(given) in (0, count)
-        for given, count in ((problem.done, configs), (problem.config_free, configs), (problem.machine_free, machines))
-    )
-    there = all(0 <= machine < machines for held in problem.holders for machine in held)
-    positive = all(value > 0 for value in (*problem.costs, *problem.sizes, *problem.speeds))
-    if not (whole and there and positive):
-        raise ValueError(
-            "this is no problem: lists of different lengths, machines that are not there, or costs that are not > 0"
-        )
-    return problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hopyard.policy import ApplicationStat, Cluster, Data, JobState, JobView, RunEnd, RunEndReason, RunMode
-from hopyard_policies.mop.estimates import Estimates
+from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.visit_history import size
 
 LOSSES: Final = 3

@@ -31,11 +31,11 @@ from hopyard.policy.compatibility import NEEDS_DATA
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, TerminateJob
 from hopyard_policies.base.parameters import need_part, need_seconds, need_whole
-from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.gangs import Gangs
 from hopyard_policies.mop.milp_plans import Exact
 from hopyard_policies.mop.node_demand import Places
 from hopyard_policies.mop.pilot import Pilot
+from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.tuner_slots import TunerSlots
 from hopyard_policies.mop.unit_dispatch import Training
 from hopyard_policies.mop.visit_history import VisitHistory

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from hopyard.policy import Cluster, Data, JobView
-from hopyard_policies.mop.dispatch import Following, Rule
-from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
-from hopyard_policies.mop.replanning import Online
+from hopyard_policies.mop.schedule.dispatch import Following, Rule
+from hopyard_policies.mop.schedule.estimates import Estimates
+from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
+from hopyard_policies.mop.schedule.replanning import Online
 from hopyard_policies.mop.visit_history import VisitHistory, size
 
 Step = tuple[str, str, str]

@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hopyard.policy import Cluster, Data, JobView, RunEnd, RunEndReason, RunMode
-from hopyard_policies.mop.dispatch import Randomized, Rule
-from hopyard_policies.mop.estimates import Estimates
 from hopyard_policies.mop.gangs import Gangs, Need, Visit, visits
 from hopyard_policies.mop.milp_plans import Exact
-from hopyard_policies.mop.planning import dispatcher
-from hopyard_policies.mop.problem import VisitProblem
 from hopyard_policies.mop.problem_builder import Round
+from hopyard_policies.mop.schedule.dispatch import Randomized, Rule
+from hopyard_policies.mop.schedule.estimates import Estimates
+from hopyard_policies.mop.schedule.planning import dispatcher
+from hopyard_policies.mop.schedule.problem import VisitProblem
 from hopyard_policies.mop.visit_history import RunningUnit, VisitHistory
 
 Saves = Callable[[str, int], bool]

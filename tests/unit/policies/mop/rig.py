@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from hopyard.policy import Data, JobState, Partition, RunEndReason, RunMode
 from hopyard.policy.testing import VirtualCluster
 from hopyard.policy.vocabulary import Ask, Predict, RunEnd, StartJob
-from hopyard_policies.mop.milp_plans import KIND, from_plain
-from hopyard_policies.mop.planning import randomized
+from hopyard_policies.mop.milp_plans import KIND
+from hopyard_policies.mop.schedule.planning import randomized
+from hopyard_policies.mop.schedule.problem import from_plain
 
 
 def placed(

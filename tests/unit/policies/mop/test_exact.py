@@ -14,10 +14,9 @@ from hopyard.policy.testing import Delays, VirtualCluster, VirtualStep
 from hopyard.policy.testing.world import Unanswered
 from hopyard.policy.vocabulary import AnswerReady, Ask, Hyperparameters, Predict, RunEnd, StartJob
 from hopyard_policies.mop import MopPolicy
-from hopyard_policies.mop.bounds import lower_bound
-from hopyard_policies.mop.milp import MilpSolver, NoPlanError, solve
-from hopyard_policies.mop.milp_plans import from_plain, to_plain
-from hopyard_policies.mop.problem import VisitProblem
+from hopyard_policies.mop.schedule.bounds import lower_bound
+from hopyard_policies.mop.schedule.milp import MilpSolver, NoPlanError, solve
+from hopyard_policies.mop.schedule.problem import VisitProblem, from_plain, to_plain
 from tests.unit.policies.mop.rig import check_epochs, planned, ring
 from tests.unit.policies.mop.test_planning import problems
 

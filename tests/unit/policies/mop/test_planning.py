@@ -10,15 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard_policies.mop.bounds import lower_bound, replica_bound
-from hopyard_policies.mop.dispatch import Following, Randomized
-from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.milp import solve
-from hopyard_policies.mop.planning import SCHEDULERS, dispatcher, longest
-from hopyard_policies.mop.problem import InvalidScheduleError, Placed, TrainingUnit, VisitProblem, VisitSchedule, check
-from hopyard_policies.mop.replanning import Online
-from hopyard_policies.mop.replica_assignment import host
-from hopyard_policies.mop.schedule_simulation import carry_out, carry_out_online
+from hopyard_policies.mop.schedule.bounds import lower_bound, replica_bound
+from hopyard_policies.mop.schedule.dispatch import Following, Randomized
+from hopyard_policies.mop.schedule.estimates import Estimates
+from hopyard_policies.mop.schedule.milp import solve
+from hopyard_policies.mop.schedule.planning import SCHEDULERS, dispatcher, longest
+from hopyard_policies.mop.schedule.problem import (
+    InvalidScheduleError,
+    Placed,
+    TrainingUnit,
+    VisitProblem,
+    VisitSchedule,
+    check,
+)
+from hopyard_policies.mop.schedule.replanning import Online
+from hopyard_policies.mop.schedule.replica_assignment import host
+from hopyard_policies.mop.schedule.simulation import carry_out, carry_out_online
 
 pytestmark = pytest.mark.quick
 

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hopyard_policies.mop.dispatch import Following, Longest, Randomized, Rule
-from hopyard_policies.mop.problem import Hosting, VisitProblem, VisitSchedule
-from hopyard_policies.mop.replica_assignment import host, loads
-from hopyard_policies.mop.schedule_simulation import carry_out
+from hopyard_policies.mop.schedule.dispatch import Following, Longest, Randomized, Rule
+from hopyard_policies.mop.schedule.problem import Hosting, VisitProblem, VisitSchedule
+from hopyard_policies.mop.schedule.replica_assignment import host, loads
+from hopyard_policies.mop.schedule.simulation import carry_out
 
 RESTARTS: Final = 30
 """Passes of the default scheduler at most: the first as its rule says, the others perturbed."""
@@ -59,7 +59,7 @@ def milp(problem: VisitProblem, rng: random.Random, seconds: float = 60.0) -> Vi
     Raises:
         milp.NoPlanError: No schedule was found in that time.
     """
-    from hopyard_policies.mop.milp import solve
+    from hopyard_policies.mop.schedule.milp import solve
 
     return solve(problem, seconds)
 

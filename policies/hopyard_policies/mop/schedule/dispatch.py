@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from hopyard_policies.mop.problem import Hosting, TrainingUnit, VisitProblem, VisitSchedule
+from hopyard_policies.mop.schedule.problem import Hosting, TrainingUnit, VisitProblem, VisitSchedule
 
 EXCHANGED: Final = 4
 """Configurations that nobody took, the longest ones, for which machines may change their choices at a time."""

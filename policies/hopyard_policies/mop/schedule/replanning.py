@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hopyard_policies.mop.dispatch import Following, Rule
-from hopyard_policies.mop.estimates import Estimates
-from hopyard_policies.mop.problem import TrainingUnit, VisitProblem
+from hopyard_policies.mop.schedule.dispatch import Following, Rule
+from hopyard_policies.mop.schedule.estimates import Estimates
+from hopyard_policies.mop.schedule.problem import TrainingUnit, VisitProblem
 
 CHANGED: Final = 1.1
 """Estimates that moved by this factor, one compared with another, are reason to decide by them anew."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 
-from hopyard_policies.mop.dispatch import Rule
-from hopyard_policies.mop.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
-from hopyard_policies.mop.replanning import Online
+from hopyard_policies.mop.schedule.dispatch import Rule
+from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
+from hopyard_policies.mop.schedule.replanning import Online
 
 Actual = Callable[[TrainingUnit, int], float]
 """How long a unit really takes on a machine."""

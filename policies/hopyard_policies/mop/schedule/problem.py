@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TOLERANCE = 1e-9
 """How far, in proportion to the makespan, two moments may lie apart and be the same."""
@@ -84,6 +84,53 @@ class VisitProblem:
     def free_machine(self, machine: int) -> float:
         """When a machine can start its next unit."""
         return self.machine_free[machine] if self.machine_free else 0.0
+
+
+def to_plain(problem: VisitProblem) -> dict[str, Any]:
+    """A problem as a solver is told of it."""
+    return {
+        "costs": list(problem.costs),
+        "sizes": list(problem.sizes),
+        "speeds": list(problem.speeds),
+        "holders": [list(machines) for machines in problem.holders],
+        "done": [sorted(visited) for visited in problem.done],
+        "config_free": list(problem.config_free),
+        "machine_free": list(problem.machine_free),
+    }
+
+
+def from_plain(payload: object) -> VisitProblem:
+    """The problem that `to_plain` made plain.
+
+    Raises:
+        ValueError: It is none; says what is wrong.
+    """
+    if not isinstance(payload, Mapping):
+        raise ValueError(f"a problem is an object, found {payload!r:.80}")
+    try:
+        problem = VisitProblem(
+            costs=[float(cost) for cost in payload["costs"]],
+            sizes=[float(size) for size in payload["sizes"]],
+            speeds=[float(speed) for speed in payload["speeds"]],
+            holders=[[int(machine) for machine in held] for held in payload["holders"]],
+            done=[frozenset(map(int, visited)) for visited in payload.get("done", ())],
+            config_free=[float(moment) for moment in payload.get("config_free", ())],
+            machine_free=[float(moment) for moment in payload.get("machine_free", ())],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"this is no problem: {type(error).__name__}: {error}") from error
+    configs, partitions, machines = len(problem.costs), len(problem.sizes), len(problem.speeds)
+    whole = len(problem.holders) == partitions and all(
+        len(given) in (0, count)
+        for given, count in ((problem.done, configs), (problem.config_free, configs), (problem.machine_free, machines))
+    )
+    there = all(0 <= machine < machines for held in problem.holders for machine in held)
+    positive = all(value > 0 for value in (*problem.costs, *problem.sizes, *problem.speeds))
+    if not (whole and there and positive):
+        raise ValueError(
+            "this is no problem: lists of different lengths, machines that are not there, or costs that are not > 0"
+        )
+    return problem
 
 
 Hosting = Sequence[int]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hopyard_policies.mop.problem import VisitProblem
-from hopyard_policies.mop.replica_assignment import host, loads
+from hopyard_policies.mop.schedule.problem import VisitProblem
+from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 
 def lower_bound(problem: VisitProblem) -> float:

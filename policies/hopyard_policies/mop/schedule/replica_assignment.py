@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from hopyard_policies.mop.problem import VisitProblem
+from hopyard_policies.mop.schedule.problem import VisitProblem
 
 POWERS = (8, 24, 72)
 """What ends are raised to, one after the other, so that in the end hardly more than the latest one counts."""

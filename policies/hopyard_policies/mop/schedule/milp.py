@@ -9,10 +9,9 @@ import numpy as np
 
 from hopyard._runtime.optional_import import need
 from hopyard.solver import Solver
-from hopyard_policies.mop.bounds import lower_bound
-from hopyard_policies.mop.milp_plans import from_plain
-from hopyard_policies.mop.problem import Placed, VisitProblem, VisitSchedule
-from hopyard_policies.mop.replica_assignment import host, loads
+from hopyard_policies.mop.schedule.bounds import lower_bound
+from hopyard_policies.mop.schedule.problem import Placed, VisitProblem, VisitSchedule, from_plain
+from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 MOST_PAIRS: Final = 200_000
 """Orders that a program may decide about: beyond that it takes very much memory, and finds nothing in hours."""
@@ -107,8 +106,8 @@ def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], start
 class MilpSolver(Solver):
     """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1), by a mixed integer linear program on HiGHS.
 
-    The question is a problem (`hopyard_policies.mop.milp_plans.to_plain`). The answer has the units in order of start (`placed`: each
-    [configuration, partition, machine]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).
+    The question is a problem (`hopyard_policies.mop.schedule.problem.to_plain`). The answer has the units in order of start (`placed`:
+    each [configuration, partition, machine]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).
     """
 
     def solve(self, payload: Any, seconds: float) -> Any:

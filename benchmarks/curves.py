@@ -31,8 +31,8 @@ from curve_scores.plot import plot
 from rich.console import Console
 from rich.table import Table
 
+from hopyard._common.plugins import PREDICTORS, plugin_names
 from hopyard.errors import InvalidInput
-from hopyard.plugins import PREDICTORS, plugin_names
 
 PROGRESS = Console(stderr=True, soft_wrap=True)
 

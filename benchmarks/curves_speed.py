@@ -29,7 +29,7 @@ from figures.frame import machine
 from rich.console import Console
 from rich.table import Table
 
-from hopyard.plugins import PREDICTORS, PluginError, load_plugin
+from hopyard._common.plugins import PREDICTORS, PluginError, load_plugin
 from hopyard.predictor import Curve, Predictor, Question
 
 SEEN: Final = 30

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from hopyard._common.plugins import GENERATORS, load_plugin
 from hopyard.generator import Generator
-from hopyard.plugins import GENERATORS, load_plugin
 from hopyard.sequences import PrefixTree, Request, as_sequence
 from hopyard.spec import load_search
 from hopyard_simulator import Costs, Lesson, Result, Workload, simulate

@@ -45,8 +45,8 @@ from asha_rivals import LOOPBACK_ONLY, python_of
 from figures.cluster import processes
 from figures.frame import machine
 
+from hopyard._common.plugins import GENERATORS, load_plugin
 from hopyard.generator import Generator
-from hopyard.plugins import GENERATORS, load_plugin
 from hopyard.sequences import PrefixTree, Request, values_at
 from hopyard.spec import load_search
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from curve_scores.baselines import BaseRate, LastAndIncrements, LastValue, RandomWalk
 from curve_scores.data import ACCURACY, HISTORY, CurveSet, curve_sets
 from curve_scores.scores import Score, means, reliability, score
-from hopyard.plugins import PREDICTORS, load_plugin
+from hopyard._common.plugins import PREDICTORS, load_plugin
 from hopyard.predictor import Predictor, Question
 
 BASELINES: Final[Mapping[str, Callable[[CurveSet], Predictor]]] = {

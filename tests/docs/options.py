@@ -11,8 +11,8 @@ from typing import Final, cast
 
 import click
 
+from hopyard._common.plugins import COMMANDS
 from hopyard.cli.app import build, load_command
-from hopyard.plugins import COMMANDS
 from tests.docs.pages import Block
 
 _INLINE: Final = re.compile(r"`(hopyard [a-z][^`\n]*)`")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.predictor import Prediction, Predictor, PredictorParameterError, Question
 from hopyard_curves.metric_normalization import Scale
 from hopyard_curves.reports import abscissae, finite, future

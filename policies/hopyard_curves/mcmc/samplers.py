@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard_curves.mcmc.numba_kernels import Floats, Posterior, log_densities, walk
 
 Sampler = Callable[[Posterior, Floats, int, int, int, np.random.Generator], Floats]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
+from hopyard._common.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy import Policy
 
 

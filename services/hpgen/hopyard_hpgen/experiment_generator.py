@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from hopyard._common.plugins import GENERATORS, load_plugin, unknown_parameters
 from hopyard.errors import Conflict, HopyardError, InvalidInput
 from hopyard.generator import Generator, Metric, Reads, Result
-from hopyard.plugins import GENERATORS, load_plugin, unknown_parameters
 from hopyard.space import Configuration, canonical_json, show
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call, CreateCall, ReportCall

@@ -8,8 +8,8 @@ import uuid
 from typing import Final
 
 from hopyard._net.server import Background, Server
+from hopyard._runtime.datasets.node_query import INSPECT
 from hopyard._runtime.snapshot_file import SnapshotFileError
-from hopyard.datasets.node_query import INSPECT
 from hopyard.errors import HopyardError
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire

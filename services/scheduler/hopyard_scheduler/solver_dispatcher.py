@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from hopyard._common.plugins import SOLVERS, load_plugin, plugin_names
 from hopyard._net.server import Background
 from hopyard.errors import HopyardError, InvalidInput
-from hopyard.plugins import SOLVERS, load_plugin, plugin_names
 from hopyard.solver import Solver
 from hopyard.solver.invoke import MOST_BYTES
 from hopyard_engine.core.effects import AskOutside

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import IO, Any, Final
 
-from hopyard._runtime.printable_text import printable
+from hopyard._common.formatting import printable
 from hopyard.errors import InvalidInput
 
 _MOST_SAID: Final = 1000

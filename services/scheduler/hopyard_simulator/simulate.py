@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from hopyard._common.plugins import parameter_names
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
-from hopyard.plugins import parameter_names
 from hopyard.policy import Policy
 from hopyard.predictor import Predictor
 from hopyard.solver import Solver

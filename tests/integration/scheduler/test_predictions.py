@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._common.plugins import entries
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
-from hopyard.plugins import entries
 from hopyard.policy.vocabulary import Predict
 from hopyard_engine.core.events import Answered, Event, PolicyAnswered
 from hopyard_tools.commands.journal_source import opened
@@ -113,7 +113,7 @@ async def test_without_an_installed_default_a_policy_hears_what_there_is(
     def others(group: str) -> list[EntryPoint]:
         return [entry for entry in entries(group) if entry.name != "pooled"]
 
-    monkeypatch.setattr("hopyard.plugins.entries", others)
+    monkeypatch.setattr("hopyard._common.plugins.entries", others)
     found = experiment(tmp_path / "e", jobs=1, length=2)
     found.write_text(found.read_text() + 'policy: "tests.integration.scheduler.predicting:Patient"\n')
     created = await client.create(found)

@@ -8,10 +8,10 @@ import sys
 import pytest
 from typer.core import TyperCommand, TyperGroup
 
+from hopyard._common.plugins import COMMANDS, plugin_names
 from hopyard.cli.app import build, load_command
 from hopyard.cli.main import run
 from hopyard.cli.plugin_commands import PANELS
-from hopyard.plugins import COMMANDS, plugin_names
 
 SERVICES = ("scheduler", "agent", "appstat", "hpgen")
 SILENT = {"run", "logs", "up", "policy serve", *SERVICES}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
+from hopyard._runtime.datasets.usage import Storage
 from hopyard.cli.commands.cluster.partitions import at_url, data_table, partition, partitions_table
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.main import run
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
-from hopyard.datasets.usage import Storage
 
 pytestmark = pytest.mark.quick
 

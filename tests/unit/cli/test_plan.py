@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from hopyard._common.plugins import load_plugin
 from hopyard.cli.commands.experiments import plan_preview
 from hopyard.cli.main import run
-from hopyard.plugins import load_plugin
 
 pytestmark = pytest.mark.quick
 

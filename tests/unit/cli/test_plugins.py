@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._common.plugins import COMMANDS, POLICIES
 from hopyard.cli.commands.plugins import catalog as catalogs
 from hopyard.cli.commands.plugins.catalog import described
 from hopyard.cli.main import run
-from hopyard.plugins import COMMANDS, POLICIES
 
 pytestmark = pytest.mark.quick
 

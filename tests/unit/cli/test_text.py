@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.live.braille import plot
 from hopyard.cli.live.spark import bar, resample, scale, sparkline
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard._runtime.printable_text import printable
+from hopyard._common.formatting import printable
 from hopyard.cli.output import say
 from hopyard.client.wire import converters
 from hopyard.v1 import common_pb2, experiment_pb2

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
+from hopyard._common.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.predictor import Predictor
 from hopyard.predictor.conformance import PredictorConformance
 from tests.timing import scaled

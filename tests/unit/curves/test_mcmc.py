@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hopyard._common.plugins import PREDICTORS, load_plugin
 from hopyard.errors import Unsupported
-from hopyard.plugins import PREDICTORS, load_plugin
 from hopyard.predictor import (
     LEVELS,
     Curve,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hopyard.datasets.manifest import read_manifest
-from hopyard.datasets.reader import content, stamp
+from hopyard._runtime.datasets.manifest import read_manifest
+from hopyard._runtime.datasets.reader import content, stamp
 from hopyard.errors import InvalidInput
 
 pytestmark = pytest.mark.quick

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.datasets.manifest import FILE, manifest_at, read_manifest
-from hopyard.datasets.reader import examples_in
-from hopyard.datasets.split import SplitPlan, rows_of, sizes, split
+from hopyard._runtime.datasets.manifest import FILE, manifest_at, read_manifest
+from hopyard._runtime.datasets.reader import examples_in
+from hopyard._runtime.datasets.split import SplitPlan, rows_of, sizes, split
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound, Unsupported
 
 pytestmark = pytest.mark.quick

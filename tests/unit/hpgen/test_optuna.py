@@ -203,7 +203,7 @@ def test_every_process_proposes_the_same() -> None:
 
 
 def test_without_optuna_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hopyard.plugins import GENERATORS, PluginError, load_plugin
+    from hopyard._common.plugins import GENERATORS, PluginError, load_plugin
 
     for module in [name for name in sys.modules if name.startswith(("optuna", "hopyard_hpgen.generators.optuna"))]:
         monkeypatch.delitem(sys.modules, module)

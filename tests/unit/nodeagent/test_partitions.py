@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from hopyard._net.server import Background
-from hopyard.datasets import reader
-from hopyard.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, answered, asked, question
-from hopyard.datasets.reader import Content, content
+from hopyard._runtime.datasets import reader
+from hopyard._runtime.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, answered, asked, question
+from hopyard._runtime.datasets.reader import Content, content
 from hopyard.errors import Aborted, DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.data import digest_cache as inspector_module

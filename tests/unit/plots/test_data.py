@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopyard.datasets.usage import Storage
+from hopyard._runtime.datasets.usage import Storage
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots import (
     KINDS,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from hopyard._common.plugins import TIMELINES
 from hopyard.client.types import ExperimentState, JobState, Metric, Statistic
 from hopyard.errors import Unsupported
 from hopyard.plots import JobEnd, PlottedRun, SearchSource, experiments
 from hopyard.plots.model import JournalStory
-from hopyard.plugins import TIMELINES
 from tests.unit.results.given import NAN, experiment, job, statistic
 
 SPEC: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard._runtime.command_template import PlaceholderError, filled, problems
+from hopyard._common.command_template import PlaceholderError, filled, problems
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
 
 pytestmark = pytest.mark.quick

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._common.plugins import GENERATORS, PluginError, load_plugin, plugin_names, unknown_parameters
 from hopyard.generator import Generator
-from hopyard.plugins import GENERATORS, PluginError, load_plugin, plugin_names, unknown_parameters
 
 pytestmark = pytest.mark.quick
 

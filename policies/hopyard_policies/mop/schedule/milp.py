@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.solver import Solver
 from hopyard_policies.mop.schedule.bounds import lower_bound
 from hopyard_policies.mop.schedule.problem import Placed, VisitProblem, VisitSchedule, from_plain

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hopyard._common.plugins import COMMANDS
 from hopyard.cli import plugin_commands
 from hopyard.cli.commands.cluster import data, doctor, garbage, up
 from hopyard.cli.commands.experiments import actions, export_import, init, plan, run, settings
@@ -18,7 +19,6 @@ from hopyard.cli.commands.inspect import files, plot, queries, results, trace
 from hopyard.cli.commands.plugins import catalog, conformance, policy
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
-from hopyard.plugins import COMMANDS
 
 _HELP = """A cluster for exploring hyperparameters: policies decide, while jobs train, which runs, waits, forks and dies.
 

@@ -47,14 +47,14 @@ def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offer
 
 def complete_policy(incomplete: str) -> Offers:
     """Policies that are installed."""
-    from hopyard.plugins import POLICIES, plugin_names
+    from hopyard._common.plugins import POLICIES, plugin_names
 
     return _matching([(name, "policy") for name in plugin_names(POLICIES)], incomplete)
 
 
 def complete_plugin(incomplete: str) -> Offers:
     """Plugins of every kind that are installed."""
-    from hopyard.plugins import KINDS, plugin_names
+    from hopyard._common.plugins import KINDS, plugin_names
 
     return _matching([(name, kind) for kind, group in KINDS.items() for name in plugin_names(group)], incomplete)
 
@@ -70,7 +70,7 @@ async def _experiments(client: AsyncClient) -> Offers:
 
 
 async def _jobs(client: AsyncClient, given: str | None) -> Offers:
-    from hopyard import formatting
+    from hopyard._common import formatting
     from hopyard.cli.connect import find
 
     chosen = await find(client, given)

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Final
 
-from hopyard._runtime.printable_text import printable
+from hopyard._common.formatting import printable
 from hopyard.errors import HopyardError, Internal, InvalidInput, Unavailable, os_error_text
 
 EXIT_DONE: Final = 0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
 
 if TYPE_CHECKING:

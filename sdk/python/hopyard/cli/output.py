@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard._runtime.printable_text import printable
+from hopyard._common.formatting import printable
 
 _UNLIMITED: Final = 100_000
 

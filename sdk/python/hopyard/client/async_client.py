@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hopyard._common.formatting import printable
 from hopyard._net.rpc.values import hyperparameters_to_proto
-from hopyard._runtime.printable_text import printable
 from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.queries import ClientQueries, id_of
 from hopyard.client.transfer.blobs import put_blob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from hopyard.datasets.usage import Storage, storage
+from hopyard._runtime.datasets.usage import Storage, storage
 
 
 class ReplicaState(enum.Enum):

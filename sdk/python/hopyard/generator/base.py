@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from hopyard import plugins
+from hopyard._common import plugins
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration, Space, is_number

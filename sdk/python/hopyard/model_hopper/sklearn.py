@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.model_hopper.frameworks import Handler
 from hopyard.trainer import SnapshotStateError
 

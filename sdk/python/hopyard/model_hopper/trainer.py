@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Final, Never, TypeAlias
 
 import numpy as np
 
+from hopyard._common.plugins import wrong_parameters
 from hopyard.model_hopper import examples
 from hopyard.model_hopper.batches import counted, sharing
 from hopyard.model_hopper.frameworks import Handler, handler_for
 from hopyard.model_hopper.gang import Gang
-from hopyard.plugins import wrong_parameters
 from hopyard.trainer import Trainer, cached
 from hopyard.trainer.errors import TrainerPhase
 from hopyard.trainer.validation import checked_metrics

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from hopyard._common.plugins import TIMELINES, load_plugin, plugin_names
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
 from hopyard.client.wire import converters
 from hopyard.errors import Unsupported
 from hopyard.plots.model import JobCurve, JobEnd, JournalStory, PlottedVisit, Search, SearchSource
-from hopyard.plugins import TIMELINES, load_plugin, plugin_names
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient

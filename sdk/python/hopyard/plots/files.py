@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from hopyard._runtime.printable_text import printable
+from hopyard._common.formatting import printable
 from hopyard.plots.model import JobCurve, JobEnd, Search, SearchSource
 from hopyard.plots.results import read_results
 from hopyard.traces import Trace, read_traces

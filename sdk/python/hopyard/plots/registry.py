@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from hopyard._common.optional_import import need
 from hopyard._runtime.bundle import DRAWN_MARK
-from hopyard._runtime.optional_import import need
 from hopyard.errors import InvalidInput
 from hopyard.plots.data import curves, durations, gangs, hops, slots, stages, targets, timeline
 from hopyard.plots.data.curves import Over

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from hopyard._runtime.printable_text import printable
+from hopyard._common.formatting import printable
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.plots.model import JobCurve, JobEnd, PlottedRun, Search, SearchSource
 from hopyard.policy.vocabulary import JobState, RunEndReason

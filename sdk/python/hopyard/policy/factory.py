@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from hopyard._common.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.errors import InvalidInput
-from hopyard.plugins import POLICIES, load_plugin, unknown_parameters
 from hopyard.policy.base import Policy
 
 

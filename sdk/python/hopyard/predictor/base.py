@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
-from hopyard import plugins
+from hopyard._common import plugins
 from hopyard.errors import InvalidInput
 
 LEVELS: Final = tuple((step + 0.5) / 100 for step in range(100))

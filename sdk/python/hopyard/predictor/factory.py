@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hopyard._common.plugins import PREDICTORS, load_plugin, unknown_parameters
 from hopyard.errors import InvalidInput
-from hopyard.plugins import PREDICTORS, load_plugin, unknown_parameters
 from hopyard.predictor.base import Predictor, PredictorParameterError, parameter_names
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.results.rows import ColumnKind, Results
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.client.types import Experiment, Job, JobState, Statistic
 from hopyard.errors import HopyardError, Unavailable
 from hopyard.results.publisher import values

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.sequences import is_written
 

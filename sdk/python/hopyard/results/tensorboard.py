@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hopyard._runtime.optional_import import need
+from hopyard._common.optional_import import need
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.results.publisher import values
 from hopyard.results.rows import flatten

@@ -7,8 +7,8 @@ import os
 import traceback
 from typing import Any, Final
 
+from hopyard._common.plugins import SOLVERS, load_plugin
 from hopyard.errors import InvalidInput
-from hopyard.plugins import SOLVERS, load_plugin
 from hopyard.solver.base import Solver
 
 MOST_BYTES: Final = 1_000_000

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from hopyard.datasets.names import check_data_name
+from hopyard._runtime.datasets.names import check_data_name
 from hopyard.space import Problem, Space, SpaceError, show
 from hopyard.spec.durations import seconds
 from hopyard.spec.sizes import size_bytes

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hopyard._runtime import command_template
+from hopyard._common import command_template
 from hopyard.space import Problem, Space, SpaceError, json_problem
 from hopyard.spec.fields import (
     Bytes,

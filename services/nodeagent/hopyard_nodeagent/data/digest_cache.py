@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hopyard.datasets.reader import Content, Stamp, content, stamp
+from hopyard._runtime.datasets.reader import Content, Stamp, content, stamp
 from hopyard.errors import Aborted, InvalidInput
 
 _log = logging.getLogger(__name__)

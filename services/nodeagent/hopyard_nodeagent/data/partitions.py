@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hopyard._net.server import Background
-from hopyard.datasets.names import is_url
-from hopyard.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, asked
-from hopyard.datasets.reader import examples_in
+from hopyard._runtime.datasets.names import is_url
+from hopyard._runtime.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, asked
+from hopyard._runtime.datasets.reader import examples_in
 from hopyard.errors import DataLoss, HopyardError, InvalidInput, os_error_text
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.data.digest_cache import Inspector

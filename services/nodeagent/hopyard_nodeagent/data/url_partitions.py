@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from hopyard._runtime.optional_import import need
-from hopyard.datasets.manifest import store_at
+from hopyard._common.optional_import import need
+from hopyard._runtime.datasets.manifest import store_at
 from hopyard.errors import DataLoss, Exhausted, NotFound, Unavailable
 from hopyard_nodeagent.snapshots.transfers import Arrived, check_hash, receive_named_by_hash
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from hopyard._common import command_template
 from hopyard._net.rpc.values import hyperparameters_from_proto
-from hopyard._runtime import command_template
 from hopyard._runtime.criu import PROVIDER
 from hopyard._runtime.criu.process_group import MOUNT
 from hopyard.script import mailbox_files

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from hopyard.formatting import count, duration, first_line, hyperparameters, number, size
+from hopyard._common.formatting import count, duration, first_line, hyperparameters, number, size
 from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
 from hopyard.predictor.wire import prediction_from_wire
 from hopyard_engine.core.actions.prediction_requests import PREDICT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-from hopyard.formatting import count, hyperparameters
+from hopyard._common.formatting import count, hyperparameters
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     AmendRun,

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 
-from hopyard.datasets.node_query import INSPECT, FoundPath, PathQuery, answered, question
+from hopyard._runtime.datasets.node_query import INSPECT, FoundPath, PathQuery, answered, question
 from hopyard.errors import Unavailable, Unsupported
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.agents.sessions import Session, Sessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from hopyard.datasets.node_query import LOOK_AGAIN
+from hopyard._runtime.datasets.node_query import LOOK_AGAIN
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core.events import NodeEvicted, NodeJoined

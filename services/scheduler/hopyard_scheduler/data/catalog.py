@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from hopyard._net.rpc import retry
 from hopyard._net.server import Background
-from hopyard.datasets.node_query import PathQuery
+from hopyard._runtime.datasets.node_query import PathQuery
 from hopyard.errors import AlreadyExists, Conflict, HopyardError, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2, data_pb2
 from hopyard_engine.core.events import DataChanged

@@ -7,8 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from hopyard.datasets.names import MAX_PARTITIONS, check_data_name, check_url, order, parse_partition, partition_name
-from hopyard.datasets.node_query import FoundPath, PathQuery
+from hopyard._runtime.datasets.names import (
+    MAX_PARTITIONS,
+    check_data_name,
+    check_url,
+    order,
+    parse_partition,
+    partition_name,
+)
+from hopyard._runtime.datasets.node_query import FoundPath, PathQuery
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard.v1 import data_pb2
 

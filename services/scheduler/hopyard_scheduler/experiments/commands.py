@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
+from hopyard._common.plugins import PluginError
 from hopyard._net.server.killable_threads import TooLong
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.plugins import PluginError
 from hopyard.policy import ENDLESS
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE

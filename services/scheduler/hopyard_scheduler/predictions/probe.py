@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from hopyard._common.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.errors import HopyardError, InvalidInput
-from hopyard.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.predictor import Predictor
 from hopyard.spec import PredictorSpec
 from hopyard_scheduler.negative_cache import Failure, failed

@@ -190,7 +190,7 @@ async def _from_afar(source: JournalSource, driven: Replay, stack: AsyncExitStac
 
 def verdict(name: str, driven: Replay) -> str:
     """What came out, in a line."""
-    from hopyard.formatting import count
+    from hopyard._common.formatting import count
 
     what = f"{name}: {count(driven.number, 'event')}, {count(driven.up_calls, 'up-call')} answered again"
     failures = f" ({count(driven.failures, 'recorded failure')} not compared)" if driven.failures else ""
@@ -228,7 +228,7 @@ def state_table(state: ReplayState, created_at: float) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from hopyard.formatting import NOTHING, count, first_line, number
+    from hopyard._common.formatting import NOTHING, count, first_line, number
 
     reason = f" ({state.reason})" if state.reason else ""
     held = ", ".join(f"{m}: {'job ' + job if job else 'idle'}" for m, job in state.machines.items()) or "no machine"

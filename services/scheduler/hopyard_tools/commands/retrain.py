@@ -154,7 +154,7 @@ def _cpus(program: ExperimentProgram, slots: int) -> int:
 
 def verdict(name: str, found: Sequence[Compared]) -> str:
     """What came out, in a line."""
-    from hopyard.formatting import count
+    from hopyard._common.formatting import count
 
     if not found:
         return f"{name}: no run of it counts, so there is nothing to train again"
@@ -217,8 +217,8 @@ def _shown(name: str, chains: Sequence[TrainingChain], slots: int) -> Iterator[C
     from rich.console import Console
     from rich.progress import Progress
 
+    from hopyard._common.formatting import count
     from hopyard.cli.output import say
-    from hopyard.formatting import count
 
     jobs = {chain.job for chain in chains}
     positions = sum(chain.positions for chain in chains)

@@ -174,7 +174,7 @@ def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
 def _table(rungs: Sequence[Rung]) -> RenderableType:
     from rich.table import Table
 
-    from hopyard.formatting import NOTHING, number
+    from hopyard._common.formatting import NOTHING, number
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("rung", "position", "reported", "awaited", "promoted", "cut-off", "best", "job"):
@@ -196,7 +196,7 @@ def _table(rungs: Sequence[Rung]) -> RenderableType:
 
 def _jobs(rung: Rung) -> list[str]:
     """Every job on a rung, and who is still to come."""
-    from hopyard.formatting import number
+    from hopyard._common.formatting import number
 
     lines = ["", f"rung {rung.number}, position {rung.position}"]
     width = max((len(standing.job) for standing in rung.standings), default=0)

@@ -178,7 +178,7 @@ def _table(result: Result) -> Any:
     """The figures for people."""
     from rich.table import Table
 
-    from hopyard.formatting import NOTHING, count, number
+    from hopyard._common.formatting import NOTHING, count, number
 
     given = "".join(f" {key}={value}" for key, value in result.parameters.items())
     table = Table(
@@ -213,7 +213,7 @@ def _table(result: Result) -> Any:
 
 def _span(seconds: float) -> str:
     """Virtual time: to three digits, where it is short, since policies may differ by less than a second."""
-    from hopyard.formatting import duration
+    from hopyard._common.formatting import duration
 
     return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
 
@@ -291,7 +291,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[World], None] | None]:
         task = progress.add_task("simulating")
 
         def show(world: World) -> None:
-            from hopyard.formatting import duration
+            from hopyard._common.formatting import duration
 
             jobs = len(world.experiment.jobs)
             done = jobs - len(world.experiment.open)

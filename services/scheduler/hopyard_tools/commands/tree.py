@@ -115,7 +115,7 @@ async def show(
 
 def _title(found: ExperimentMoment) -> str:
     """Which moment it is, and in a group what the experiment pays."""
-    from hopyard.formatting import short_time
+    from hopyard._common.formatting import short_time
 
     stream = found.driven.experiment
     if stream is None or len(stream.experiments) == 1:

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.live import style
 from hopyard.client.types import JobState
 from hopyard.plots.data.stages import Totals, Tree, totals

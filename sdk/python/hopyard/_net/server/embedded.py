@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from hopyard._common.plugins import load_plugin
 from hopyard._net.rpc.in_process import nearby
 from hopyard._net.server.main_loop import run_service
-from hopyard.plugins import load_plugin
 
 SERVICES: Final = "hopyard.services"
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from hopyard._common.optional_import import need
 from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, ProcessSnapshotError
 from hopyard._runtime.criu.procfs import name, open_files
-from hopyard._runtime.optional_import import need
 from hopyard.errors import Unsupported
 
 _LOCK_MILLISECONDS: Final = 10_000

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.doctor.check_result import Finding, ok, problem
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobReport

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 from hopyard.client.address import read_address
 from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder

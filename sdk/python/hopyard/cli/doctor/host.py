@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 LEAST_PYTHON: Final = (3, 11)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hopyard.formatting import number
+from hopyard._common.formatting import number
 
 _BLANK = 0x2800
 # Dot bits of a braille character by (row, column).

@@ -8,8 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
+from hopyard._common.formatting import number
 from hopyard.client.types import Job, JobState
-from hopyard.formatting import number
 
 
 class Pool(enum.Enum):

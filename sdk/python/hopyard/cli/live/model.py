@@ -7,10 +7,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hopyard import formatting
+from hopyard._common import formatting
+from hopyard._common.formatting import first_line
 from hopyard.cli.outcome import BACK_AT_START, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
-from hopyard.formatting import first_line
 
 RATE_SECONDS: Final = 10.0
 """The rate of reports is an average over this long."""

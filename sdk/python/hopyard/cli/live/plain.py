@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.style import word
 from hopyard.cli.outcome import ASKED

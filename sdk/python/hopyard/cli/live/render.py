@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.spark import bar, resample, scale, sparkline

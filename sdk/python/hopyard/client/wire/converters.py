@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
+from hopyard._common.formatting import printable
 from hopyard._net.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
 from hopyard._net.rpc.values import hyperparameters_from_proto, metrics_from_proto
-from hopyard._runtime.printable_text import printable
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
     Change,

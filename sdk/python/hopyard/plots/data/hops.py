@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hopyard.datasets.usage import Storage, storage
+from hopyard._runtime.datasets.usage import Storage, storage
 from hopyard.errors import NotFound
 from hopyard.plots.data.groups import natural, need, one
 from hopyard.plots.model import PartitionReplicas, PlottedVisit, Search

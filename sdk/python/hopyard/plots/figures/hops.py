@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from hopyard.datasets.usage import Storage
+from hopyard._runtime.datasets.usage import Storage
 from hopyard.plots.data.hops import HopPlot, MachineUse
 from hopyard.plots.figures import theme
 from hopyard.plots.model import PlottedVisit

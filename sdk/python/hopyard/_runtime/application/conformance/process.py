@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard._runtime import command_template
+from hopyard._common import command_template
 
 _LOOK_SECONDS: Final = 0.02
 _LAST_LINES: Final = 12

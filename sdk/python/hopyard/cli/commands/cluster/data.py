@@ -203,13 +203,13 @@ def split(
     **Examples:** `hopyard data split train.npz --into 4 --out parts --eval-fraction 0.1`, `hopyard data split all.parquet
     --into 3 --out parts --speeds 1,1,2.5`
     """
-    from hopyard import formatting
+    from hopyard._common import formatting
+    from hopyard._runtime.datasets.names import check_data_name
+    from hopyard._runtime.datasets.split import SplitPlan
+    from hopyard._runtime.datasets.split import split as cut
     from hopyard.cli.commands.cluster.partitions import register_command
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.datasets.names import check_data_name
-    from hopyard.datasets.split import SplitPlan
-    from hopyard.datasets.split import split as cut
 
     try:
         given = tuple(float(speed) for speed in speeds.split(",")) if speeds is not None else ()

@@ -151,7 +151,7 @@ def _bytes(found: Sequence[GarbageKind] | Sequence[KeptForOthers]) -> int:
 def _show(got: Garbage) -> None:
     from rich.table import Table
 
-    from hopyard import formatting
+    from hopyard._common import formatting
     from hopyard.cli.output import emit, say
 
     for note in got.notes:
@@ -174,7 +174,7 @@ def _show(got: Garbage) -> None:
 
 def _show_store(store: StoreUse) -> None:
     """How full the store is, and what an eviction would cost."""
-    from hopyard import formatting
+    from hopyard._common import formatting
     from hopyard.cli.output import emit
 
     if store.quota_bytes is None and not store.held_bytes:
@@ -199,7 +199,7 @@ def _show_kept(kept: Sequence[KeptForOthers]) -> None:
     """What is kept only for others, and what it would cost to have it back."""
     from rich.table import Table
 
-    from hopyard import formatting
+    from hopyard._common import formatting
     from hopyard.cli.output import emit
 
     if not kept:

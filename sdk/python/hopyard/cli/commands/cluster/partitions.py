@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hopyard._runtime.datasets.names import EVAL, TRAIN, Split, is_url, partition_name
 from hopyard.cli.errors import WrongUse
-from hopyard.datasets.names import EVAL, TRAIN, Split, is_url, partition_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from hopyard._runtime.datasets.manifest import MadePartition
     from hopyard.client.datasets import DataPartition, DataSet
-    from hopyard.datasets.manifest import MadePartition
 
 _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOWN": "dim"}
 
@@ -49,8 +49,8 @@ def partition(split: Split, given: str) -> DataPartition:
 
 def at_url(url: str) -> list[DataPartition]:
     """The partitions at a URL that `hopyard data split` made."""
+    from hopyard._runtime.datasets.manifest import manifest_at
     from hopyard.client.datasets import DataPartition
-    from hopyard.datasets.manifest import manifest_at
 
     base = url.rstrip("/")
     return [
@@ -73,7 +73,7 @@ def data_table(found: Sequence[DataSet]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from hopyard import formatting
+    from hopyard._common import formatting
 
     if not found:
         return Text("no data sets yet; `hopyard data split FILE` makes partitions, `hopyard data register` names them")
@@ -100,7 +100,7 @@ def partitions_table(data: DataSet) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from hopyard import formatting
+    from hopyard._common import formatting
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("partition", "examples", "size", "SHA-256", "node", "state", "place"):
@@ -121,7 +121,7 @@ def partitions_table(data: DataSet) -> RenderableType:
 
 def _held(data: DataSet) -> str:
     """How much its nodes hold, against what task parallelism would have them hold."""
-    from hopyard import formatting
+    from hopyard._common import formatting
 
     found = data.storage
     if found.nodes < 2:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard._net.rpc import Backoff
 from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts

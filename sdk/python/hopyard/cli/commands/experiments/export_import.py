@@ -44,7 +44,7 @@ def export(
 
     **Examples:** `hopyard export digits -o digits.hopyard`, `hopyard export --no-snapshots`
     """
-    from hopyard import formatting
+    from hopyard._common import formatting
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json, say
 
@@ -86,7 +86,7 @@ def import_(
 
     **Examples:** `hopyard import digits.hopyard`, `hopyard import digits.hopyard --as digits-again --data elsewhere`
     """
-    from hopyard import formatting
+    from hopyard._common import formatting
     from hopyard.cli.connect import where, with_client
     from hopyard.cli.output import emit_json, say
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from hopyard._runtime import command_template
+from hopyard._common import command_template
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.spec import ExperimentSpec
 from hopyard.spec.models import REMOTE

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from hopyard import formatting
+from hopyard._common import formatting
 from hopyard.cli.commands.experiments.run_session import SUSPEND_SECONDS
 from hopyard.cli.connect import find, resting, where, with_client
 from hopyard.cli.output import emit_json, say

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from hopyard._common.plugins import GENERATORS, POLICIES, load_plugin
 from hopyard.cli.commands.experiments.preflight import checked_policy
 from hopyard.client.submission import Submission, read_text
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
-from hopyard.plugins import GENERATORS, POLICIES, load_plugin
 from hopyard.policy import Policy
 from hopyard.sequences import PrefixTree, Request
 from hopyard.spec import ExperimentSpec, load_search

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, cast
 
+from hopyard._common.plugins import POLICIES, load_plugin, plugin_names, unknown_parameters
 from hopyard.cli.init.script_analysis import read_script
 from hopyard.client.submission import Submission
 from hopyard.errors import InvalidInput
-from hopyard.plugins import POLICIES, load_plugin, plugin_names, unknown_parameters
 from hopyard.spec import SpecError, SpecProblem, placed
 from hopyard.spec.yaml_document import read_document
 

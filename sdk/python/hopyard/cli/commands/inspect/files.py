@@ -107,7 +107,7 @@ def download(
 
 def _beside_best(got: Download) -> str:
     """What is missing when the snapshot is not the one at the job's best position."""
-    from hopyard import formatting
+    from hopyard._common import formatting
 
     if got.best_position is None or got.position == got.best_position:
         return ""

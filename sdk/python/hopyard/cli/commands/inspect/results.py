@@ -63,10 +63,10 @@ def results(
     **Examples:** `hopyard results digits -o digits.csv`, `hopyard results --reports -o reports.parquet`,
     `hopyard results --format tensorboard -o runs -f`, `hopyard results --format mlflow -o http://localhost:5000`
     """
+    from hopyard._common.formatting import count
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
-    from hopyard.formatting import count
 
     if csv:  # guessed by its likeness to --json
         raise WrongUse("there is no --csv: -o FILE.csv writes a file, --format csv to stdout")
@@ -154,7 +154,7 @@ def _table(found: Results) -> object:
     """For people: without columns that are empty, or say the same in each row."""
     from rich.table import Table
 
-    from hopyard import formatting
+    from hopyard._common import formatting
 
     shown = [name for name in found.columns if name != "experiment" and any(row[name] is not None for row in found)]
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -7,9 +7,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from hopyard._common.formatting import count
 from hopyard.cli.output import say
 from hopyard.errors import os_error_text
-from hopyard.formatting import count
 from hopyard.traces import need_writable, write_traces
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from hopyard._common.plugins import KINDS, PluginError, load_plugin, plugin_names
 from hopyard.cli.completion import complete_plugin
 from hopyard.cli.options import Json
 from hopyard.cli.plugin_commands import distribution, told
-from hopyard.plugins import KINDS, PluginError, load_plugin, plugin_names
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from hopyard._runtime.optional_import import need
-from hopyard.datasets.names import order, parse_partition
+from hopyard._common.optional_import import need
+from hopyard._runtime.datasets.names import order, parse_partition
 from hopyard.errors import InvalidInput, NotFound, Unavailable
 
 FILE: Final = "partitions.json"

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hopyard._runtime.optional_import import need
-from hopyard.datasets.manifest import MadePartition, write_manifest
-from hopyard.datasets.names import EVAL, MAX_PARTITIONS, TRAIN, partition_name
-from hopyard.datasets.reader import content, first_lengths
+from hopyard._common.optional_import import need
+from hopyard._runtime.datasets.manifest import MadePartition, write_manifest
+from hopyard._runtime.datasets.names import EVAL, MAX_PARTITIONS, TRAIN, partition_name
+from hopyard._runtime.datasets.reader import content, first_lengths
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
 
 SUFFIXES: Final = (".npz", ".parquet")

@@ -1,11 +1,12 @@
-"""How values are written for people: numbers, durations, sizes, hyperparameters."""
+"""Text for people: numbers, durations, sizes and hyperparameters, and the text of programs made safe for a terminal."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 NOTHING = "-"
 NEVER_SECONDS = 1e8
@@ -95,3 +96,14 @@ def silence(seconds: float) -> str:
 def count(amount: int, noun: str) -> str:
     """`1 job`, `2 jobs`."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written out in hexadecimal, except line breaks and tabs.
+
+    The text of a program, such as its error, must not move the cursor of a terminal or set its colours.
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -44,8 +44,8 @@ import numpy as np
 import yaml
 
 from hopyard.errors import HopyardError, InvalidInput
-from hopyard.spec.durations import seconds
 from hopyard.spec.models import DEFAULT_PREDICTOR
+from hopyard.spec.units import seconds
 from hopyard.traces import Trace, read_traces
 from hopyard_simulator import Costs, PredictionCache, TraceWorkload, simulate
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from hopyard._net.rpc.local_addresses import check_host
 from hopyard._net.server import LogFormat, run_service
+from hopyard._net.server.addresses import check_host
 from hopyard.errors import InvalidInput
 from hopyard_nodeagent import hardware
 from hopyard_nodeagent.agent import NodeAgent
@@ -129,7 +129,7 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
     """
     if given is None:
         return None
-    from hopyard.spec.sizes import size_bytes  # Its package takes a while to import.
+    from hopyard.spec.units import size_bytes  # Its package takes a while to import.
 
     try:
         return size_bytes(given)

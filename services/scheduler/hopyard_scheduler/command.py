@@ -101,7 +101,7 @@ def command(
 def _quota_of(given: str | None) -> int | None:
     if given is None:
         return None
-    from hopyard.spec.sizes import size_or_none  # Its package takes a while to import.
+    from hopyard.spec.units import size_or_none  # Its package takes a while to import.
 
     try:
         return size_or_none(given)

@@ -17,7 +17,7 @@ BOUNDS = {
     "class_names_used_twice": 7,
     "class_names_used_twice_in_a_package": 3,
     "text_comparisons": 31,
-    "small_modules_with_one_importer": 38,
+    "small_modules_with_one_importer": 33,
 }
 
 

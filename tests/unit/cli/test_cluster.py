@@ -11,7 +11,7 @@ from hopyard.cli.commands.cluster.supervisor import Crashes
 from hopyard.cli.commands.experiments.run_session import default_slots
 from hopyard.client.local_cluster.embedded import agent_service
 from hopyard.client.types import StoreUse
-from hopyard.spec.sizes import size_or_none
+from hopyard.spec.units import size_or_none
 
 pytestmark = pytest.mark.quick
 

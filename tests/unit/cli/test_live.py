@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hopyard.cli.live import LiveModel, render
-from hopyard.cli.live.plain import plain_line
 from hopyard.cli.live.render import interesting
+from hopyard.cli.live.screen import plain_line
 from hopyard.cli.live.style import EXPERIMENT, JOB
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard._common import formatting
-from hopyard.cli.live.braille import plot
-from hopyard.cli.live.spark import bar, resample, scale, sparkline
+from hopyard.cli.live.curves import bar, plot, resample, scale, sparkline
 
 pytestmark = pytest.mark.quick
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hopyard._net.rpc.local_addresses import check_host
+from hopyard._net.server.addresses import check_host
 from hopyard.errors import InvalidInput
 
 pytestmark = pytest.mark.quick

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.spec import SpecError, canonical_json, load_spec, spec_from_json
-from hopyard.spec.sizes import size_bytes
+from hopyard.spec.units import size_bytes
 from tests.unit.spec.files import GOOD, changed
 
 pytestmark = pytest.mark.quick

@@ -15,7 +15,7 @@ from rich.text import Text
 from hopyard._common import formatting
 from hopyard.cli import outcome
 from hopyard.cli.live import job_pools, style
-from hopyard.cli.live.braille import plot
+from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point

@@ -10,8 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from hopyard._runtime.datasets.names import check_data_name
 from hopyard.space import Problem, Space, SpaceError, show
-from hopyard.spec.durations import seconds
-from hopyard.spec.sizes import size_bytes
+from hopyard.spec.units import seconds, size_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRAINER = re.compile(r"([^:\s]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")

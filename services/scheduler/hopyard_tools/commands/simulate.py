@@ -255,7 +255,7 @@ def _numbers(where: str, text: str) -> tuple[float, ...]:
 
 def _duration(text: str) -> float:
     from hopyard.errors import InvalidInput
-    from hopyard.spec.durations import seconds
+    from hopyard.spec.units import seconds
 
     try:
         return seconds(float(text) if text.replace(".", "", 1).isdigit() else text)

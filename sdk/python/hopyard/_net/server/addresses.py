@@ -1,4 +1,4 @@
-"""Where a service listens, and the file that tells others."""
+"""The addresses of a service: where it listens, the file that names it, and which hosts others can use to reach it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from hopyard.errors import Conflict, NotFound
+from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
 def is_loopback(host: str) -> bool:
@@ -84,3 +84,20 @@ def remove_address(data: Path, name: str, address: str) -> None:
             path.unlink()
     except FileNotFoundError:
         return  # removed already, by hand or with the whole folder
+
+
+def check_host(host: str) -> None:
+    """Refuse to be known by an address that means all of them: others are told it, and could not come back by it.
+
+    Raises:
+        InvalidInput: `host` is 0.0.0.0, :: or empty.
+    """
+    try:
+        unspecified = ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:  # a name
+        unspecified = not host
+    if unspecified:
+        raise InvalidInput(
+            f"--host needs the address by which other computers reach this one, found {host!r}: it is told to them; "
+            "`hostname -I` lists this computer's addresses"
+        )

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
+from hopyard.cli.live.curves import bar, resample, scale, sparkline
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.spark import bar, resample, scale, sparkline
 from hopyard.cli.outcome import ASKED
 from hopyard.client.types import Job, JobState
 

@@ -62,7 +62,7 @@ def gc(
 
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit_json
-    from hopyard.spec.durations import seconds
+    from hopyard.spec.units import seconds
 
     try:
         age = seconds(float(older_than) if older_than.replace(".", "", 1).isdecimal() else older_than)

@@ -57,10 +57,10 @@ def up(
 
     **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` beside it; `hopyard up --agents 2 --slots 2`
     """
-    from hopyard._net.rpc.local_addresses import check_host
+    from hopyard._net.server.addresses import check_host
     from hopyard.cli.commands.cluster.supervisor import run_cluster
     from hopyard.cli.errors import WrongUse
-    from hopyard.spec.sizes import size_bytes, size_or_none
+    from hopyard.spec.units import size_bytes, size_or_none
 
     if nodes is not None:
         raise WrongUse(

@@ -218,7 +218,7 @@ def _seconds(time: str | None) -> float:
     if time is None:
         return 0.0
     from hopyard.cli.errors import WrongUse
-    from hopyard.spec.durations import seconds
+    from hopyard.spec.units import seconds
 
     try:
         return seconds(time)

@@ -1,0 +1,69 @@
+"""Lengths of time and amounts of bytes as people write them: `1h30m`, `2GiB`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hopyard.space import is_number, show
+
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+
+
+def seconds(value: object) -> float:
+    """Seconds of `90`, `30s`, `15m`, `2h`, `1d` or a sum such as `1h30m`.
+
+    Raises:
+        ValueError: another form, or not above zero.
+    """
+    if is_number(value):
+        total = float(value)  # type: ignore[arg-type]  # is_number has just looked
+    elif isinstance(value, str) and (parts := _DURATION.findall(value)) and "".join(map("".join, parts)) == value:
+        total = sum(float(count) * _SECONDS[unit] for count, unit in parts)
+    else:
+        raise ValueError(f"needs a length of time such as 30s, 15m, 2h, 1d or 1h30m, found {show(value)}")
+    if total <= 0:
+        raise ValueError(f"needs a length of time above 0, found {show(value)}")
+    return total
+
+
+_BYTES: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
+}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
+_MOST_BYTES: Final = 2**62
+
+
+def size_or_none(value: str) -> int:
+    """Bytes as `size_bytes` reads them; 0 for `none`.
+
+    Raises:
+        ValueError: As there, and what else is allowed.
+    """
+    if value.lower() == "none":
+        return 0
+    try:
+        return size_bytes(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; none takes the limit away") from error
+
+
+def size_bytes(value: object) -> int:
+    """Bytes of `4096`, `500MB` (500 x 1000 x 1000) or `2GiB` (2 x 1024 x 1024 x 1024), rounded down to a whole byte.
+
+    Raises:
+        ValueError: another form, less than 1, or more than can be counted.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        size: float = value
+    elif isinstance(value, str) and (found := _SIZE.fullmatch(value)) and found[2].lower() in _BYTES:
+        size = float(found[1]) * _BYTES[found[2].lower()]
+    else:
+        raise ValueError(f"needs an amount of bytes such as 500MB, 2GiB or 1073741824, found {show(value)}")
+    if not 1 <= size <= _MOST_BYTES:
+        raise ValueError(f"needs an amount of bytes from 1 to {_MOST_BYTES}, found {show(value)}")
+    return int(size)

@@ -1438,7 +1438,7 @@ class NodeQuestion(google.protobuf.message.Message):
     """What is asked: "predict", or "inspect": what lies at places on the node."""
     payload_json: builtins.str
     """JSON, by kind: the question to a predictor, as `hopyard.predictor.wire` writes it; the places, as
-    `hopyard.datasets.inspection` writes them.
+    `hopyard._runtime.datasets.node_query` writes them.
     """
     timeout_seconds: builtins.float
     """How long its process may compute, waiting for a processor not counted (up to twenty times as long); then it is killed, and
@@ -1521,8 +1521,8 @@ class NodeAnswer(google.protobuf.message.Message):
     ticket: builtins.str
     """Of the question. "data": nothing was asked, but the partitions that the node holds are others now; ask again which."""
     result_json: builtins.str
-    """JSON, by kind: the prediction, as `hopyard.predictor.wire` makes it plain; what was found, as `hopyard.datasets.inspection`
-    makes it plain; empty with an error.
+    """JSON, by kind: the prediction, as `hopyard.predictor.wire` writes it; what was found, as
+    `hopyard._runtime.datasets.node_query` writes it; empty with an error.
     """
     error: builtins.str
     def __init__(

@@ -1,1 +1,1 @@
-"""Learning-curve predictors."""
+"""The built-in learning-curve predictors."""

@@ -1,4 +1,4 @@
-"""Any metric as an accuracy: larger is better, and about 0 to 1."""
+"""Normalizes any metric to an accuracy-like scale: larger is better, about 0 to 1."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hopyard.predictor import Question
 Floats = NDArray[np.float64]
 
 DECADES: Final = 100.0
-"""A metric on one side of zero that came this many times nearer to it is seen in its logarithm."""
+"""A metric on one side of zero that approached it by this factor is treated logarithmically."""
 MARGIN: Final = 0.5
-"""Where nothing says how good a metric can get: this much of the way it has come lies still before it."""
+"""If the best value is unknown, it is assumed this fraction of the past improvement beyond the present value."""
 REACH: Final = (-1.0, 2.0)
-"""Units that `Scale.observed` gives: a spike beyond counts as one of these."""
+"""Range of `Scale.observed`, in units; larger spikes are clipped to it."""
 _LEAST: Final = float(np.finfo(np.float64).tiny)
 _TAIL: Final = 0.1
 _EXPONENT: Final = 600.0
@@ -26,17 +26,17 @@ _EXPONENT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A monotone map between a metric and units, of which 0 is the worst and 1 the best that is expected.
+    """A monotone map between a metric and units, where 0 is the worst and 1 the best expected value.
 
-    With both ends known it is HyperDrive's equation 4, turned over where smaller is better. The ends are no limits of what
-    the metric can be, unless they are known (`clipped`).
+    With both ends known it is HyperDrive's equation 4, reversed if smaller is better. The ends do not limit the metric
+    unless they are known limits (`clipped`).
 
     Attributes:
         worst: The metric at 0 units.
-        best: The metric at 1 unit; it differs from `worst`.
-        logarithmic: The map is affine in ln|metric|; both ends are then on the same side of zero.
-        low: The smallest value that the metric can have; -inf: not known.
-        high: The largest one; inf: not known.
+        best: The metric at 1 unit; differs from `worst`.
+        logarithmic: The map is affine in ln|metric|; both ends have the same sign.
+        low: The smallest possible value of the metric; -inf: unknown.
+        high: The largest possible value; inf: unknown.
     """
 
     worst: float
@@ -47,19 +47,20 @@ class Scale:
 
     @classmethod
     def of(cls, question: Question, values: Floats) -> Scale:
-        """The scale of a question's metric.
+        """Return the scale of a question's metric.
 
-        An end that is known holds. Otherwise, with "better" upward: values that all lie in 0..1 are accuracies, whose ends are
-        0 and 1. Else the worst is what the curve began with, or what a tenth of it is worse than. The best is 0 for what
-        stays below (a loss, turned over), and what the curve has come to and half that way again for other metrics. A metric
-        below zero that has come `DECADES` times nearer to it, with at most one end known, is seen in its logarithm, whose best
-        is the known one, or half of the way in decades further: so are perplexities.
+        Known ends are used. Otherwise, with the metric oriented so that larger is better: values within 0..1 are
+        accuracies with the ends 0 and 1. Else the worst end is the first value, or the lower decile of the curve if
+        that is lower. The best end is 0 for values below zero (a negated loss), and for other metrics the present value
+        plus half of the past improvement. A metric below zero that approached zero by the factor `DECADES`, with at
+        most one known end, is treated logarithmically (perplexities, for example); its best end is the known one, or
+        half of the past decades further.
 
-        The scale turns with the metric: that of -y with the other mode is the same, with its ends negated. It does not
-        depend on the target.
+        The scale is symmetric: -y with the other mode has the same scale with negated ends. It does not depend on the
+        target.
 
         Args:
-            question: What is asked.
+            question: The question.
             values: The curve's finite values, at least one, in the order of their positions (`reports.finite`).
         """
         sign = 1.0 if question.mode == "max" else -1.0
@@ -78,7 +79,7 @@ class Scale:
             if best is None:
                 best = 0.0 if top <= 0 and worst < 0 else top + MARGIN * (top - worst)
         if not worst < best:
-            # One level and nothing else known, or ends that are not the metric's.
+            # A constant curve without known ends, or known ends that contradict the metric.
             best = worst + (abs(worst) or 1.0)
         low, high = question.low, question.high
         return cls(
@@ -91,7 +92,7 @@ class Scale:
 
     @property
     def span(self) -> float:
-        """How much better the metric gets over a unit, in the metric or, where the map is logarithmic, in ln|metric|; not 0."""
+        """The improvement over one unit, in the metric or, if logarithmic, in ln|metric|; not 0."""
         if not self.logarithmic:
             return self.best - self.worst
         ratio = self.best / self.worst
@@ -103,7 +104,7 @@ class Scale:
         return self.best > self.worst
 
     def to_unit(self, metric: ArrayLike) -> Floats:
-        """Units of values of the metric; what a logarithm cannot reach is inf units (-inf never comes)."""
+        """Convert the metric to units; values outside the logarithm's domain are inf (-inf does not occur)."""
         given = np.asarray(metric, dtype=np.float64)
         if not self.logarithmic:
             return np.asarray((given - self.worst) / self.span)
@@ -112,18 +113,18 @@ class Scale:
             return np.asarray(np.log(ratio) / self.span)
 
     def observed(self, metric: ArrayLike) -> Floats:
-        """Units of values that were seen, none beyond `REACH`: a crash to 10^30 is a crash and no more."""
+        """Convert observed values to units, clipped to `REACH`, so that an outlier of 10^30 has a limited effect."""
         return np.clip(self.to_unit(metric), *REACH)
 
     def from_unit(self, units: ArrayLike) -> Floats:
-        """The metric at given units."""
+        """Convert units to the metric."""
         given = np.asarray(units, dtype=np.float64)
         if not self.logarithmic:
             return np.asarray(self.worst + given * self.span)
         return np.asarray(self.worst * np.exp(np.clip(given * self.span, -_EXPONENT, _EXPONENT)))
 
     def moments(self, mean: ArrayLike, deviation: ArrayLike) -> tuple[Floats, Floats]:
-        """Mean and standard deviation in the metric of what is normal in units with these."""
+        """Return mean and standard deviation in the metric of a normal distribution given in units."""
         middle, spread = np.asarray(mean, dtype=np.float64), np.asarray(deviation, dtype=np.float64) * abs(self.span)
         if not self.logarithmic:
             return self.from_unit(middle), spread
@@ -132,11 +133,11 @@ class Scale:
         return centre, np.abs(centre) * np.sqrt(np.expm1(variance))
 
     def clipped(self, metric: ArrayLike) -> Floats:
-        """Values of the metric, none beyond what it is known to have."""
+        """Clip values of the metric to its known limits."""
         return np.clip(np.asarray(metric, dtype=np.float64), self.low, self.high)
 
     def possible(self, target: float, chances: Floats) -> Floats:
-        """Chances of reaching `target`: 0 where the metric is known to stay short of it, 1 where it cannot fall short."""
+        """Correct the probabilities of reaching `target` by the known limits of the metric: 0 if impossible, 1 if certain."""
         worst, best = (self.low, self.high) if self.rising else (-self.high, -self.low)
         oriented = target if self.rising else -target
         if oriented <= worst:
@@ -145,7 +146,7 @@ class Scale:
 
 
 def _reached(better: Floats) -> tuple[float, float]:
-    """Where a curve began and what it has come to, single spikes left out; better is larger."""
+    """Return the start and the present value of a curve, robust against spikes; larger is better."""
     low, high = np.quantile(better, (_TAIL, 1 - _TAIL))
     return min(float(better[0]), float(low)), max(float(better[-1]), float(high))
 

@@ -1,4 +1,4 @@
-"""What a curve's reports say, and where the next ones will be."""
+"""The finite reports of a curve and its future positions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hopyard.predictor import Curve, NotPredictableError
 Floats = NDArray[np.float64]
 
 DIVERGED: Final = 1e100
-"""A value beyond this, either way, is as good as infinite."""
+"""Values with a larger magnitude count as infinite."""
 MOST: Final = 1000
-"""At most about so many future positions are looked at; where a job would report more often, some are left out."""
+"""Approximate maximum number of future positions; if a job reports more often, some are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class FiniteReports:
-    """A curve's finite reports.
+    """The finite reports of a curve.
 
     Attributes:
-        positions: Where they are, rising.
-        values: What they say; all finite.
+        positions: Their positions, ascending.
+        values: Their values, all finite.
     """
 
     positions: Floats
@@ -32,10 +32,10 @@ class FiniteReports:
 
 
 def finite(curve: Curve) -> FiniteReports:
-    """A curve without its reports that are not finite, or beyond `DIVERGED`.
+    """Return a curve without reports that are not finite or exceed `DIVERGED`.
 
     Raises:
-        NotPredictableError: Nothing is left.
+        NotPredictableError: No report is left.
     """
     positions = np.asarray(curve.positions, dtype=np.float64)
     values = np.asarray(curve.values, dtype=np.float64)
@@ -47,14 +47,14 @@ def finite(curve: Curve) -> FiniteReports:
 
 
 def spacing(curve: Curve) -> int:
-    """How far apart a curve's reports are: the median distance, or its first position while there is one report."""
+    """Return the distance between reports: the median distance, or the first position if there is one report."""
     if len(curve.positions) < 2:
         return max(1, curve.positions[0])
     return max(1, int(np.median(np.diff(curve.positions))))
 
 
 def future(curve: Curve, horizon: int) -> tuple[int, ...]:
-    """Where a curve will be reported: at its spacing from its last position on, and at the horizon; () behind that."""
+    """Return the future positions of a curve: at its spacing after its last position, and the horizon; () beyond the horizon."""
     last = curve.positions[-1]
     if last >= horizon:
         return ()
@@ -64,6 +64,6 @@ def future(curve: Curve, horizon: int) -> tuple[int, ...]:
 
 
 def abscissae(curve: Curve, positions: NDArray[np.float64]) -> Floats:
-    """Positions of a curve counted in its reports, so that a curve with regular ones has 1, 2, 3, ..; 1 for its first."""
+    """Convert positions to a count of the curve's reports: 1, 2, 3, ... for regular reports."""
     step, first = spacing(curve), curve.positions[0]
     return np.asarray((positions - first) / step + max(1.0, first / step))

@@ -1,1 +1,1 @@
-"""The scheduling policies that come with Hopyard."""
+"""The built-in scheduling policies."""

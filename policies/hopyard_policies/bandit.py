@@ -1,4 +1,4 @@
-"""The bandit policy: at each boundary a job goes on only if its best is near enough to the best of all."""
+"""The bandit policy: at each boundary, terminates jobs whose best value is too far from the best of the experiment."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from hopyard_policies.default import DefaultPolicy
 
 
 class BanditPolicy(DefaultPolicy):
-    """Action elimination as TuPAQ uses it for training (HyperDrive, section 5.3), on top of the greedy default policy.
+    """Action elimination as in TuPAQ (HyperDrive, section 5.3), on top of the greedy default policy.
 
-    Jobs train first come, first served, each on a machine until it ends; a job that is ended makes room for the next
-    one. At each multiple of `evaluation_boundary` a job goes on if its best value so far, enlarged by the part `epsilon`,
-    is better than the best of the experiment: `jobBest * (1 + epsilon) > globalBest`. With the paper's half, a job may be
-    worse than the best by no more than half of its own value. Between boundaries no run waits for a decision.
+    Jobs train in order of creation, each on one machine until it ends. A terminated job frees its machine for the next
+    one. At each multiple of `evaluation_boundary` a job continues if its best value so far, increased by the fraction
+    `epsilon`, is better than the best of the experiment: `jobBest * (1 + epsilon) > globalBest`. With the paper's value
+    of 0.5, the gap may be at most half of the job's own value. Between boundaries no run waits for a decision.
 
-    The paper's rule is for a metric to maximise that is positive. What it says there is that two values lie within the
-    factor 1 + epsilon of each other, and that is what is asked here whatever the mode and the sign: the gap between
-    the two must be less than `epsilon` times the smaller of their magnitudes. So
+    The paper states the rule for a positive metric that is maximized. Its meaning is that the two values differ by less
+    than the factor 1 + epsilon. This policy applies that meaning to both modes and signs: the gap must be less than
+    `epsilon` times the smaller of the two magnitudes. It follows:
 
-    * a metric to minimise: `jobBest < globalBest * (1 + epsilon)`; a loss may be half as large again as the best one;
-    * negative values are treated as their mirror images: maximising a metric and minimising its negative is the same;
-    * values on different sides of zero, or zero and something better, are within no factor: the worse job ends. For a
-      metric that crosses zero (a reward, say) report one that is scaled to 0..1;
-    * a job that is as good as the best always goes on, and so does every job while nobody has a finite value;
-    * NaN and infinities are worst: they are no job's best, and a job that has nothing else ends.
+    * metric to minimize: `jobBest < globalBest * (1 + epsilon)`; with epsilon 0.5, a loss may be 50 % above the best
+      one;
+    * negative values: maximizing a metric and minimizing its negative give the same decisions;
+    * values of different sign, or zero and a better value: no factor relates them, so the worse job is terminated.
+      Scale a metric that crosses zero, such as a reward, to 0..1;
+    * a job that is as good as the best always continues, and all jobs continue while no finite value exists;
+    * NaN and infinities are never a best value. A job that reported nothing else is terminated.
 
-    A boundary that no report meets is judged at the first report beyond it. A boundary that a job had reached when its
-    run was lost, paused or preempted before a decision was taken is judged at the job's next new report.
+    If no report falls on a boundary, the first report beyond it is judged. If a run was lost, paused or preempted at a
+    boundary before the decision, the job is judged at its next new report.
 
     Args:
-        evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit; of no effect from a job's max
-            position on. The paper recommends 5 to 10 % of that.
-        epsilon: How much better a job's best must become to beat the best of all, relative to itself; at least 0, finite.
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: As `default` has it.
+        evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1. Has no effect if it is
+            not below a job's max position. The paper recommends 5 to 10 % of the max position.
+        epsilon: Allowed gap to the best value, as a fraction of the job's own value; finite, at least 0.
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: See `DefaultPolicy`.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    # Runs wait at boundaries, and all that it has to say it says there.
+    # It decides only at boundaries, where runs wait, so other up-calls are not needed.
     every_iteration = False
     ends_jobs = False
 
@@ -61,12 +62,12 @@ class BanditPolicy(DefaultPolicy):
         super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary
         self._epsilon = epsilon
-        self._passed: dict[str, int] = {}  # boundaries at which a job was judged
+        self._passed: dict[str, int] = {}  # number of boundaries at which a job was judged
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Judges the job at a boundary; it trains on undisturbed to the next one."""
+        """Judge the job at a boundary. Between boundaries it trains without decisions."""
         job = cluster.jobs[event.job]
-        # A run that is ending already takes no decision, so its boundary stays open.
+        # A run that is ending ignores decisions, so the boundary remains to be judged.
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
         boundaries = event.position // self._every
@@ -89,5 +90,5 @@ class BanditPolicy(DefaultPolicy):
         if not finite:
             return False
         own, best = (max if cluster.experiment.mode == "max" else min)(finite), incumbent.value
-        # Evaluations by parts may still move the incumbent, so the job may even be the better one.
+        # The incumbent may still change as parts of an evaluation arrive, so the job may even be the better one.
         return not cluster.experiment.better(best, own) or abs(best - own) < self._epsilon * min(abs(best), abs(own))

@@ -1,4 +1,4 @@
-"""The default policy: idle jobs onto idle machines; with `barrier`, in rounds."""
+"""The default policy: starts idle jobs on idle machines, greedily or, with `barrier`, in rounds."""
 
 from __future__ import annotations
 
@@ -28,31 +28,30 @@ from hopyard_policies.elastic import Elastic, ElasticPolicy
 
 
 class DefaultPolicy(ElasticPolicy):
-    """The default SAP of HyperDrive (section 4.2): starts as many idle jobs as there are idle machines.
+    """The default policy of HyperDrive (section 4.2): starts as many idle jobs as there are idle machines.
 
-    Without a barrier it is greedy ("schedule-as-it-goes"): each job runs to its end without waiting for any decision, and
-    statistics are ignored. A few jobs are created ahead, so that no machine ever waits for the generator.
+    Without a barrier it is greedy ("schedule-as-it-goes"): each job trains to its end without waiting for decisions,
+    and statistics are ignored. Some jobs are created in advance, so that no machine waits for the generator.
 
-    With `barrier` it is the section's barrier-like epoch scheduling, which explores breadth-first: in a round each job
-    trains one epoch, and none starts the next round before every job of the cohort that can still train has finished
-    this one. A cohort is all jobs of the experiment, or `width` of them at a time, in order of creation. Within a round
-    jobs go first come, first served, except that those still in memory go on first: a job that ends its round while
-    nobody waits for its machine is parked there, and goes on without a save when the barrier opens; it is suspended as
-    soon as another job needs the machine. A job whose run is lost trains again from its last snapshot, but does not
-    close a barrier that it had passed.
+    With `barrier` it is the paper's barrier-like epoch scheduling, which explores breadth-first. In a round each job of
+    the cohort trains one epoch. The next round starts when every job that can still train has finished the current one.
+    A cohort is all jobs of the experiment, or `width` jobs at a time, in order of creation. Within a round, jobs start
+    in the order in which they wait; jobs still in memory continue first. A job that finishes its round is parked if no
+    other job needs its machine, and continues without a save when the next round starts. It is suspended as soon as
+    another job needs the machine. A job whose run is lost trains again from its last snapshot; the barrier counts the
+    position that it had reached before the loss.
 
-    Everything is derived from the view in each up-call, so lost runs, refused commands, failed jobs, an extended
-    experiment and machines that come and go need no treatment of their own. Kept in memory are only the amendments under
-    way. The experiments of a group are served alike; the jobs of one that is paused close no barrier, nor do jobs that a
-    person has paused.
+    Every up-call computes its decisions from the view alone, so lost runs, refused commands, failed jobs, an extended
+    experiment and a change of machines need no special handling. The only state is the set of pending amendments. The
+    experiments of a group are treated alike. No barrier waits for the jobs of a paused experiment or for HELD jobs.
 
     Args:
         barrier: Schedule in rounds.
-        epoch: Units in a round, at least 1; of no effect without `barrier`.
-        width: Jobs in a cohort, at least 1; None: all. Needs `barrier`.
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`); None: each on one.
-            Not with `barrier`.
+        epoch: Units in a round, at least 1; ignored without `barrier`.
+        width: Jobs in a cohort, at least 1; None: all. Requires `barrier`.
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: How jobs use several machines each (`hopyard_policies.elastic`); None: one machine for each job. Not
+            with `barrier`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -89,7 +88,7 @@ class DefaultPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Starts idle jobs on idle machines and creates some ahead."""
+        """Start idle jobs on idle machines and create jobs in advance."""
         if self._barrier:
             self._advance(cluster)
         elif self._elastic is not None:
@@ -99,12 +98,12 @@ class DefaultPolicy(ElasticPolicy):
             self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_machines()), left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Lets jobs train on to their ends; with a barrier, opens it, or parks or suspends the job in front of it."""
+        """Let jobs train to their ends; with a barrier, start the next round, or park or suspend the job."""
         job = cluster.jobs[event.job]
         top = job.max_position
         if not event.at_until:
             return Decision.proceed(top)
-        # A run that is ending already (the experiment is paused, say) ends as it was told.
+        # A run that is ending already (for example because the experiment is paused) needs no decision.
         ending = job.state is JobState.SUSPENDING
         if not self._barrier or ending or event.report.finished or event.position >= top:
             return CONTINUE
@@ -114,7 +113,7 @@ class DefaultPolicy(ElasticPolicy):
             self._amended.amend(cluster, event.job, min(target, top))
             self._advance(cluster, besides=event.job)
             return Decision.proceed(top)
-        # Beyond its round already, it may have opened the barrier for the others.
+        # The job is past this round already, so it may have completed the round for the others.
         self._advance(cluster, besides=event.job)
         waiting = len(self._waiting(cluster, cohort, target)) + self._coming(cluster, cohort)
         if waiting > len(cluster.idle_machines()) or len(cluster.machines) > cluster.share:
@@ -122,41 +121,41 @@ class DefaultPolicy(ElasticPolicy):
         return PARK
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A job that ended may have been the last that the barrier waited for."""
+        """Check the barrier: the ended job may have been the last one it waited for."""
         self._amended.forget(run.job)
         super().on_run_end(cluster, run)
         self._advance(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """A new job joins the round: it may need a machine on which another is parked."""
+        """Add the new job to the round. It may need a machine on which another job is parked."""
         self._advance(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """An amended run goes on by itself; one that could not be amended is taken off its machine."""
+        """Handle the answer to an amendment: a run that could not be amended is suspended."""
         leaving = self._amended.heard(cluster, answer)
         if leaving is not None:
             self._advance(cluster, besides=leaving)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Forgets a refused amendment; the next up-call looks at everything anew."""
+        """Drop a refused amendment; the next up-call decides from the new view."""
         if isinstance(verdict.command, AmendRun):
             self._amended.forget(verdict.command.job)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Parked jobs give up their machines first; on several machines, jobs make room for each other."""
+        """Reduce the machines in use to the share: parked jobs leave first, elastic jobs move to smaller gangs."""
         super().on_share_change(cluster, change)
         self._advance(cluster)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """An idle job may have gone back to an older snapshot."""
+        """Check the barrier: an idle job may have lost its newest snapshot."""
         self._advance(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """What the others of a cohort wait for may have changed."""
+        """Check the barrier: the jobs that it waits for may have changed."""
         self._advance(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
+        """Return the machines in use plus those that waiting jobs and jobs yet to be created need."""
         if not self._barrier:
             return self._useful(cluster, cluster.queued() + self._unmade(cluster))
         cohort = self._cohort(cluster)
@@ -166,7 +165,7 @@ class DefaultPolicy(ElasticPolicy):
     # ------------------------------------------------------------------------------------------------------------ rounds
 
     def _advance(self, cluster: Cluster, besides: str = "") -> None:
-        """Brings the cohort as far as its barrier allows; `besides` is a job that the caller sees to."""
+        """Advance the cohort as far as its barrier allows. The caller handles the job `besides`."""
         if not self._barrier or not cluster.experiment.running:
             return
         cohort = self._cohort(cluster)
@@ -181,7 +180,7 @@ class DefaultPolicy(ElasticPolicy):
                 held.append(job)
         left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
         spare = len(cluster.idle_machines())
-        # Who waits in vain gets the machines of those who wait for nothing but the barrier; latest jobs first.
+        # Jobs without a machine get those of jobs that only wait at the barrier; the latest jobs leave first.
         leaving = cluster.count(JobState.SUSPENDING)
         needed = max(left - leaving, len(cluster.machines) - cluster.share - leaving, 0)
         for job in held[::-1][:needed]:
@@ -190,9 +189,10 @@ class DefaultPolicy(ElasticPolicy):
         self._create(cluster, room, spare + max(len(held) - needed, 0), left)
 
     def _cohort(self, cluster: Cluster) -> list[JobView]:
-        """The jobs that share a barrier now: the first group of `width` with one that has not ended, else the last.
+        """Return the jobs that share the current barrier.
 
-        Without a width those that have ended are left out: they hold no barrier, and there may be many.
+        With a width this is the first group of `width` jobs with one that has not ended, or the last, incomplete group.
+        Without a width ended jobs are omitted: the barrier does not wait for them, and there may be many.
         """
         running = {name for name, experiment in cluster.experiments.items() if experiment.running}
         if self._width is None:
@@ -205,7 +205,7 @@ class DefaultPolicy(ElasticPolicy):
         return next(open_groups, groups[-1] if len(groups[-1]) < self._width else [])
 
     def _target(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
-        """Where the present round ends: what a job once reported counts, even if it must train it again."""
+        """Return the position at which the current round ends. A position counts even if a job must train to it again."""
         top = max((job.max_position for job in cohort), default=cluster.experiment.max_position)
         reached = [max(job.high_water, job.position) for job in cohort if _counts(job)]
         if self._coming(cluster, cohort):
@@ -213,7 +213,7 @@ class DefaultPolicy(ElasticPolicy):
         return min((min(reached, default=0) // self._epoch + 1) * self._epoch, top)
 
     def _waiting(self, cluster: Cluster, cohort: Sequence[JobView], target: int) -> list[JobView]:
-        """Idle jobs of the cohort that this round still wants, first come first."""
+        """Return idle jobs of the cohort that have not finished this round, in the order in which they wait."""
         members = {job.id for job in cohort}
         return [
             job
@@ -224,7 +224,7 @@ class DefaultPolicy(ElasticPolicy):
         ]
 
     def _coming(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
-        """Jobs of the cohort that are being created or will be."""
+        """Return the number of jobs of the cohort that are being created or will be."""
         left = cluster.experiment.jobs_left
         room = left if self._width is None else min(left, self._width - len(cohort))
         return room + sum(job.state is JobState.CREATING for job in cohort)
@@ -232,11 +232,11 @@ class DefaultPolicy(ElasticPolicy):
     # ----------------------------------------------------------------------------------------------------------- actions
 
     def _undisturbed(self, job: JobView) -> int:
-        """How far a run of the job trains without a decision; policies that stop jobs before their ends ask earlier."""
+        """Return how far a run of the job trains without a decision. Policies that terminate jobs return earlier boundaries."""
         return job.max_position
 
     def _fill(self, cluster: Cluster, waiting: Sequence[JobView], until: int) -> int:
-        """Starts waiting jobs on idle machines; returns how many still wait."""
+        """Start waiting jobs on idle machines and return how many still wait."""
         machines = cluster.idle_machines()
         for job, machine in zip(waiting, machines, strict=False):
             top = job.max_position
@@ -244,7 +244,7 @@ class DefaultPolicy(ElasticPolicy):
         return max(len(waiting) - len(machines), 0)
 
     def _fill_greedily(self, cluster: Cluster) -> int:
-        """Starts idle jobs, first come first, on idle machines; returns how many still wait. Looks at no more than it starts."""
+        """Start idle jobs on idle machines and return how many still wait. Reads only the jobs that it starts."""
         left = cluster.queued()
         for machine in cluster.idle_machines():
             job = cluster.get_idle_job()
@@ -259,7 +259,7 @@ class DefaultPolicy(ElasticPolicy):
         return left
 
     def _fill_elastically(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Starts idle jobs on gangs, first come first; when none waits and none is to come, those that train get what is idle."""
+        """Start idle jobs on gangs. When no job waits or will come, widen running jobs with idle machines."""
         able = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         waiting = elastic.start(
             cluster,
@@ -275,16 +275,16 @@ class DefaultPolicy(ElasticPolicy):
         cluster.start_job(job.id, gang, until=job.max_position, allowed=self._undisturbed(job))
 
     def _unmade(self, cluster: Cluster) -> int:
-        """Jobs that are being created or will be."""
+        """Return the number of jobs that are being created or will be."""
         return cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
 
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
-        """Creates at most `room` jobs, for machines to spare and some ahead; `waiting` are there already."""
+        """Create at most `room` jobs, for `spare` machines and in advance; `waiting` jobs exist already."""
         ready = cluster.count(JobState.CREATING) + waiting
         for _ in range(job_creation.room(cluster, min(room, spare + self._ahead - ready))):
             cluster.create_job()
 
 
 def _counts(job: JobView) -> bool:
-    """Whether a barrier waits for a job."""
+    """Return whether the barrier waits for a job."""
     return not job.state.ended and job.state is not JobState.HELD

@@ -1,4 +1,4 @@
-"""The early-termination policy: a job ends when its curve will hardly ever be as good as the best."""
+"""The early-termination policy: terminates a job that is unlikely to become as good as the best."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from hopyard_policies.default import DefaultPolicy
 class EarlyTermPolicy(DefaultPolicy):
     """The predictive termination criterion of Domhan et al. (IJCAI 2015), for many machines (HyperDrive, section 5.3).
 
-    Jobs train first come, first served, as with the default policy. At each multiple of `evaluation_boundary` the predictor is asked
-    for P(y_m >= best | y_1..n), m where the job would be complete, and best the best report of all jobs so far. The job trains on
-    meanwhile; it ends at its next report if the chance is below `delta`. Who holds the best report itself is not asked about, nor
-    is anybody before there is one. A prediction that fails ends nothing.
+    Jobs train in order of creation, as with the default policy. At each multiple of `evaluation_boundary` the policy
+    asks the predictor for P(y_m >= best | y_1..n), where m is the position at which the job would be complete and best
+    is the best value of all jobs so far. The job trains meanwhile. If the probability is below `delta`, the job is
+    terminated at its next report. The policy does not ask about the job that has the best value, nor before any value
+    exists. A failed prediction has no effect.
 
     Args:
-        evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit.
-        delta: A job with a smaller chance ends; in [0, 1].
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: As `default` has it.
+        evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1.
+        delta: Jobs with a smaller probability are terminated; in [0, 1].
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: See `DefaultPolicy`.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    # Runs wait at boundaries, and all that it has to say it says there.
+    # It decides only at boundaries, where runs wait, so other up-calls are not needed.
     every_iteration = False
     ends_jobs = False
 
@@ -55,11 +56,11 @@ class EarlyTermPolicy(DefaultPolicy):
         super().__init__(ahead=ahead, elastic=elastic)
         self._every = evaluation_boundary
         self._delta = delta
-        self._passed: dict[str, int] = {}  # boundaries at which a job was looked at
-        self._asked: dict[str, str] = {}  # the ticket that a job's prediction is awaited with
+        self._passed: dict[str, int] = {}  # number of boundaries that a job has passed
+        self._asked: dict[str, str] = {}  # ticket of the pending prediction of a job
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Asks about the job at a boundary; it trains on undisturbed to the next one."""
+        """Ask for a prediction at a boundary. The job trains without decisions to the next one."""
         job = cluster.jobs[event.job]
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
@@ -67,13 +68,14 @@ class EarlyTermPolicy(DefaultPolicy):
         if boundaries > self._passed.get(job.id, 0):
             self._passed[job.id] = boundaries
             incumbent = cluster.incumbent
-            # A question that is still open is not asked anew: slow predictions would never be heard.
+            # At most one pending question for each job: with slow predictions, a new question would discard every
+            # answer.
             if incumbent is not None and incumbent.job != job.id and job.id not in self._asked:
                 self._asked[job.id] = cluster.predict(job.id, target=incumbent.value)
         return Decision.proceed(self._undisturbed(job))
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Ends a job that will hardly ever be as good as the best."""
+        """Terminate a job that is unlikely to become as good as the best."""
         if self._asked.get(prediction.job) != prediction.ticket:
             return
         del self._asked[prediction.job]
@@ -85,7 +87,7 @@ class EarlyTermPolicy(DefaultPolicy):
             cluster.terminate_job(job.id)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """What was not asked is not waited for."""
+        """Drop the pending question of a refused prediction."""
         super().on_refused(cluster, verdict)
         if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
             del self._asked[verdict.command.job]

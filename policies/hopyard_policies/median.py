@@ -1,4 +1,4 @@
-"""The median stopping rule: at each boundary a job ends if its best is worse than what the others were like on average."""
+"""The median stopping rule: terminates a job whose best value is worse than the median of the other jobs' averages."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from hopyard_policies.default import DefaultPolicy
 class MedianPolicy(DefaultPolicy):
     """Vizier's median stopping rule (Golovin et al., 2017, section 3.2.2), on top of the greedy default policy.
 
-    Jobs train first come, first served, each on a machine until it ends; a job that is ended makes room for the next one.
-    At each multiple of `evaluation_boundary` a job ends if its best value so far is strictly worse than the median of the
-    running averages of the other jobs at the same boundary: of all jobs that came that far, whatever became of them. The average of
-    a job is over all its reports up to where it was judged there. Between boundaries no run waits for a decision.
+    Jobs train in order of creation, each on one machine until it ends. A terminated job frees its machine for the next
+    one. At each multiple of `evaluation_boundary` a job is terminated if its best value so far is strictly worse than
+    the median of the running averages of the other jobs at the same boundary. All jobs that reached the boundary count,
+    including those that have ended. The running average of a job covers all its reports up to the one that was judged
+    at that boundary. Between boundaries no run waits for a decision.
 
-    The rule knows no unit of the metric and needs neither a target nor a predictor. As it compares a job's best with averages, it
-    is careful: about half of the jobs pass a boundary at which they are merely average.
+    The rule does not depend on the scale of the metric and needs neither a target nor a predictor. It compares a best
+    value with averages, so it is conservative: about half of the jobs pass a boundary even if they are only average.
 
-    NaN and infinities are worst: a job without a finite value is worse than any median that is finite, and an average with
-    such a value in it is the worst one. A median that is not finite ends nobody.
+    NaN and infinities are the worst values. A job without a finite value is worse than any finite median, and an
+    average that includes such a value is the worst average. A median that is not finite terminates no job.
 
-    A boundary that no report meets is judged at the next report. A job that is trained again after a loss is not judged again.
+    If no report falls on a boundary, the next report is judged. A job that trains again after a loss is not judged
+    again.
 
     Args:
         evaluation_boundary: Units between two boundaries, at least 1.
-        grace: No job is judged below this position, at least 0; its average counts there all the same.
-        least_jobs: So many others must have come as far before a job is judged, at least 1.
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: As `default` has it.
+        grace: No job is terminated below this position, at least 0. Averages below it count.
+        least_jobs: Number of other jobs that must have reached the boundary before a job is judged, at least 1.
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: See `DefaultPolicy`.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    # Runs wait at boundaries, and all that it has to say it says there.
+    # It decides only at boundaries, where runs wait, so other up-calls are not needed.
     every_iteration = False
     ends_jobs = False
 
@@ -61,13 +63,13 @@ class MedianPolicy(DefaultPolicy):
         self._every = evaluation_boundary
         self._grace = grace
         self._least = least_jobs
-        self._passed: dict[str, int] = {}  # boundaries that a job has behind it
-        self._averages: dict[int, list[float]] = {}  # by boundary, rising; larger is better, minus infinity is worst
+        self._passed: dict[str, int] = {}  # number of boundaries that a job has passed
+        self._averages: dict[int, list[float]] = {}  # by boundary, ascending; larger is better, minus infinity is worst
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Judges the job at a boundary; it trains on undisturbed to the next one."""
+        """Judge the job at a boundary. Between boundaries it trains without decisions."""
         job = cluster.jobs[event.job]
-        # A run that is ending already takes no decision, so its boundary stays open.
+        # A run that is ending ignores decisions, so the boundary remains to be judged.
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
         boundary = event.position // self._every
@@ -86,13 +88,14 @@ class MedianPolicy(DefaultPolicy):
 
 
 def _values(cluster: Cluster, job: str) -> list[float]:
-    """What a job reported, so that larger is better and minus infinity is what is not finite."""
+    """Return the reported values so that larger is better and values that are not finite are minus infinity."""
     terms = cluster.experiment
     return [terms.rated(point.metrics.get(terms.metric, math.nan)) for point in cluster.curve(job)]
 
 
 def _average(values: list[float]) -> float:
-    # Each is divided first, as the sum of large ones may be no double; and rounding shall not lift it above the best.
+    # Divide before summing, because the sum of large values may overflow; clamp, because rounding must not exceed the
+    # best.
     average = math.fsum(value / len(values) for value in values)
     return min(max(average, min(values)), max(values))
 

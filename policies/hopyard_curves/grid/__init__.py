@@ -1,4 +1,4 @@
-"""The predictor `grid`: curve shapes and noise levels on a grid, everything linear integrated exactly."""
+"""The predictor `grid`: a grid over curve shapes and noise levels, with linear parameters integrated exactly."""
 
 from hopyard_curves.grid.mixture import Mixture
 from hopyard_curves.grid.posterior import extrapolate

@@ -1,4 +1,4 @@
-"""A mixture of normal distributions at each of some positions."""
+"""A mixture of normal distributions at each of several positions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _REFINEMENTS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """What a curve may become.
+    """The predictive distribution of a curve.
 
     Attributes:
-        weights: Of each component; they sum to 1; shape (components,).
-        means: Of each component at each position; shape (components, positions).
-        variances: Of the curve that the reports scatter around; the same shape.
+        weights: The weight of each component; the sum is 1; shape (components,).
+        means: The mean of each component at each position; shape (components, positions).
+        variances: The variance of the curve without noise; shape (components, positions).
         noise: The variance of a report around the curve, >= 0.
     """
 
@@ -34,23 +34,23 @@ class Mixture:
     noise: float
 
     def mean(self) -> Floats:
-        """The expected value at each position."""
+        """Return the expected value at each position."""
         return self.weights @ self.means
 
     def deviation(self) -> Floats:
-        """The standard deviation of the curve, without the noise of reports, at each position."""
+        """Return the standard deviation of the curve at each position, without the noise of reports."""
         second = self.weights @ (self.variances + self.means**2)
         return np.sqrt(np.maximum(second - self.mean() ** 2, 0.0))
 
     def exceeds(self, level: float) -> Floats:
-        """P(a report is at least `level`) at each position."""
+        """Return P(a report is at least `level`) at each position."""
         deviations = np.sqrt((self.variances + self.noise).astype(np.float32))
         deviates = (self.means - level).astype(np.float32)
         deviates /= deviations
         return self.weights @ quick_distribution(deviates)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
-        """Quantiles of the report at the last position; `levels` rise within 0..1, exclusively."""
+        """Return quantiles of the report at the last position; `levels` are ascending in (0, 1)."""
         means, variances = self.means[:, -1], self.variances[:, -1] + self.noise
         wanted = np.asarray(levels)
         centre = float(self.weights @ means)
@@ -60,6 +60,6 @@ class Mixture:
         points = _START
         for _ in range(_REFINEMENTS):
             below = self.weights @ quick_distribution((points - offsets) / deviations)
-            # First by a coarse net, then by one that is fine where much is.
+            # First on a coarse grid, then on one that is fine where the mass is.
             points = np.interp(wanted, np.maximum.accumulate(below), points).astype(np.float32)
         return np.asarray(centre + spread * points)

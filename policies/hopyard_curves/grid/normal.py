@@ -1,4 +1,4 @@
-"""The normal distribution function, for arrays, without SciPy."""
+"""The normal distribution function for arrays, without SciPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAR: Final = np.float32(8.0)
 
 
 def quick_distribution(deviates: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The same to 2e-4 in a fraction of the time, overwriting its argument."""
+    """Return P(a standard normal variable is at most each value), to 2e-4; fast, overwrites its argument."""
     np.clip(deviates, -_FAR, _FAR, out=deviates)
     odds = deviates * deviates
     odds *= -_CUBIC
@@ -36,9 +36,9 @@ def quick_distribution(deviates: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def distribution(deviates: Floats) -> Floats:
-    """P(a standard normal number is at most each), to 1e-7; infinities are legal.
+    """Return P(a standard normal variable is at most each value), to 1e-7; infinities are allowed.
 
-    Far out, the smaller of it and its complement keeps its order of magnitude, down to 1e-300.
+    In the tails, the smaller of the probability and its complement keeps its order of magnitude, down to 1e-300.
     """
     distance = np.abs(deviates) / sqrt(2.0)
     inverse = 1.0 / (1.0 + _SLOPE * distance)
@@ -51,14 +51,14 @@ def distribution(deviates: Floats) -> Floats:
 
 
 def truncated(bounds: Floats) -> tuple[Floats, Floats, Floats]:
-    """A standard normal number, given that it is at most each (finite) bound.
+    """Return moments of a standard normal variable truncated above at each finite bound.
 
     Returns:
-        The log of the chance of that, how far below 0 its mean is then, and by how much less than 1 its variance is.
+        The log probability of being below the bound, the negated mean, and one minus the variance.
     """
     chances = np.maximum(distribution(bounds), 1e-300)
     density = np.exp(-0.5 * np.minimum(bounds * bounds, 1e3)) / sqrt(2 * pi)
-    # Far out the chance is known to its order of magnitude only, and this ratio by its continued fraction.
+    # In the tail only the order of magnitude of the probability is known; this ratio comes from its continued fraction.
     far = np.maximum(-bounds, _FRACTION)
     fraction = far
     for term in (5.0, 4.0, 3.0, 2.0, 1.0):

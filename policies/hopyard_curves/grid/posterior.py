@@ -1,15 +1,18 @@
-"""The posterior of a curve in units (0 the worst, 1 the best), in closed form.
+"""The posterior of a curve in units (0 is the worst, 1 the best), in closed form.
 
     y(x) = level + rise * shape(x) + wander(x) + noise
 
 - shape: one of `shapes`, 0 at the first report and 1 at the horizon;
-- level, rise: normal, integrated exactly; the rise has a scale on a grid. The rise is not negative, and what is expected at the end is
-  not above the limit: each grid point counts by the posterior chance of that, and goes on with the moments of what is left;
-- wander: Brownian in ln x, what a smooth shape misses: plateaus, steps of the learning rate, drift. It goes on beyond the last report;
-- noise: white, with a variance that falls with x, so that late reports count more; its scale is on a grid, as is wander's to noise.
+- level, rise: normal, integrated exactly; the scale of the rise is on a grid. The rise is not negative, and the
+  expected end is not above the limit: each grid point is weighted by the posterior probability of these conditions and
+  uses the truncated moments;
+- wander: Brownian motion in ln x, for what a smooth shape misses: plateaus, steps of the learning rate, drift. It
+  continues beyond the last report;
+- noise: white, with a variance that decreases with x, so that late reports weigh more; its scale and the ratio of
+  wander to noise are on a grid.
 
-A shape, a scale of the rise, of noise and of wander make a component, in which the future is normal. Evidence is tempered, because
-all of these are wrong a little.
+A component is a shape with a scale of the rise, of noise and of wander; within it, the future is normal. The evidence
+is tempered, because all components are slightly wrong.
 """
 
 from __future__ import annotations
@@ -30,25 +33,25 @@ from hopyard_curves.grid.step_detection import without_steps
 Floats = NDArray[np.float64]
 
 LEVEL: Final = (-0.29, 0.13)
-"""Mean and deviation of the level at the first report."""
+"""Mean and standard deviation of the level at the first report."""
 RISE: Final = 2.3
-"""The rise's mean, in its scale."""
+"""Mean of the rise, in units of its scale."""
 RISES: Final = ((0.081, 0.16), (0.23, 0.84))
-"""The rise's scale (its deviation), and how likely each is."""
+"""Scales (standard deviations) of the rise and their prior probabilities."""
 NOISES: Final = (0.0029, 0.0039, 0.0052, 0.0068, 0.0091)
-"""The deviation of noise at the last report, all as likely."""
+"""Standard deviations of noise at the last report, with equal prior probabilities."""
 WANDERS: Final = ((0.0089, 0.68), (0.31, 0.12), (6.9, 0.2))
-"""The deviation of wander over a factor of e, in deviations of noise, and how likely each is."""
+"""Standard deviations of wander over a factor of e, relative to noise, and their prior probabilities."""
 FALL: Final = 2.5
-"""The variance of noise falls as x^-FALL."""
+"""The variance of noise decreases as x^-FALL."""
 TEMPER: Final = 0.32
-"""The power to which evidence is taken."""
+"""Exponent of the evidence."""
 SPIKE: Final = (0.05, 10.0)
-"""A report further from the median of five than so many units, and so many median distances above that, is a spike."""
+"""Spike detection: minimum distance from the median of five reports, in units, and in median distances on top of it."""
 MOST: Final = 48
-"""More reports are averaged into so many groups of neighbours."""
+"""Maximum number of reports; more are averaged in groups of neighbours."""
 KEPT: Final = 0.99
-"""Components that hold this much of the posterior are kept."""
+"""Fraction of the posterior that the kept components hold."""
 
 _SCALES: Final = np.asarray([scale for scale, _ in RISES])[None, None, None, :]
 _SIGMA2: Final = np.square(NOISES)[None, None, :, None]
@@ -57,22 +60,22 @@ _PRIOR: Final = (
     + np.log(ODDS)[None, :, None, None]
     + np.log([odds for _, odds in RISES])[None, None, None, :]
 )
-"""Of components; their axes are everywhere: wander, shape, noise, scale of the rise."""
+"""Log prior of components. The axes of all component arrays are wander, shape, noise, scale of the rise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Design:
-    """What depends on positions alone. Axes: w wanders, s shapes, n noises, r scales of the rise, i reports, f future ones.
+    """Everything that depends on positions only. Axes: w wanders, s shapes, n noises, r scales, i reports, f future reports.
 
     Attributes:
-        precision: Inverse of the reports' covariance, in variances of noise; (w, i, i).
-        regression: Transposed regressors times that; (w, s, 2, i).
+        precision: Inverse covariance of the reports, relative to the variance of noise; (w, i, i).
+        regression: Transposed regressors times `precision`; (w, s, 2, i).
         covariance: Of level and rise: (level, level), (level, rise), (rise, rise); each (w, s, n, r).
-        normaliser: Of the log evidence; (w, 1, n, r) or more.
-        pull: How wander beyond the last report follows from what is left of each report; (w, i).
-        slope: How much less level and rise count there, as pull takes some of them back; (w, s, 2).
+        normaliser: Of the log evidence; (w, 1, n, r) or larger.
+        pull: Weight of each report's residual in the wander beyond the last report; (w, i).
+        slope: Reduction of level and rise there, because `pull` takes part of them back; (w, s, 2).
         future: Shapes at the future positions; (s, f).
-        wander: The variance of wander there, in variances of noise; (w, f).
+        wander: Variance of wander there, relative to the variance of noise; (w, f).
     """
 
     precision: Floats
@@ -97,13 +100,13 @@ class _Line:
 
 
 def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float = 1.0) -> Mixture:
-    """What a curve may become at future abscissae.
+    """Return the predictive distribution of a curve at future abscissae.
 
     Args:
-        abscissae: Of the reports, counted in reports: 1 for the first; rising, >= 1, at least one.
+        abscissae: Abscissae of the reports, 1 for the first; ascending, at least one.
         values: The reports, in units.
-        future: Later abscissae, rising; the last one is the horizon.
-        limit: No curve ends above; inf: not known.
+        future: Later abscissae, ascending; the last one is the horizon.
+        limit: Upper limit of the expected end; inf: unknown.
     """
     steady = _steady(values)
     abscissae, values = abscissae[steady], values[steady]
@@ -113,7 +116,7 @@ def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float 
     points, seen, counts = _grouped(abscissae, values)
     design = _design(points.tobytes(), counts.tobytes(), future.tobytes())
     left = seen - LEVEL[0]
-    # (w, s, 2, 1, 1), so that level and rise spread over noises and scales.
+    # (w, s, 2, 1, 1), so that level and rise broadcast over noises and scales.
     along = (design.regression @ left)[..., None, None]
     by_level = along[:, :, 0] / _SIGMA2
     by_rise = along[:, :, 1] / _SIGMA2 + RISE / _SCALES
@@ -165,7 +168,7 @@ def _design(points: bytes, counts: bytes, future: bytes) -> _Design:
     regressors = np.stack((np.ones((len(ODDS), len(x))), shapes(x, horizon)), axis=1)
     regression = regressors @ precision[:, None]
     gram = regression @ regressors.transpose(0, 2, 1)
-    # Beyond the last report, wander's covariance with what it was is what it was then.
+    # Beyond the last report, the covariance of wander with the past equals its covariance at the last report.
     shared = drift[:, None] * logs
     pull = (precision @ shared[:, :, None])[:, :, 0]
     first = gram[:, :, 0, 0, None, None] / _SIGMA2 + LEVEL[1] ** -2
@@ -194,7 +197,7 @@ def _design(points: bytes, counts: bytes, future: bytes) -> _Design:
 def _at_most(
     line: _Line, per_level: Floats | float, per_rise: Floats | float, bound: Floats | float
 ) -> tuple[Floats, _Line]:
-    """Given that per_level * level + per_rise * rise is at most a bound: the log chance of that, and the moments then."""
+    """Condition on per_level * level + per_rise * rise <= bound; return the log probability and the truncated moments."""
     with_level = per_level * line.level_level + per_rise * line.level_rise
     with_rise = per_level * line.level_rise + per_rise * line.rise_rise
     variance = per_level * with_level + per_rise * with_rise
@@ -211,14 +214,14 @@ def _at_most(
 
 
 def _heaviest(weights: Floats) -> NDArray[np.intp]:
-    """The fewest components that hold `KEPT` of the weight."""
+    """Return the fewest components that hold `KEPT` of the weight."""
     order = np.argsort(-weights, axis=None, kind="stable")
     held = np.cumsum(weights.ravel()[order])
     return order[: int(np.searchsorted(held, KEPT)) + 1]
 
 
 def _steady(values: Floats) -> NDArray[np.bool_]:
-    """Which reports are no spikes: none of the first and last two is one."""
+    """Return which reports are not spikes; the first and last two never are."""
     steady = np.ones(len(values), dtype=bool)
     if len(values) >= 5:
         around = np.median(np.lib.stride_tricks.sliding_window_view(values, 5), axis=1)
@@ -228,7 +231,7 @@ def _steady(values: Floats) -> NDArray[np.bool_]:
 
 
 def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Means of at most `MOST` groups of neighbours, and how many reports each is of."""
+    """Return means of at most `MOST` groups of neighbours, and the number of reports in each."""
     count = len(values)
     if count <= MOST:
         return abscissae, values, np.ones(count)
@@ -238,6 +241,6 @@ def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]
 
 
 def _noise(values: Floats) -> float:
-    """The variance of a report around its neighbours, over the later half; 0 for fewer than three reports."""
+    """Return the variance of reports around their neighbours over the later half; 0 for fewer than three reports."""
     bends = values[1:-1] - (values[:-2] + values[2:]) / 2
     return float(np.mean(bends[len(bends) // 2 :] ** 2) / 1.5) if len(bends) else 0.0

@@ -1,4 +1,4 @@
-"""The predictor."""
+"""The class of the predictor `grid`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _FAR: Final = 2.0
 
 
 class GridPredictor(Predictor):
-    """Extrapolates one curve in milliseconds, without chance: a posterior over curve shapes in closed form.
+    """Extrapolates one curve in milliseconds, without random numbers: a closed-form posterior over curve shapes.
 
-    What it assumes is in `hopyard_curves.grid.posterior`. Its constants were chosen on real accuracy curves, the same for all.
+    `hopyard_curves.grid.posterior` describes the model. Its constants were chosen on real accuracy curves and are the
+    same for all curves.
     """
 
     def predict(self, question: Question) -> Prediction:
-        """Extrapolates a curve; its seed and other curves change nothing.
+        """Extrapolate a curve; the seed and other curves have no effect.
 
         Raises:
             NotPredictableError: The curve has no finite value.
@@ -58,7 +59,10 @@ class GridPredictor(Predictor):
 
 
 def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
-    """Mean and deviation in the metric. In a logarithmic scale few huge values can be all of a mean: it stays among the others."""
+    """Return mean and standard deviation in the metric.
+
+    On a logarithmic scale the mean is clipped to two standard deviations, because few huge values dominate it.
+    """
     middle, spread = mixture.mean(), mixture.deviation()
     mean, deviation = scale.moments(middle, spread)
     if scale.logarithmic:
@@ -69,7 +73,7 @@ def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
 
 
 def _limit(scale: Scale) -> float:
-    """Where the best is, in units: 1, where it is known or in the nature of accuracies and losses; a guess limits nothing."""
+    """Return the upper limit in units: 1 if the best value is known or natural (accuracies, losses), else infinite."""
     known = isfinite(scale.high if scale.rising else scale.low)
     natural = not scale.logarithmic and (scale.best == 0 or (scale.worst, scale.best) == (0, 1))
     return 1.0 if known or natural else inf

@@ -1,4 +1,4 @@
-"""How learning curves rise: from 0 at the first report to 1 at the horizon."""
+"""Shapes of learning curves, from 0 at the first report to 1 at the horizon."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 POWERS: Final = ((0, 0.053), (0.25, 0.13), (0.5, 0.089), (1.0, 0.037), (2.0, 0.018))
-"""Exponents a of the power laws -x^-a (0: the logarithm), and how likely each is."""
+"""Exponents a of the power laws -x^-a (0: the logarithm) and their prior weights."""
 CENTRES: Final = ((0.1, 0.38), (0.47, 0.19), (1.4, 0.1))
-"""Where the sigmoids 1 / (1 + (c/x)^d) are half way up, as a part c of the horizon, and how likely each is."""
+"""Centres c of the sigmoids 1 / (1 + (c/x)^d), as fractions of the horizon, and their prior weights."""
 STEEPNESS: Final = ((0.82, 0.086), (2.0, 0.77), (5.6, 0.14))
-"""Exponents d of the sigmoids (those of MMF and Hill), and how likely each is."""
+"""Exponents d of the sigmoids (those of MMF and Hill) and their prior weights."""
 
 _ODDS: Final = np.asarray(
     [odds for _, odds in POWERS] + [centre_odds * odds for _, centre_odds in CENTRES for _, odds in STEEPNESS]
 )
 ODDS: Final[Floats] = _ODDS / _ODDS.sum()
-"""How likely each shape is before a curve is seen."""
+"""Prior probability of each shape."""
 
 
 def shapes(abscissae: Floats, horizon: float) -> Floats:
-    """All shapes at some abscissae (1 for the first report) up to the horizon (> 1); a row a shape, as in `ODDS`."""
+    """Return all shapes at abscissae (1 for the first report) up to the horizon (> 1); one row for each shape, as in `ODDS`."""
     points = np.concatenate((abscissae, [1.0, horizon]))
     logs = np.log(points)
     rows = [logs if power == 0 else -np.exp(-power * logs) for power, _ in POWERS]

@@ -1,4 +1,4 @@
-"""Sudden rises of a curve, as a step of the learning rate makes them: taken out, since they say nothing of how it goes on."""
+"""Detects sudden rises of a curve, such as steps of the learning rate, and removes them: they do not help extrapolation."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SIDE: Final = 3
-"""So many reports on either side tell a level."""
+"""Number of reports on either side that define a level."""
 GAP: Final = 3
-"""A step may take so many reports."""
+"""Maximum number of reports within a step."""
 BEFORE: Final = 6
-"""So many reports at least are needed before a step, to know how the curve rose until then."""
+"""Minimum number of reports before a step, to know the earlier rise."""
 LEAST: Final = 0.03
-"""A smaller rise, in units, is none."""
+"""Minimum rise of a step, in units."""
 SUDDEN: Final = 5.0
-"""A step rises by this many times as much as the curve did over as many reports in any place shortly before."""
+"""Minimum ratio of a step's rise to any rise over as many reports shortly before."""
 CLEAR: Final = 5.0
-"""And by so many deviations of noise."""
+"""Minimum rise of a step in standard deviations of noise."""
 _NORMAL: Final = 1.4826
 _SECOND_DIFFERENCE: Final = 6**0.5
 
 
 def without_steps(values: Floats) -> Floats:
-    """The curve as if it had begun on the level that its steps brought it to; itself, where it has none.
+    """Return the curve as if it had started on the level that its steps reached; unchanged without steps.
 
     Args:
         values: Reports in units, in the order of their positions.
@@ -36,7 +36,7 @@ def without_steps(values: Floats) -> Floats:
         return values
     bends = np.abs(np.diff(values, 2)) / _SECOND_DIFFERENCE
     levels = np.median(np.lib.stride_tricks.sliding_window_view(values, SIDE), axis=1)
-    rises = levels[reach:] - levels[:-reach]  # From the reports at an index on to those behind the gap.
+    rises = levels[reach:] - levels[:-reach]  # From the reports at an index to those after the gap.
     shifted, behind = values.copy(), BEFORE
     for start in np.flatnonzero(rises > LEAST).tolist():
         if start < behind:

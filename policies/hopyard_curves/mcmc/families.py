@@ -1,4 +1,4 @@
-"""The eleven families of curves, in the order in which their parameters lie in theta."""
+"""The eleven curve families, in the order of their parameters in theta."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Family:
     """A parametric curve f(x), x >= 1.
 
     Attributes:
-        name: Of the family.
-        formula: What `compiled.add` computes, ln being the natural logarithm.
-        start: Where a fit of its parameters begins, by their names, in the order in which they lie in theta.
+        name: The name of the family.
+        formula: What `numba_kernels.add` computes; ln is the natural logarithm.
+        start: Initial values of its parameters by name, in the order of theta.
     """
 
     name: str

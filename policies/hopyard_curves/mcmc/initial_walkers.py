@@ -1,4 +1,4 @@
-"""Where the walkers begin: each family fitted by itself, the ones that cannot be are left out."""
+"""Initial positions of walkers: each family is fitted alone; families that cannot be fitted are left out."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hopyard_curves.mcmc.posterior import posterior
 _CONVERGED: Final = (1, 2, 3, 4)
 _WEIGHT: Final = 10.0
 _THREADS: Final = ThreadpoolController()
-"""L-BFGS-B calls LAPACK for matrices of a few numbers, which many threads make a hundred times slower."""
+"""Limits threads: L-BFGS-B calls LAPACK for tiny matrices, which many threads make a hundred times slower."""
 
 
 def started(x: Floats, values: Floats, horizon: float) -> tuple[Posterior, Floats] | None:
-    """The posterior of a curve and the theta that its walkers begin around; None when no family fits.
+    """Return the posterior of a curve and the theta around which its walkers start; None if no family fits.
 
     Args:
-        x: Where the reports are, rising, >= 1.
-        values: What they say, about 0..1, better upward.
+        x: Abscissae of the reports, ascending, >= 1.
+        values: The reports, about 0..1, larger is better.
         horizon: The last abscissa of interest, beyond x.
     """
     every = posterior(x, values, horizon, list(range(len(FAMILIES))))
@@ -39,9 +39,9 @@ def started(x: Floats, values: Floats, horizon: float) -> tuple[Posterior, Float
 
 
 def fit(family: int, about: Posterior) -> Floats | None:
-    """A family's parameters by weighted least squares; None when that fails, or the prior excludes them.
+    """Fit a family by weighted least squares; None if that fails or the prior excludes the result.
 
-    Levenberg and Marquardt's method as in MINPACK; where it fails, or reports are fewer than parameters, L-BFGS-B.
+    Uses Levenberg-Marquardt (MINPACK); if it fails, or there are fewer reports than parameters, L-BFGS-B.
     """
     given = np.array(list(FAMILIES[family].start.values()))
     with np.errstate(all="ignore"):

@@ -1,10 +1,10 @@
-"""All machine code of the model: compiled at its first use, kept on disk.
+"""All compiled code of the model: compiled at first use, cached on disk.
 
-It is in one file, because Numba compiles a function anew when the file of that function changes, and does not see what changes
-in another one that it calls or takes a constant from.
+It is one file because Numba recompiles a function when its file changes, but does not notice changes in other files
+that it calls or takes constants from.
 
-Every power is an exponential of a product with ln x, which is computed once. A NaN (a power or the logarithm of a negative
-number) is a value like any other here; the posterior leaves it out.
+Every power is an exponential of a product with ln x, which is computed once. A NaN (a power or logarithm of a negative
+number) is an ordinary value here; the posterior excludes it.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _HALF_LOG_TWO_PI: Final = 0.9189385332046727
 
 
 def compiled(function: _Function) -> _Function:
-    """A function in machine code, with NumPy's floating point: a division by zero is no error.
+    """Compile a function with NumPy's floating-point rules: a division by zero is not an error.
 
-    It is kept on disk for the next process where a folder for it can be written, as Numba finds one.
+    The machine code is cached on disk if Numba finds a writable folder.
     """
     try:
         return cast(_Function, numba.njit(cache=True, error_model="numpy")(function))
     except RuntimeError:
-        # No folder: each process compiles for itself.
+        # No cache folder: each process compiles for itself.
         return cast(_Function, numba.njit(error_model="numpy")(function))
 
 
 def abscissae(x: ArrayLike) -> Floats:
-    """What the families need of each x > 0: rows x, ln x, 1/x and 1/ln(x + 1)."""
+    """Return what the families need of each x > 0: rows x, ln x, 1/x and 1/ln(x + 1)."""
     given = np.asarray(x, dtype=np.float64)
     return np.stack([given, np.log(given), 1 / given, 1 / np.log(given + 1)])
 
 
 @compiled
 def add(family: int, p: Floats, at: Floats, share: float, total: Floats) -> None:
-    """Adds to `total`, for every abscissa, `share` times a family's value.
+    """Add to `total`, for every abscissa, `share` times the value of a family.
 
     Args:
         family: Index into `FAMILIES`.
-        p: The family's parameters, in their order there.
+        p: The family's parameters, in order.
         at: `abscissae` of n points.
         share: Factor.
         total: n sums.
@@ -102,7 +102,7 @@ def add(family: int, p: Floats, at: Floats, share: float, total: Floats) -> None
 
 @compiled
 def residuals(p: Floats, family: int, at: Floats, values: Floats, factors: Floats) -> Floats:
-    """factors * (f - values), for the fit of one family."""
+    """Return factors * (f - values), for the fit of one family."""
     found = np.zeros(values.size)
     add(family, p, at, 1.0, found)
     for i in range(values.size):
@@ -112,7 +112,7 @@ def residuals(p: Floats, family: int, at: Floats, values: Floats, factors: Float
 
 @compiled
 def cost(p: Floats, family: int, at: Floats, values: Floats, factors: Floats) -> tuple[float, Floats]:
-    """The sum of the squared `residuals`, and its gradient by forward differences of `STEP`."""
+    """Return the sum of squared `residuals` and its gradient by forward differences of `STEP`."""
     found = _squares(residuals(p, family, at, values, factors))
     gradient, moved = np.empty(p.size), p.copy()
     for i in range(p.size):
@@ -131,15 +131,15 @@ def _squares(rest: Floats) -> float:
 
 
 class Posterior(NamedTuple):
-    """A curve, and the families that are kept for it.
+    """A curve and the families kept for it.
 
     Attributes:
-        kept: K indices into `FAMILIES`, rising.
-        offsets: Where the parameters of each kept family begin in theta, and where they all end: K + 1.
+        kept: K indices into `FAMILIES`, ascending.
+        offsets: Start of each kept family's parameters in theta, and their end: K + 1 values.
         at: `abscissae` of the n reports.
         values: The n reports.
-        weights: How much each counts.
-        ends: `abscissae` of 2 (of the horizon, where that comes first) and of the horizon.
+        weights: The weight of each report.
+        ends: `abscissae` of 2 (of the horizon if that is smaller) and of the horizon.
     """
 
     kept: Indices
@@ -152,7 +152,7 @@ class Posterior(NamedTuple):
 
 @compiled
 def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
-    """Whether priors 2 and 3 hold for one family; `found` has room for two values."""
+    """Return whether priors 2 and 3 hold for a family; `found` is a buffer for two values."""
     found[:] = 0.0
     add(family, p, ends, 1.0, found)
     return 0.0 <= found[1] <= HIGHEST and not found[0] > found[1]
@@ -160,14 +160,14 @@ def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
 
 @compiled
 def log_density(theta: Floats, about: Posterior, curve: Floats) -> float:
-    """The logarithm of the posterior density, up to a constant; -inf where it is zero or no number.
+    """Return the log posterior density up to a constant; -inf if it is zero or not a number.
 
-    What costs least is looked at first.
+    Cheap checks come first.
 
     Args:
         theta: The parameters.
         about: The curve and the families.
-        curve: Room for n values, at least two.
+        curve: A buffer for n values, at least two.
     """
     families = about.kept.size
     end = about.offsets[families]
@@ -196,7 +196,7 @@ def log_density(theta: Floats, about: Posterior, curve: Floats) -> float:
 
 @compiled
 def log_densities(thetas: Floats, about: Posterior) -> Floats:
-    """`log_density` of each row."""
+    """Return `log_density` of each row."""
     found = np.empty(thetas.shape[0])
     curve = np.empty(max(2, about.values.size))
     for row in range(found.size):
@@ -206,7 +206,7 @@ def log_densities(thetas: Floats, about: Posterior) -> Floats:
 
 @compiled
 def curves(thetas: Floats, about: Posterior, at: Floats) -> Floats:
-    """The expected curve of each row of parameters at the `abscissae` of m points: a row of m values for each."""
+    """Return the expected curve of each row of parameters at the `abscissae` of m points: m values in each row."""
     families = about.kept.size
     end = about.offsets[families]
     found = np.zeros((thetas.shape[0], at.shape[1]))
@@ -223,16 +223,16 @@ def curves(thetas: Floats, about: Posterior, at: Floats) -> Floats:
 def walk(
     about: Posterior, walkers: Floats, order: Indices, chances: Floats, burn_in: int, thin: int, kept: Floats
 ) -> None:
-    """The stretch move of all walkers, step by step.
+    """Perform the stretch moves of all walkers.
 
     Args:
         about: The density.
-        walkers: W rows; moved.
-        order: For each step the walkers in an order by chance; the first half moves before the second.
-        chances: Uniform in [0, 1): for each step and walker that of the partner, the stretch and the acceptance.
-        burn_in: Steps before the first that can be kept.
-        thin: Every so many-th of the others is kept.
-        kept: Room for the walkers of each kept step.
+        walkers: W rows; modified.
+        order: The walkers of each step in random order; the first half moves before the second.
+        chances: Uniform in [0, 1): for each step and walker, the random numbers of partner, stretch and acceptance.
+        burn_in: Number of initial steps that are discarded.
+        thin: Every `thin`-th later step is kept.
+        kept: A buffer for the walkers of each kept step.
     """
     count, dimension = walkers.shape
     half = count // 2

@@ -1,11 +1,12 @@
-"""What the model makes of a curve: the density of its parameters.
+"""The posterior density of the model's parameters for a curve.
 
-theta = [parameters of each kept family, sigma, a weight w_k for each kept family]. The curve is the families' sum with shares
-w_k / sum w; a report is that plus normal noise sigma; late reports count more (`recency`). The priors are flat where
+theta = [parameters of each kept family, sigma, a weight w_k for each kept family]. The curve is the sum of the families
+with shares w_k / sum w; a report is that plus normal noise sigma; late reports weigh more (`recency`). The priors are
+flat where
 
 1. every w_k >= 0,
-2. each family by itself ends in [0, 100],
-3. no family by itself ends lower than it is at x = 2,
+2. each family alone ends in [0, 100],
+3. no family alone ends lower than at x = 2,
 
 and zero elsewhere.
 """
@@ -23,16 +24,16 @@ SIZES: Final = tuple(len(family.start) for family in FAMILIES)
 
 
 def recency(n: int) -> Floats:
-    """The weights of n reports: from 1 for the first to nearly 10 for the last."""
+    """Return the weights of n reports: from 1 for the first to nearly 10 for the last."""
     return np.asarray(10.0 ** (np.arange(n) / n))
 
 
 def posterior(x: Floats, values: Floats, horizon: float, kept: list[int]) -> Posterior:
-    """What is known of a curve.
+    """Build the posterior of a curve.
 
     Args:
-        x: Where its n reports are, rising, >= 1.
-        values: What they say, about 0..1, better upward.
+        x: Abscissae of its n reports, ascending, >= 1.
+        values: The reports, about 0..1, larger is better.
         horizon: The last abscissa of interest, beyond x.
         kept: The families to keep.
     """

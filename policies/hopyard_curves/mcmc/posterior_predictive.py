@@ -1,4 +1,4 @@
-"""What samples of the model say about a curve's future."""
+"""Predictions from samples of the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopyard_curves.metric_normalization import Scale
 class Samples:
     """S samples of a curve at m future positions, in units.
 
-    Walkers that never came into the posterior's support are among them; what is no number there does not count.
+    Walkers that never reached the support of the posterior are included; values that are not numbers are ignored.
 
     Attributes:
         curves: S rows of m expected values.
@@ -27,19 +27,19 @@ class Samples:
     sigmas: Floats
 
     def readable(self) -> bool:
-        """Whether every position has a sample that says something."""
+        """Return whether every position has a usable sample."""
         return bool((np.isfinite(self.curves) & (self.sigmas > 0)[:, None]).any(axis=0).all())
 
 
 def moments(samples: Samples, scale: Scale) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of the expected curve, in the metric, without the noise of a report."""
+    """Return mean and standard deviation of the expected curve in the metric, without the noise of reports."""
     finite = np.isfinite(samples.curves)
     metric = scale.clipped(scale.from_unit(np.where(finite, samples.curves, 0.0)))
     return metric.mean(axis=0, where=finite), metric.std(axis=0, where=finite)
 
 
 def chances(samples: Samples, target: float) -> Floats:
-    """P(a report is >= `target` units) at each position: the published "posterior_prob_x_greater_than"."""
+    """Return P(a report is >= `target` units) at each position: the published "posterior_prob_x_greater_than"."""
     counted = np.isfinite(samples.curves) & (samples.sigmas > 0)[:, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         found = ndtr((samples.curves - target) / samples.sigmas[:, None])
@@ -47,7 +47,7 @@ def chances(samples: Samples, target: float) -> Floats:
 
 
 def last(samples: Samples) -> Floats:
-    """The quantiles at `LEVELS` of a report at the last position: of all samples' own quantiles there."""
+    """Return the quantiles at `LEVELS` of a report at the last position, from the quantiles of each sample."""
     curve = samples.curves[:, -1]
     counted = np.isfinite(curve) & (samples.sigmas > 0)
     points = curve[counted, None] + samples.sigmas[counted, None] * ndtri(LEVELS)

@@ -1,4 +1,4 @@
-"""The predictor `mcmc`."""
+"""The class of the predictor `mcmc`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ Floats = NDArray[np.float64]
 EXTRA: Final = "curves"
 _LEVEL_OF: Final = 5
 _BLIND: Final = 0.25
-"""What is not known of a curve that no family fits: its level is that of its last reports, give or take so many units."""
+"""Uncertainty in units of a curve that no family fits."""
 
 
 class McmcPredictor(Predictor):
     """The learning-curve model of HyperDrive and of Domhan et al. (IJCAI 2015), exactly as published.
 
-    A weighted sum of eleven families of curves, with normal noise; its posterior is sampled by an ensemble of walkers that
-    begins at least-squares fits. `reaches` is the published "posterior_prob_x_greater_than". The chain has not converged when
-    it ends, and its answer is a property of the number of steps, too; it is overconfident on real curves. It is here as the
-    reference; other predictors are quicker and better calibrated.
+    A weighted sum of eleven curve families with normal noise. An ensemble of walkers, started at least-squares fits,
+    samples its posterior. `reaches` is the published "posterior_prob_x_greater_than". The chain has not converged when
+    it ends, so the result also depends on the number of steps; it is overconfident on real curves. It is provided as a
+    reference; other predictors are faster and better calibrated.
 
-    A curve that no family fits is expected to stay at the mean of its last five reports, give or take a quarter of the scale.
+    A curve that no family fits is predicted to stay at the mean of its last five reports, with a standard deviation of
+    a quarter of the scale.
     """
 
     def __init__(
@@ -44,18 +45,18 @@ class McmcPredictor(Predictor):
         sampler: str = "stretch",
         **parameters: Any,
     ) -> None:
-        """The published settings are 100 walkers and, as HyperDrive cut it down, 700 steps (2,500 at first).
+        """Set the parameters. The published settings are 100 walkers and 700 steps (HyperDrive; originally 2,500).
 
         Args:
-            walkers: In the ensemble; at least twice as many as the model has parameters walk (96 with all families).
-            steps: That each walker makes.
-            burn_in: Steps at the beginning that are not used.
-            thin: Of the others, every so-many-th is used.
-            sampler: stretch (compiled), or emcee: the same moves by the package emcee, several times slower.
-            **parameters: None.
+            walkers: Number of walkers. The model uses at least twice its number of parameters (96 with all families).
+            steps: Number of steps of each walker.
+            burn_in: Number of initial steps that are discarded.
+            thin: Every `thin`-th later step is used.
+            sampler: `stretch` (compiled), or `emcee`: the same moves by the package emcee, several times slower.
+            **parameters: None are allowed.
 
         Raises:
-            PredictorParameterError: A value that cannot be used.
+            PredictorParameterError: A value is invalid.
             Unsupported: A package is missing; the message says what to install.
         """
         super().__init__(**parameters)
@@ -73,7 +74,7 @@ class McmcPredictor(Predictor):
             )
         for module in ("scipy", "numba", "threadpoolctl"):
             need(module, EXTRA)
-        # Both take a while to import; nobody who only lists or checks predictors shall wait for them.
+        # The import is slow, so it is deferred for programs that only list or check predictors.
         from hopyard_curves.mcmc import samplers
 
         if sampler not in samplers.SAMPLERS:
@@ -84,7 +85,7 @@ class McmcPredictor(Predictor):
         self._walkers, self._steps, self._burn_in, self._thin = walkers, steps, burn_in, thin
 
     def predict(self, question: Question) -> Prediction:
-        """Fits, samples and reads off; all by the question's seed."""
+        """Fit, sample and predict; deterministic for the question's seed."""
         reports = finite(question.curve)
         scale = Scale.of(question, reports.values)
         positions = future(question.curve, question.horizon)

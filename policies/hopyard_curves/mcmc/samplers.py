@@ -1,4 +1,4 @@
-"""The ensemble of walkers: the affine-invariant stretch move of Goodman and Weare."""
+"""Ensemble samplers with the affine-invariant stretch move of Goodman and Weare."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hopyard._common.optional_import import need
 from hopyard_curves.mcmc.numba_kernels import Floats, Posterior, log_densities, walk
 
 Sampler = Callable[[Posterior, Floats, int, int, int, np.random.Generator], Floats]
-"""(posterior, where the walkers begin, steps, burn-in, thinning, chance) -> the kept thetas, one a row, step by step."""
+"""(posterior, initial walkers, steps, burn-in, thinning, random generator) -> kept thetas, one in each row, step by step."""
 
 NEARBY: Final = 1e-6
 
 
 def around(theta: Floats, walkers: int, chance: np.random.Generator) -> Floats:
-    """Where walkers begin: about theta, as many as the move needs at the least."""
+    """Return initial walkers near theta, at least as many as the move requires."""
     count = max(walkers, 2 * theta.size)
     return np.asarray(theta + NEARBY * chance.standard_normal((count, theta.size)))
 
@@ -25,10 +25,10 @@ def around(theta: Floats, walkers: int, chance: np.random.Generator) -> Floats:
 def stretch(
     about: Posterior, start: Floats, steps: int, burn_in: int, thin: int, chance: np.random.Generator
 ) -> Floats:
-    """Our own ensemble, compiled.
+    """Sample with our own compiled ensemble.
 
-    Every step parts the walkers by chance into halves; one half moves along the lines to walkers of the other, then the
-    other.
+    Every step splits the walkers randomly into halves; one half moves along lines to walkers of the other, then the
+    other half moves.
     """
     walkers = start.shape[0]
     order = chance.permuted(np.tile(np.arange(walkers), (steps, 1)), axis=1)
@@ -41,11 +41,11 @@ def stretch(
 def ensemble(
     about: Posterior, start: Floats, steps: int, burn_in: int, thin: int, chance: np.random.Generator
 ) -> Floats:
-    """The ensemble of the package emcee on the same density, a half of the walkers at a time."""
+    """Sample the same density with the package emcee, half of the walkers at a time."""
     emcee = need("emcee", "emcee")
     sampler = emcee.EnsembleSampler(*start.shape, log_densities, args=(about,), vectorize=True)
     sampler.random_state = np.random.RandomState(chance.integers(2**32, size=4)).get_state()
-    # A walker outside the support that is proposed another point outside: inf - inf.
+    # A walker and its proposal may both be outside the support: inf - inf.
     with np.errstate(invalid="ignore"):
         sampler.run_mcmc(start, steps, skip_initial_state_check=True)
     chain: Floats = sampler.get_chain()

@@ -1,4 +1,4 @@
-"""The predictor `pooled`: what this experiment's other curves say about one of them."""
+"""The predictor `pooled`: predicts a curve from the experiment's other curves."""
 
 from hopyard_curves.pooled.predictor import PooledPredictor
 

@@ -1,4 +1,4 @@
-"""Other runs of an experiment, read at the positions of one curve."""
+"""Aligns other runs of an experiment to the positions of one curve."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from hopyard_curves.reports import FiniteReports, finite
 Floats = NDArray[np.float64]
 
 _NORMAL: Final = 1.4826
-"""The median of |x| times this is the standard deviation of normal x."""
+"""Factor from the median of |x| to the standard deviation of a normal x."""
 _SECOND_DIFFERENCE: Final = 6**0.5
-"""What second differences of independent noise are larger by."""
+"""Factor by which second differences of independent noise are larger."""
 _LEAST_NOISE: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """A curve, and the runs that came further; all values in units, larger is better.
+    """A curve and the runs that trained further; all values in units, larger is better.
 
     Attributes:
-        at: The curve's positions, rising.
-        values: What it reported there.
-        ahead: Future positions, rising, each reached by one of the runs at least.
-        before: The runs' values at `at`, a row a run.
-        after: The runs' values at `ahead`; 0 where a run did not come that far.
-        reached: Whether it did.
-        configurations: The runs' hyperparameters, and at last the curve's.
+        at: The curve's positions, ascending.
+        values: The curve's reports there.
+        ahead: Future positions, ascending, each reached by at least one run.
+        before: The runs' values at `at`, one row for each run.
+        after: The runs' values at `ahead`; 0 where a run did not reach the position.
+        reached: Whether a run reached the position.
+        configurations: The hyperparameters of the runs, and of the curve at the end.
     """
 
     at: Floats
@@ -47,7 +47,7 @@ class Aligned:
 
     @property
     def early_noise(self) -> float:
-        """Standard deviation of a report's noise around where the curve is now, in units; > 0."""
+        """Standard deviation of the noise of a report around the present position, in units; > 0."""
         width = self.at.size
         whole = np.column_stack((self.before, self.after))
         reached = np.column_stack((np.ones_like(self.before, dtype=bool), self.reached))
@@ -56,19 +56,19 @@ class Aligned:
 
     @property
     def late_noise(self) -> float:
-        """Standard deviation of a report's noise over the second half of what is to come, in units; > 0."""
+        """Standard deviation of the noise of a report over the later half of the future positions, in units; > 0."""
         late = slice(min(self.ahead.size // 2, max(0, self.ahead.size - 3)), None)
         return _noise(self.after[:, late], self.reached[:, late])
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedRun:
-    """A run's finite reports.
+    """The finite reports of a run.
 
     Attributes:
-        reports: Those.
-        end: The last position that it speaks for: a finished run has come to just before its next report would be, so that
-            the last positions of runs need not agree to the step.
+        reports: The reports.
+        end: The last position for which the run counts. A finished run counts up to its next report, exclusively, so
+            that the last positions of runs need not be equal.
         configuration: Its hyperparameters.
     """
 
@@ -78,7 +78,7 @@ class AlignedRun:
 
 
 def read(curve: Curve) -> AlignedRun:
-    """A curve.
+    """Return a curve as a run.
 
     Raises:
         NotPredictableError: It has no finite report.
@@ -91,7 +91,7 @@ def read(curve: Curve) -> AlignedRun:
 
 
 def runs(curves: Iterable[Curve]) -> list[AlignedRun]:
-    """Those with a finite report."""
+    """Return the curves with a finite report as runs."""
     found = []
     for curve in curves:
         with suppress(NotPredictableError):
@@ -100,18 +100,18 @@ def runs(curves: Iterable[Curve]) -> list[AlignedRun]:
 
 
 def align(scale: Scale, curve: AlignedRun, others: Sequence[AlignedRun], future: Floats) -> Aligned | None:
-    """The runs that say how a curve could go on: those that began before its last report and came behind it.
+    """Align the runs that started before the curve's last report and trained beyond it.
 
-    Values between reports are interpolated; a run's first one stands for what was before.
+    Values between reports are interpolated; the first report of a run also stands for earlier positions.
 
     Args:
-        scale: Of the metric.
+        scale: The scale of the metric.
         curve: The curve.
-        others: The runs.
-        future: Positions behind the curve, rising, at least one.
+        others: The other runs.
+        future: Positions after the curve's last one, ascending, at least one.
 
     Returns:
-        None where there is no such run.
+        None if there is no such run.
     """
     positions = np.concatenate((curve.reports.positions, future))
     now = curve.reports.positions[-1]

@@ -1,6 +1,6 @@
-"""What a configuration alone says about where its curve ends, from those that came there.
+"""Predicts the end of a curve from its configuration and the ends of finished runs.
 
-Each hyperparameter counts as much as its neighbours there would have foretold one another's ends, so that most count nothing.
+Each hyperparameter is weighted by how well it alone predicts the known ends, so most have no weight.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LEAST_RUNS: Final = 15
-"""With fewer ends nothing is learnt from configurations."""
+"""Minimum number of ends for a prediction."""
 LEAST_GAIN: Final = 0.1
-"""Forecasts must have spared this share of the ends' variance, each run's from the others, to be used."""
+"""Minimum fraction of the variance of the ends that leave-one-out predictions must explain."""
 _WIDTH: Final = 0.15
-"""How far apart values of a hyperparameter are that are alike, as a share of all values."""
+"""Kernel width for a hyperparameter, as a fraction of its range of ranks."""
 _CAUTION: Final = 0.5
-"""Runs with the mean end that every forecast takes in beside the real ones."""
+"""Number of pseudo-runs with the mean end that every prediction includes."""
 
 
 def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.intp], ends: Floats) -> Floats | None:
-    """Ends as the configurations foretell them, each from all the others.
+    """Predict the end of each configuration, leaving its own end out.
 
     Args:
-        configurations: Of all runs.
-        ended: Which of them have ended.
-        ends: How, in that order.
+        configurations: The configurations of all runs.
+        ended: Indices of the finished runs.
+        ends: Their ends, in that order.
 
     Returns:
-        One number a configuration; None where they foretell nothing.
+        One value for each configuration; None if configurations do not predict ends.
     """
     if ended.size < LEAST_RUNS or np.ptp(ends) == 0:
         return None
@@ -47,7 +47,7 @@ def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.int
 
 
 def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
-    """The mean end of what is near, without a run's own."""
+    """Return the kernel-weighted mean end of similar runs, leaving a run's own end out."""
     near = np.exp(-0.5 * apart**2)
     near[ended, np.arange(ended.size)] = 0.0
     mean = np.full(len(apart), ends.mean())
@@ -56,14 +56,14 @@ def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
 
 
 def _gain(apart: Floats, ends: Floats) -> float:
-    """The share of the variance of ends that forecasts from what is near spare, each run's from the others."""
+    """Return the fraction of the variance of the ends that leave-one-out predictions explain."""
     told = _foretold(apart, np.arange(ends.size), ends)
     without = (ends.sum() - ends) / (ends.size - 1)
     return float(1 - np.sum((ends - told) ** 2) / np.sum((ends - without) ** 2))
 
 
 def _apart(values: Sequence[Any]) -> Floats:
-    """Distances, 0 to 1: of numbers by their rank; of other values, and of what is not there from what is, 0 or 1."""
+    """Return pairwise distances in 0..1: of numbers by rank; of other or missing values 0 or 1."""
     if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
         kinds = np.unique([repr(value) for value in values], return_inverse=True)[1]
         return np.asarray((kinds[:, None] != kinds).astype(np.float64))

@@ -1,4 +1,4 @@
-"""Mixtures of normal distributions, several at once."""
+"""Several mixtures of normal distributions at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard_curves.grid.normal import distribution
 Floats = NDArray[np.float64]
 
 _FEW: Final = 30
-"""So many components are looked at closely."""
+"""Number of components up to which quantiles use many points for each."""
 
 
 def _deviates(count: int) -> Floats:
@@ -22,7 +22,7 @@ def _deviates(count: int) -> Floats:
 
 
 _CLOSELY, _ROUGHLY = _deviates(100), _deviates(20)
-"""Points that stand for a standard normal distribution, equally weighted."""
+"""Equally weighted points that represent a standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class NormalMixtures:
     """B mixtures of K normal distributions.
 
     Attributes:
-        centres: B x K.
-        weights: B x K; each row sums to 1.
-        spreads: The components' standard deviations, the same in a mixture: B x 1.
+        centres: Means, B x K.
+        weights: Weights, B x K; the sum of each row is 1.
+        spreads: Standard deviations, common to the components of a mixture: B x 1.
     """
 
     centres: Floats
@@ -51,12 +51,12 @@ class NormalMixtures:
         return np.asarray((self.weights * away**2).sum(axis=1) + self.spreads[:, 0] ** 2)
 
     def above(self, point: float) -> Floats:
-        """P(x >= point), for each mixture."""
+        """Return P(x >= point) for each mixture."""
         chances = (self.weights * distribution((self.centres - point) / self.spreads)).sum(axis=1)
         return np.asarray(np.clip(chances, 0.0, 1.0))
 
     def quantiles(self, index: int, levels: Floats) -> Floats:
-        """Quantiles of one of the mixtures, each component being represented by points."""
+        """Return quantiles of one mixture, with each component represented by points."""
         centres, weights, spread = self.centres[index], self.weights[index], float(self.spreads[index, 0])
         deviates = _CLOSELY if centres.size <= _FEW else _ROUGHLY
         points = (centres[:, None] + spread * deviates).ravel()
@@ -66,7 +66,7 @@ class NormalMixtures:
         return np.asarray(np.interp(levels, np.cumsum(shares) - shares / 2, points[order]))
 
     def crps(self, values: Floats) -> Floats:
-        """Continuous ranked probability score of each mixture for its value, the components taken as points."""
+        """Return the continuous ranked probability score of each mixture for its value, with components taken as points."""
         order = np.argsort(self.centres, axis=1)
         points, weights = (np.take_along_axis(each, order, axis=1) for each in (self.centres, self.weights))
         below = np.cumsum(weights, axis=1)[:, :-1]

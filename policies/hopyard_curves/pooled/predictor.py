@@ -1,4 +1,4 @@
-"""The predictor `pooled`."""
+"""The class of the predictor `pooled`."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from hopyard_curves.pooled.regression_ensemble import DECISIVENESS, LEAST, Curve
 Floats = NDArray[np.float64]
 
 TRUST: Final = 1.0
-"""With so many similar runs at a position, they count half there, and the curve by itself the other half."""
+"""Number of similar runs at a position at which they and the curve alone have equal weight."""
 FAITH: Final = 0.5
-"""The weight of what earlier experiments' runs say too, while too few of this one's have come anywhere to judge it."""
+"""Prior weight of earlier experiments while this one has too few runs to judge them."""
 KNOTS: Final = 32
-"""At most so many future positions are predicted from others; what lies between is interpolated."""
+"""Maximum number of future positions predicted from other runs; the rest is interpolated."""
 _USUAL: Final = 100.0
 _CLEAR: Final = 50.0
 _LEVELS: Final = np.array(LEVELS)
 
 
 class PooledPredictor(Predictor):
-    """Learns from the experiment's other curves, running ones included, and from earlier experiments', how this one will go on.
+    """Predicts a curve from the experiment's other curves, running ones included, and from those of earlier experiments.
 
-    How far a run came from where it stood is regressed on its level and its slope there, by several experts: with long and with
-    short memory, over all runs or mostly over those that were similar up to here. Each counts by how well it would have
-    predicted these runs from one another, and the distribution of what is to come is that of what the regression left over, so
-    that it may have several peaks. A position that K runs like this one have reached is predicted with weight K^2 / (K^2 + 1)
-    from them; the rest of the weight is that of `grid`, which sees this curve alone. Without other curves the answer is that of `grid`.
+    The progress of runs from the present position is regressed on their level and slope there, by several experts: with
+    long and short memory, over all runs or mainly over similar ones. Each expert is weighted by how well it predicts
+    these runs from one another. The predictive distribution is that of the residuals, so it may have several peaks.
+    With K similar runs at a position, this prediction has weight K^2 / (K^2 + 1), and `grid`, which uses this curve
+    alone, has the rest. Without other curves the result is that of `grid`.
 
-    Runs of earlier experiments make a second such answer, together with this one's runs. The two are mixed by how well each
-    would have predicted this experiment's runs from the others; as long as that is not known, half and half.
+    Runs of earlier experiments, together with those of this one, give a second prediction. The two are mixed by how
+    well each predicts this experiment's runs from the others; while that is unknown, with equal weights.
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
     def __init__(self, **parameters: Any) -> None:
-        """It has no parameters."""
+        """Create the predictor; it has no parameters."""
         super().__init__(**parameters)
         self._alone = GridPredictor()
 
     def predict(self, question: Question) -> Prediction:
-        """Combines what others and the curve itself say."""
+        """Combine the predictions from other runs and from the curve itself."""
         curve = read(question.curve)
         alone = self._alone.predict(question)
         others, earlier = runs(question.others), runs(question.earlier)
@@ -71,7 +71,7 @@ class PooledPredictor(Predictor):
 
 
 def _usual(values: list[Floats]) -> Floats:
-    """What runs report, less what is so far from the rest that it would leave no room for that: some have diverged."""
+    """Return the values of runs without extreme outliers, such as diverged runs."""
     together = np.concatenate(values)
     low, middle, high = np.quantile(together, (0.25, 0.5, 0.75))
     kept = np.abs(together - middle) <= _USUAL * (high - low)
@@ -79,12 +79,12 @@ def _usual(values: list[Floats]) -> Floats:
 
 
 def _knots(positions: tuple[int, ...]) -> Floats:
-    """Some of many future positions, from the last one backwards."""
+    """Return a subset of many future positions, counted from the last one."""
     return np.array(positions[:: -max(1, -(-len(positions) // KNOTS))][::-1], dtype=np.float64)
 
 
 def _faith(without: Judgement, within: Judgement) -> float:
-    """How much what earlier runs say too counts, by how well the own runs would have been predicted without and with that."""
+    """Return the weight of the prediction with earlier runs, by how well both predict the experiment's own runs."""
     least = max(min(without.error, within.error), LEAST)
     evidence = DECISIVENESS * without.runs * (without.error - within.error) / least
     odds = FAITH / (1 - FAITH) * exp(min(max(evidence, -_CLEAR), _CLEAR))
@@ -92,7 +92,7 @@ def _faith(without: Judgement, within: Judgement) -> float:
 
 
 def _mixture(one: Prediction, other: Prediction, weight: float) -> Prediction:
-    """Either prediction comes true; `weight` is the chance of the other one."""
+    """Mix two predictions; `weight` is the probability of the second."""
     mean, deviation, reaches = (
         [np.array(getattr(each, name)) for each in (one, other)] for name in ("mean", "deviation", "reaches")
     )
@@ -142,7 +142,7 @@ def _combined(
 
 
 def _mixed(first: Floats, second: Floats, weight: float) -> Floats:
-    """Quantiles at `LEVELS` of a mixture of two distributions, given as such quantiles; `weight` is the second one's."""
+    """Return the quantiles at `LEVELS` of a mixture of two distributions given by theirs; `weight` is that of the second."""
     points = np.concatenate((first, second))
     weights = np.repeat((1 - weight, weight), first.size) / first.size
     order = np.argsort(points, kind="stable")

@@ -20,13 +20,13 @@ class Fitted:
     """B regressions over the same K runs.
 
     Attributes:
-        shares: The weight of each run, B x K; each row sums to 1.
-        residuals: What each run is above its regression had it been left out of it, B x K.
-        coefficients: Of the intercept and the features, B x (1 + F).
-        covariance: Of the coefficients.
-        variance: Of the residuals, B.
-        runs: How many equally weighted runs these weights are worth, B.
-        origin: Where the features are counted from.
+        shares: The weight of each run, B x K; the sum of each row is 1.
+        residuals: Leave-one-out residuals of the runs, B x K.
+        coefficients: Intercept and coefficients of the features, B x (1 + F).
+        covariance: Covariance of the coefficients.
+        variance: Variance of the residuals, B.
+        runs: Effective number of runs, B.
+        origin: Origin of the features.
     """
 
     shares: Floats
@@ -38,23 +38,23 @@ class Fitted:
     origin: Floats
 
     def at(self, features: Floats) -> tuple[Floats, Floats]:
-        """Mean and variance of the regressions at given features (B x F, or 1 x F for all), without residuals."""
+        """Return mean and variance of the regressions at features (B x F, or 1 x F for all), without residuals."""
         places = np.broadcast_to(_design(features, self.origin), self.coefficients.shape)
         means = (places * self.coefficients).sum(axis=1)
         return means, np.einsum("bi,bij,bj->b", places, self.covariance, places)
 
 
 def fit(weights: Floats, features: Floats, targets: Floats, prior: Floats, spreads: Floats) -> Fitted:
-    """Fits `targets` = intercept + `features` @ coefficients + residual.
+    """Fit `targets` = intercept + `features` @ coefficients + residual.
 
-    Coefficients have normal priors, the intercept none. The residuals' variance is estimated along with them.
+    Coefficients have normal priors, the intercept has none. The variance of the residuals is estimated too.
 
     Args:
-        weights: B x K, >= 0, with one positive at least in each row; only their ratios matter.
+        weights: B x K, >= 0, at least one positive in each row; only ratios matter.
         features: K x F.
         targets: B x K, or K for all.
-        prior: Means of the coefficients, F.
-        spreads: Their standard deviations, F.
+        prior: Prior means of the coefficients, F.
+        spreads: Prior standard deviations, F.
     """
     total = weights.sum(axis=1)
     runs = total**2 / (weights**2).sum(axis=1)
@@ -86,7 +86,7 @@ def fit(weights: Floats, features: Floats, targets: Floats, prior: Floats, sprea
 
 
 def _variance(squares: Floats, moments: Floats, scatter: Floats, coefficients: Floats, freedom: Floats) -> Floats:
-    """Of the residuals, from the sums of squares and products."""
+    """Return the variance of the residuals from the sums of squares and products."""
     left = squares - 2 * (coefficients * moments).sum(axis=1)
     left += np.einsum("bi,bij,bj->b", coefficients, scatter, coefficients)
     return np.asarray(np.maximum(left, 0.0) / freedom + _LEAST_VARIANCE)

@@ -1,9 +1,9 @@
-"""Weighted regressions of how curves went on, on how they began: several, weighted by how well they would have served so far.
+"""An ensemble of weighted regressions of the progress of curves on their past.
 
-Each expert sees a curve through its level (a mean with weights that fall off into the past) and its slope (the level less that of
-the first half). How a run went on from its level is linear in both, with a prior that makes sense for any metric: a high level
-persists, less so the more of it is noise, and part of the slope goes on. An expert that looks for analogues gives runs that were
-similar up to here more weight, in the regression and in the distribution of what is left over.
+Each expert describes a curve by its level (a mean with weights that decay into the past) and its slope (the level minus
+that of the first half). The progress from the level is linear in both, with a prior for any metric: a high level
+persists, less so if it is mostly noise, and part of the slope continues. An expert that uses analogues gives similar
+runs more weight, in the regression and in the distribution of the residuals.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from hopyard_curves.pooled.regression import fit
 Floats = NDArray[np.float64]
 
 MEMORIES: Final = (0.05, 0.2)
-"""How far back a level looks, as a part of the curve: the weight of a report falls to 1/e over this."""
+"""Memory of the level as a fraction of the curve: the weight of a report decays to 1/e over it."""
 WIDTHS: Final = (None, 2.0, 1.0, 0.5)
-"""How similar an analogue is, in standard deviations of the runs; None: all runs alike."""
+"""Kernel width of analogues in standard deviations of the runs; None: all runs have equal weight."""
 _KIN: Final = 2.0
-"""How far away a run may be to support a prediction, likewise: then it counts exp(-1/2)."""
+"""Kernel width for the support of a prediction, in the same unit."""
 _BACKGROUND: Final = 1e-3
-"""The weight of a run that is nothing like the curve."""
+"""The weight of a run that is not similar at all."""
 _PERSISTENCE: Final = 0.75
-"""What the prior expects of a difference of one in level, were there no noise, and of one in slope (with `_MOMENTUM`)."""
+"""Prior coefficient of a difference in level without noise; `_MOMENTUM` is that of a difference in slope."""
 _MOMENTUM: Final = 0.2
 _PRIOR_SPREAD: Final = (0.2, 0.3)
 _FORESIGHT: Final = 0.2
-"""What the prior expects of a difference of one in what configurations foretell."""
+"""Prior coefficient of a difference in the prediction from configurations."""
 _FORESIGHT_SPREAD: Final = 0.3
 _RESOLUTION: Final = 3.0
-"""Levels closer together than this many deviations of the noise differ linearly, others by the logarithm."""
+"""Levels closer than this many standard deviations of noise differ linearly, others logarithmically."""
 _LEAST_SPREAD: Final = 0.5
 DECISIVENESS: Final = 0.3
-"""How much one run's scores count in choosing among experts."""
+"""The weight of one run's score in the choice of experts."""
 _JUDGED: Final = 48
-"""At most so many runs are predicted from the others for that."""
+"""Maximum number of runs that are predicted from the others for that."""
 _ENOUGH: Final = 3
 _KERNEL: Final = 0.2
 """Width of the kernel around each residual, in standard deviations of the residuals."""
 _ESTIMATION: Final = 0.3
-"""The share of the regression's own uncertainty that the kernel carries; residuals left out of their own fit carry some."""
+"""Fraction of the regression's uncertainty in the kernel; leave-one-out residuals contain the rest."""
 LEAST: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What an expert sees: `runs` is one row a run, `curve` one number a feature: level, then slope where there is one."""
+    """The features that an expert uses: `runs` has a row for each run, `curve` is the curve's: level, then slope if any."""
 
     runs: Floats
     curve: Floats
@@ -64,13 +64,13 @@ class _View:
     near_curve: Floats
 
     def weights(self, places: Floats) -> Floats:
-        """The weights of all runs for something at each of `places` (a row each)."""
+        """Return the weights of all runs at each of `places` (one row each)."""
         if self.width is None:
             return np.ones((len(places), len(self.runs)))
         return self.similarity(places, self.width) + _BACKGROUND
 
     def similarity(self, places: Floats, width: float) -> Floats:
-        """How similar each run is to something at each of `places`: 1 for the same, less with the distance."""
+        """Return the similarity of each run to each of `places`: 1 for equal features, decreasing with distance."""
         squares = ((places[:, None, :] - self.near_runs[None]) ** 2).sum(axis=2)
         return np.asarray(np.exp(-0.5 * squares / width**2))
 
@@ -80,8 +80,8 @@ class Judgement:
     """How well runs were predicted, each from the others.
 
     Attributes:
-        position: Where.
-        runs: How many.
+        position: The position of the predictions.
+        runs: The number of runs.
         error: Their mean CRPS, in units.
     """
 
@@ -92,12 +92,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class CurveForecast:
-    """How a curve goes on if it is one of the experiment's runs.
+    """The continuation of a curve, as predicted from the experiment's runs.
 
     Attributes:
-        distribution: Of its report at each of `Aligned.ahead`, in units.
-        support: How many runs that came there are anything like it, each.
-        judgement: How well runs would have been predicted from one another; None: too few came anywhere.
+        distribution: The distribution of its report at each of `Aligned.ahead`, in units.
+        support: The number of similar runs that reached each position.
+        judgement: How well runs are predicted from one another; None: too few reached any position.
     """
 
     distribution: NormalMixtures
@@ -106,12 +106,12 @@ class CurveForecast:
 
 
 def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> CurveForecast:
-    """What the runs say of the curve.
+    """Predict the curve from the runs.
 
     Args:
-        aligned: They, and it.
-        judge: Experts are chosen by how well they predict so many runs, the first ones, from all others at this position, which
-            is one of `Aligned.ahead`; None: all runs, where enough came last.
+        aligned: The curve and the runs.
+        judge: (number of runs, position): weight experts by how well they predict the first runs from all others at
+            this position, one of `Aligned.ahead`. None: use all runs, at the last position that enough reached.
     """
     noise = aligned.early_noise
     column = _furthest(aligned) if judge is None else int(np.searchsorted(aligned.ahead, judge[1]))
@@ -150,7 +150,7 @@ def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, wi
         spreads.append(_FORESIGHT_SPREAD)
     runs, curve = seen[:-1], seen[-1]
     reports = memory * aligned.at.size
-    # How much of the differences in level is no noise; the curve itself counts as one of them.
+    # The fraction of differences in level that is not noise; the curve counts as one run.
     real = max(0.0, 1 - noise**2 / (1 + 0.6 * max(reports, 0.5)) / max(seen[:, 0].var(ddof=1), LEAST**2))
     prior[0] += _PERSISTENCE * real
     middle = np.median(runs, axis=0)
@@ -160,7 +160,7 @@ def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, wi
 
 
 def _features(values: Floats, at: Floats, memory: float) -> Floats:
-    """Level and slope of each row; with one report only the level."""
+    """Return level and slope of each row; with one report only the level."""
     reach = memory * at[-1]
     level = values @ _fading(at, reach)
     if at.size < 2:
@@ -176,15 +176,15 @@ def _fading(at: Floats, reach: float) -> Floats:
 
 
 def _furthest(aligned: Aligned) -> int | None:
-    """Which is the last of `Aligned.ahead` that enough runs came to."""
+    """Return the index of the last of `Aligned.ahead` that enough runs reached."""
     enough = np.flatnonzero(aligned.reached.sum(axis=0) >= _ENOUGH)
     return int(enough[-1]) if enough.size else None
 
 
 def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tuple[Floats, Judgement]:
-    """How much each expert counts: by its scores there, had each of the first runs been predicted from all others.
+    """Return the weight of each expert, by its leave-one-out scores for the first runs, and their joint score.
 
-    They sum to 1. How good these predictions are together goes with them.
+    The weights sum to 1.
     """
     rows = np.flatnonzero(aligned.reached[:, column])
     after = aligned.after[rows, column]

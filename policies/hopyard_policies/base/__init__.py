@@ -1,1 +1,1 @@
-"""What policies share: job creation, amendments, parameter checks, a cluster proxy."""
+"""Shared parts of the policies: job creation, amendments, parameter checks and a cluster proxy."""

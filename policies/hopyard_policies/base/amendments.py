@@ -1,4 +1,4 @@
-"""Runs that are to go on beyond their `until`, while it is not known yet whether they do."""
+"""Pending amendments that extend runs beyond their current `until`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from hopyard.policy import AnswerReady, Cluster, JobState
 
 
 class Amendments:
-    """The amendments of a policy that are under way: at most one for each job, the last one that was asked for."""
+    """The pending amendments of a policy: at most one for each job, the latest."""
 
     def __init__(self) -> None:
         self._tickets: dict[str, str] = {}
 
     def __contains__(self, job: str) -> bool:
-        """Whether a job's run is to go on."""
+        """Return whether a job has a pending amendment."""
         return job in self._tickets
 
     def amend(self, cluster: Cluster, job: str, until: int) -> None:
-        """Has a job's run go on up to a position."""
+        """Ask to move the `until` of a job's run."""
         self._tickets[job] = cluster.amend_run(job, until=until)
 
     def forget(self, job: str) -> None:
-        """The job's run is over, or what was asked for it is refused."""
+        """Drop a job's pending amendment, because its run ended or the amendment was refused."""
         self._tickets.pop(job, None)
 
     def heard(self, cluster: Cluster, answer: AnswerReady) -> str | None:
-        """Takes an answer. A run that waits in memory and cannot go on is suspended.
+        """Handle the answer to an amendment.
+
+        If the amendment came too late and the run is parked, the run is suspended.
 
         Returns:
-            Its job; empty: the run goes on, or leaves by itself; None: the answer is to something else.
+            The job whose run was suspended. An empty string if no action was needed: the run continues or ends without
+                help. None if the answer belongs to another question.
         """
         job = next((job for job, ticket in self._tickets.items() if ticket == answer.ticket), None)
         if job is None:

@@ -1,4 +1,4 @@
-"""A cluster seen through another: what tuners inside of policies look at."""
+"""Base class for views that wrap a cluster, as inner policies see it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from hopyard.policy import Cluster, MachineView
 
 
 class PassingCluster(Cluster, ABC):
-    """A cluster that has time, chance, share, machines and names from the real one; what else there is to see subclasses say.
+    """A cluster view that delegates time, random numbers, share, machines and new ids to another cluster.
+
+    Subclasses define the rest of the view.
 
     Args:
-        cluster: The real one.
+        cluster: The cluster to wrap.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""How many jobs a policy has made at a time: what it asks for in one answer keeps the scheduler busy, and others waiting."""
+"""Limits on how many jobs a policy creates at a time, so that one answer does not block the scheduler."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 from hopyard.policy import Cluster, JobState
 
 MOST: Final = 10_000
-"""Jobs that a parameter may ask for beyond those that train, such as `ahead`."""
+"""Upper limit of parameters that count jobs, such as `ahead`."""
 
 AT_ONCE: Final = 512
-"""Jobs that a policy of this package lets wait for their configurations at a time; the next ones it asks for as these come."""
+"""Upper limit of jobs in state CREATING. Policies create further jobs when these have their configurations."""
 
 
 def room(cluster: Cluster, wanted: int) -> int:
-    """How many of the jobs that a policy wants it may create now, at least 0: the others when these are there."""
+    """Return how many of the `wanted` jobs may be created now (>= 0), given the jobs in state CREATING."""
     return max(min(wanted, AT_ONCE - cluster.count(JobState.CREATING)), 0)
 
 
 def need_at_most(name: str, value: int, most: int = MOST) -> None:
-    """Refuses a parameter that is too large.
+    """Check that a parameter is not too large.
 
     Raises:
-        ValueError: It is.
+        ValueError: The value is above `most`.
     """
     if value > most:
         raise ValueError(f"{name} is {value!r}; it must be at most {most}")

@@ -1,33 +1,33 @@
-"""What the parameters of policies have in common."""
+"""Checks of policy parameters."""
 
 from __future__ import annotations
 
 
 def need_whole(name: str, value: object, least: int = 1) -> None:
-    """Refuses a parameter that is no whole number, or too small.
+    """Check that a parameter is an integer of at least `least`.
 
     Raises:
-        ValueError: It is not, or is below `least`; it says what it is and what it must be.
+        ValueError: It is not. The message names the parameter, its value and the allowed values.
     """
     if type(value) is not int or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
 
 
 def need_seconds(name: str, value: object, most: float) -> None:
-    """Refuses a parameter that is no number of seconds above 0.
+    """Check that a parameter is a number of seconds in (0, most].
 
     Raises:
-        ValueError: It is not, or is above `most`; it says what it is and what it must be.
+        ValueError: It is not. The message names the parameter, its value and the allowed values.
     """
     if type(value) not in (int, float) or not 0 < value <= most:  # type: ignore[operator]  # it is a number
         raise ValueError(f"{name} is {value!r}; it must be a number of seconds above 0, up to {most:g}")
 
 
 def need_part(name: str, value: object) -> None:
-    """Refuses a parameter that is no part of a whole, 0 .. 1.
+    """Check that a parameter is a number in [0, 1].
 
     Raises:
-        ValueError: It is not; it says what it is and what it must be.
+        ValueError: It is not. The message names the parameter, its value and the allowed values.
     """
     if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]  # it is a number
         raise ValueError(f"{name} is {value!r}; it must be a number from 0 to 1")

@@ -1,4 +1,4 @@
-"""The parameter `elastic` of policies, checked."""
+"""Validation of the policy parameter `elastic`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MOST_MACHINES: Final = 10_000
-"""The largest gang that may be spoken of."""
+"""Upper limit of the size of a gang."""
 
 _OPTIONS: Final = ("profile", "efficiency", "pause", "most", "anew")
 
 
 def checked(option: object) -> Mapping[str, Any]:
-    """The option as a mapping of what it may have.
+    """Check that the option is a mapping with known keys and return it.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a mapping, or it has an unknown key.
     """
     if not isinstance(option, Mapping):
         raise ValueError(
@@ -28,16 +28,16 @@ def checked(option: object) -> Mapping[str, Any]:
 
 
 def profile_of(profile: object) -> dict[int, float]:
-    """Seconds by number of machines, as an experiment file or JSON has them.
+    """Return a profile as seconds by number of machines, from an experiment file or JSON.
 
     Raises:
-        ValueError: They are not.
+        ValueError: A number of machines or a time is invalid, or the profile is empty.
     """
     found: dict[int, float] = {}
     for size, seconds in profile.items() if isinstance(profile, Mapping) else ():
         number = (
             int(size) if isinstance(size, str) and size.isdecimal() and len(size) <= 9 else size
-        )  # JSON has no other keys.
+        )  # JSON keys are strings.
         sized = type(number) is int and 0 < number <= MOST_MACHINES and number not in found
         if not sized or not is_number(seconds) or seconds <= 0:
             raise ValueError(
@@ -53,12 +53,12 @@ def profile_of(profile: object) -> dict[int, float]:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number."""
+    """Return whether a value is a finite number."""
     if not isinstance(value, int | float) or type(value) is bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # A whole number that no float can hold.
+    except OverflowError:  # An integer too large for a float.
         return False
 
 

@@ -1,4 +1,4 @@
-"""How many machines a job trains on: more where machines are free, fewer where others need them (ASHA paper, section 5.2)."""
+"""Division of machines among elastic jobs: wider gangs while machines are free, narrower ones when others need them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hopyard_policies.elastic.profiling import Measuring
 from hopyard_policies.elastic.scaling import Scaling
 
 Left = Callable[[JobView], int]
-"""How many units a job's run has before it, or would have."""
+"""Units that a job's run has left, or would have."""
 
 Worth = Callable[[JobView], float]
-"""What a second that a job is done sooner is worth, beside the others'; all alike by default."""
+"""Value of finishing a job a second earlier, relative to other jobs; equal for all by default."""
 
 EFFICIENCY: Final = 0.75
 PAUSE: Final = 10.0
@@ -26,26 +26,27 @@ MOST: Final = 16
 
 
 class Elastic:
-    """Gives jobs gangs when they start, and moves them to others while they train.
+    """Assigns gangs to jobs when they start, and moves running jobs to wider or narrower gangs (ASHA paper, section 5.2).
 
-    A job that starts gets its part of the machines that no other run of the experiment keeps: they are divided among all that wait for
-    one, those that are yet to be made included, so that nobody waits where others train on several. When nobody waits, idle machines
-    go to jobs that train: where the wider gang saves more than the move costs, a job is suspended at its next boundary and started
-    on it. When the share becomes smaller, jobs are narrowed likewise, until they fit or are as narrow as may be; what is still too much
-    the core preempts.
+    A starting job gets its part of the machines that no continuing run keeps. These machines are divided among all
+    waiting jobs, including jobs yet to be created, so that no job waits while others train on several machines. When no
+    job waits, idle machines go to running jobs: if a wider gang saves more time than the move costs, the job is
+    suspended at its next boundary and started on the wider gang. When the share shrinks, jobs move to narrower gangs
+    until they fit or have the smallest gang; the core preempts the rest.
 
-    A gang is of machines of one kind of host, and each kind has a profile of its own where it is measured; machines are divided by that
-    of the kind which the experiment has most of. Only where no kind has machines enough for the smallest gang, one is of several.
+    All machines of a gang belong to one kind of host. Each measured kind has its own profile. Machines are divided by
+    the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind has enough machines for
+    the smallest gang.
 
     Args:
-        option: The parameter `elastic` of a policy: `profile`, the seconds that a unit takes by number of machines (the
-            smallest is the least a job trains on), without which it is measured (`hopyard_policies.elastic.profiling`): by earlier
-            experiments, and what they have not (with `anew`: all of it) by this one; `efficiency`, the least that a gang may have, in
-            (0, 1], 0.75 by default; `pause`, the seconds that moving a job costs, 10 by default; `most`, the most machines of a job,
-            16 by default where it is measured.
+        option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by
+            number of machines; the smallest number is the smallest gang. Without it the times of earlier experiments
+            are used, and missing ones are measured (`hopyard_policies.elastic.profiling`); with `anew`, all are
+            measured. `efficiency`: the least efficiency of a gang, in (0, 1], 0.75 by default. `pause`: the seconds
+            that moving a job costs, 10 by default. `most`: the most machines of a job, 16 by default without a profile.
 
     Raises:
-        ValueError: The option is not as it must be.
+        ValueError: The option is invalid.
     """
 
     def __init__(self, option: object) -> None:
@@ -65,8 +66,8 @@ class Elastic:
                 f"elastic.anew is {anew!r}; it may be true where there is no profile, which is measured then"
             )
         self._measuring: Measuring | None = None
-        self._scalings: dict[str, Scaling] = {}  # What was measured, by kind of host.
-        profile: Mapping[int, float] = {1: 1.0}  # Before anything is, one machine.
+        self._scalings: dict[str, Scaling] = {}  # Measured scaling by kind of host.
+        profile: Mapping[int, float] = {1: 1.0}  # One machine until something is measured.
         if "profile" in given:
             profile = profile_of(given["profile"])
             if "most" in given:
@@ -76,33 +77,33 @@ class Elastic:
         else:
             self._measuring = Measuring(most, self._efficiency, anew=anew)
         self._given = Scaling(profile, self._efficiency)
-        # The attempt of a job that is to end, and on how many machines the next one is to be.
+        # Jobs that are moving: the attempt that ends, and the size of the next gang.
         self._moving: dict[str, tuple[int, int]] = {}
-        self._begun = 0  # Jobs that the present answer starts.
+        self._begun = 0  # Number of jobs that this answer starts.
 
     def on_profile(self, stat: ApplicationStat) -> None:
-        """A job was profiled."""
+        """Record the result of a profiling run."""
         if self._measuring is not None:
             self._measuring.took(stat)
             self._learn(self._measuring)
 
     def on_run_end(self, run: RunEnd) -> None:
-        """A run is over: perhaps one that only measured."""
+        """Note the end of a run; it may have been a profiling run."""
         if self._measuring is not None:
             self._measuring.ended(run)
 
     @property
     def least(self) -> int:
-        """The smallest gang that a job trains on."""
+        """The size of the smallest gang."""
         return self._given.sizes[0]
 
     def slots(self, cluster: Cluster) -> list[str]:
-        """As many idle machines as jobs can start."""
+        """Return idle machines, as many as jobs can start."""
         idle = cluster.idle_machines()
         return [machine.id for machine in idle[: min(len(idle) // self.least, self._places(cluster))]]
 
     def first(self, jobs: Sequence[JobView]) -> list[JobView]:
-        """Jobs that wait, those first that were taken off their machines to get others."""
+        """Sort waiting jobs so that those being moved to other gangs come first."""
         return sorted(jobs, key=lambda job: job.id not in self._moving)
 
     def start(
@@ -114,15 +115,17 @@ class Elastic:
         begin: Callable[[JobView, tuple[str, ...]], None],
         worth: Worth = lambda _: 1.0,
     ) -> list[JobView]:
-        """Starts jobs on idle machines; returns those for which there are none, or that may not train beside the others yet.
+        """Start jobs on idle machines; return the jobs that must wait.
+
+        A job waits if no gang is free for it or if the limit on concurrent jobs is reached.
 
         Args:
-            cluster: The moment of the up-call; nothing was started in its answer.
-            jobs: Which, in order.
-            coming: How many others wait for machines or will soon; they are taken to weigh as little as any of `jobs`.
-            left: What each has left.
-            begin: Starts one on machines, in the order of their ranks.
-            worth: What its seconds are worth.
+            cluster: The view of the up-call; its answer must not have started any job yet.
+            jobs: The jobs to start, in order.
+            coming: Number of other jobs that wait or will wait soon. Each counts as much as the least of `jobs`.
+            left: Returns the units that a job has left.
+            begin: Starts a job on machines, given in the order of ranks.
+            worth: Returns the value of a second of a job.
         """
         self._look(cluster, left)
         places = self._places(cluster)
@@ -140,7 +143,7 @@ class Elastic:
         starting = {job.id for job in jobs}
         moving = [cluster.jobs[name] for name in self._moving if name not in starting]
         staying = [job for job in cluster.live_jobs() if self._stays(job)]
-        # A rank that has left its gang before the others has left its machine, too.
+        # A rank that has left the gang before the others has released its machine.
         kept = {*used, *(machine for job in staying for machine in job.machines)} - {machine.id for machine in idle}
         room = cluster.share - len(kept)
         weights = [left(job) * worth(job) for job in (*jobs, *moving)]
@@ -149,7 +152,7 @@ class Elastic:
         kinds = {kind: self._of(kind) for kind in yard.kinds}
         sizes = self._main(cluster).divide(weights, room)
         for job, size in zip(moving, sizes[len(jobs) :], strict=False):
-            self._moving[job.id] = job.attempt, size or self.least  # What it is to have by this division.
+            self._moving[job.id] = job.attempt, size or self.least  # The size for it in this division.
         late: list[JobView] = []
         for job, wanted in zip(jobs, sizes, strict=False):
             gang = yard.take(wanted, kinds, self.least)
@@ -161,9 +164,9 @@ class Elastic:
         return [*late, *waiting]
 
     def widen(self, cluster: Cluster, others: int, left: Left, worth: Worth = lambda _: 1.0) -> None:
-        """Moves jobs that train to wider gangs, with the machines that are idle, unless `others` wait that may have these.
+        """Move running jobs to wider gangs on idle machines, unless `others` waiting jobs can use these.
 
-        Called right after `start`, in the same answer.
+        Call it right after `start`, in the same answer.
         """
         if others and self._places(cluster) > self._begun:
             return
@@ -174,7 +177,7 @@ class Elastic:
         idle = Counter(machine.hardware for machine in cluster.idle_machines())
         for job, more in planned.items():
             kind = kind_of(machines, cluster.jobs[job].machines)
-            # One that has left its machines may get some of any kind.
+            # A job that has left its machines may get machines of any kind.
             idle.subtract(dict.fromkeys(idle if kind is None else (kind,), more))
         able = [job for job in live if self._stays(job) and not self._profiled(job)]
         for kind in sorted(idle):
@@ -184,7 +187,7 @@ class Elastic:
     def _widen_alike(
         self, cluster: Cluster, jobs: list[JobView], scaling: Scaling, free: int, left: Left, worth: Worth
     ) -> int:
-        """Moves jobs on machines of one kind, as far as `free` ones allow; returns how many of these they will get."""
+        """Widen jobs on machines of one kind with at most `free` machines; return how many of these the jobs will use."""
         while jobs and free > 0:
             before = [len(job.machines) for job in jobs]
             after = before.copy()
@@ -199,9 +202,10 @@ class Elastic:
         return 0
 
     def narrow(self, cluster: Cluster, left: Left) -> None:
-        """Moves jobs to narrower gangs, as far as the share has become too small for all that train.
+        """Move running jobs to narrower gangs if the share is too small for them.
 
-        Of more jobs than may train at a time the first by priority, then by order of creation, stay; the others are suspended.
+        If more jobs run than may train at a time, those with the highest priority, then the oldest, continue; the
+        others are suspended.
         """
         self._look(cluster, left)
         limit = cluster.experiment.concurrency
@@ -226,7 +230,7 @@ class Elastic:
             above -= freed
 
     def demand(self, cluster: Cluster, waiting: int, left: Left) -> int:
-        """Machines that can be of use: to who trains, as many as it would be moved to; to `waiting` others, the most for each."""
+        """Return the useful number of machines: for running jobs the gangs they would move to, for `waiting` jobs the largest."""
         self._know(cluster)
         machines = cluster.machines
         kinds = {machine.hardware for machine in machines.values()}
@@ -239,7 +243,7 @@ class Elastic:
     # ------------------------------------------------------------------------------------------------------------ inside
 
     def _know(self, cluster: Cluster) -> None:
-        """What earlier experiments measured is taken once."""
+        """Take the measurements of earlier experiments, once."""
         if self._measuring is not None:
             self._measuring.know(cluster.scaling)
             if len(self._scalings) < len(self._measuring.profiles):
@@ -249,7 +253,7 @@ class Elastic:
         self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
 
     def _look(self, cluster: Cluster, left: Left) -> None:
-        """Forgets those that have been moved, could not be suspended, came to an end while they left, or are paused by a person."""
+        """Drop jobs from the set of moving jobs that have moved, did not suspend, ended while suspending, or are HELD."""
         self._know(cluster)
         self._begun = 0
         for name, (attempt, _) in list(self._moving.items()):
@@ -259,23 +263,23 @@ class Elastic:
                 del self._moving[name]
 
     def _places(self, cluster: Cluster) -> int:
-        """How many more jobs may train beside those that do at the moment of the up-call."""
+        """Return how many more jobs may train at the time of the up-call."""
         limit = cluster.experiment.concurrency
         return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
 
     def _of(self, kind: str | None) -> Scaling:
-        """How jobs scale on machines of a kind; None: of several."""
+        """Return the scaling of jobs on a kind of machines; None stands for mixed kinds."""
         return self._scalings.get(kind, self._given) if kind is not None else self._given
 
     def _main(self, cluster: Cluster) -> Scaling:
-        """How they do on the kind of which the experiment has most machines."""
+        """Return the scaling on the kind of which the experiment has most machines."""
         if not self._scalings:
             return self._given
         counts = Counter(machine.hardware for machine in cluster.machines.values())
         return self._of(min(counts, key=lambda kind: (-counts[kind], kind), default=None))
 
     def _most(self, kinds: Iterable[str]) -> int:
-        """The largest gang on any of these kinds; without any, on those that something is known of."""
+        """Return the largest gang on any of these kinds; without kinds, on all measured ones."""
         there = [self._of(kind) for kind in kinds] or [*self._scalings.values()] or [self._given]
         return max(scaling.sizes[-1] for scaling in there)
 
@@ -286,7 +290,7 @@ class Elastic:
         return self._measuring is not None and self._measuring.holds(job.id)
 
     def _pays(self, scaling: Scaling, job: JobView, size: int, left: Left) -> bool:
-        # One that only starts would do so in vain.
+        # The start of a job that has just started would be wasted.
         cost = self._pause * (2 if job.state is JobState.STARTING else 1)
         return scaling.saved(len(job.machines), size, left(job)) > cost
 

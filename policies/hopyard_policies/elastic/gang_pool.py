@@ -1,4 +1,4 @@
-"""Machines by kind of host, and the gangs that can be put together of them."""
+"""Idle machines by kind of host, and the gangs they can form."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard_policies.elastic.scaling import Scaling
 
 
 class Yard:
-    """The idle machines of one answer by kind of host, and those of each kind that will be idle when others have left them.
+    """The idle machines of one answer by kind of host, and the machines of each kind that will be idle soon.
 
     Args:
-        cluster: The moment of the up-call.
-        idle: Those that may be used, in order of id.
-        kept: Machines that nobody is about to leave.
-        room: How many may be used at all.
+        cluster: The view of the up-call.
+        idle: Usable idle machines, ordered by id.
+        kept: Machines that their runs keep.
+        room: Total number of machines that may be used.
     """
 
     def __init__(self, cluster: Cluster, idle: Sequence[MachineView], kept: Collection[str], room: int) -> None:
@@ -26,19 +26,20 @@ class Yard:
         machines = cluster.machines.values()
         self._held = Counter(machine.hardware for machine in machines)
         free = Counter(machine.hardware for machine in machines if machine.id not in kept)
-        # Machines that are being left will be idle at their runs' boundaries: who is to have them waits for that.
+        # Machines of runs that are suspending become idle at the next boundary; a job for them waits until then.
         coming = max(min(sum(free.values()), room) - len(idle), 0)
         self._leaving = {kind: min(count - len(self._idle.get(kind, ())), coming) for kind, count in free.items()}
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of host of which there are machines, or will be."""
+        """The kinds of host with machines that are idle or will be."""
         return sorted(self._leaving)
 
     def take(self, wanted: int, kinds: Mapping[str, Scaling], least: int) -> tuple[str, ...]:
-        """A gang of at most `wanted` machines of one kind, the largest of all; none if there is none, or a larger one can be had soon.
+        """Take a gang of at most `wanted` machines of one kind, the largest possible.
 
-        Only where no kind has `least` machines at all, a gang of these is of several kinds.
+        Returns an empty gang if none fits, or if a larger one will be possible soon. If no kind has `least` machines in
+        total, a gang of `least` machines of several kinds is taken.
         """
         now = {kind: kinds[kind].fitting(min(wanted, len(idle))) for kind, idle in self._idle.items() if idle}
         soon = (kinds[kind].fitting(min(wanted, self._soon(kind))) for kind in self._leaving)
@@ -64,13 +65,13 @@ class Yard:
 
 
 def kind_of(machines: Mapping[str, MachineView], gang: Sequence[str]) -> str | None:
-    """The kind of host that all machines of a gang are of; None: of several, or of machines that are gone."""
+    """Return the kind of host of all machines of a gang; None if they differ or a machine is gone."""
     kinds = {machines[name].hardware if name in machines else None for name in gang}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def _taken(idle: list[MachineView], size: int) -> tuple[str, ...]:
-    """Takes machines for a gang, on as few nodes as can be; of nodes that have enough, the one with the fewest idle ones."""
+    """Take machines for a gang, on as few nodes as possible; prefer the sufficient node with the fewest idle machines."""
     if size == 1:
         return (idle.pop(0).id,)
     counts = Counter(machine.node for machine in idle)

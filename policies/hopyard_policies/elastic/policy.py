@@ -1,4 +1,4 @@
-"""What policies have in common whose jobs train on changing numbers of machines."""
+"""Base class of policies with elastic jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard_policies.elastic.elastic import Elastic
 
 
 class ElasticPolicy(Policy):
-    """A policy whose jobs train on gangs where its parameter `elastic` says so, and otherwise on one machine each.
+    """A policy whose jobs train on gangs if its parameter `elastic` is given, else on one machine each.
 
     Args:
-        elastic: The parameter; None: it is not given.
+        elastic: The parameter; None: not given.
 
     Raises:
-        ValueError: The parameter is not as it must be.
+        ValueError: The parameter is invalid.
     """
 
     def __init__(self, elastic: Mapping[str, Any] | None) -> None:
@@ -24,30 +24,30 @@ class ElasticPolicy(Policy):
         self.scales = self._elastic is not None
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """How long a unit takes on some machines is known."""
+        """Record the result of a profiling run."""
         if self._elastic is not None:
             self._elastic.on_profile(stat)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A run is over: perhaps one that only measured."""
+        """Note the end of a run; it may have been a profiling run."""
         if self._elastic is not None:
             self._elastic.on_run_end(run)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Elastic jobs make room for each other."""
+        """Move elastic jobs to narrower gangs if the share has shrunk."""
         if self._elastic is not None:
             self._elastic.narrow(cluster, self._way)
 
     def gang(self, cluster: Cluster) -> int:
-        """The machines that a job needs at least."""
+        """Return the size of the smallest gang."""
         return self._elastic.least if self._elastic is not None else 1
 
     def _useful(self, cluster: Cluster, waiting: int) -> int:
-        """Machines that can be of use to jobs that train and to so many others."""
+        """Return the number of machines that running jobs and `waiting` other jobs can use."""
         if self._elastic is not None:
             return self._elastic.demand(cluster, waiting, self._way)
         return cluster.busy_machines() + waiting
 
     def _way(self, job: JobView) -> int:
-        """Units that a run of the job has before it, or would have."""
+        """Return the units that a run of the job has left, or would have."""
         return job.max_position - job.position

@@ -1,4 +1,4 @@
-"""How long a unit takes on 1, 2, 4, ... machines, found out by short runs of jobs that are about to start, for each kind of host."""
+"""Measures the time of a unit on 1, 2, 4, ... machines of each kind of host by short runs of waiting jobs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from hopyard.policy import Cluster, JobState, RunEnd
 from hopyard.policy.vocabulary import ApplicationStat, RunEndReason, RunMode
 
 _TRIES: Final = 3
-"""So often a profile is begun anew that was lost or preempted."""
+"""Number of attempts at a profiling run that was lost or preempted."""
 
 
 class Measuring:
-    """Profiles as they grow, one for each kind of host: twice as many machines each time, while these are efficient enough.
+    """Builds a profile for each kind of host, doubling the number of machines while they are efficient enough.
 
-    They begin with what earlier experiments measured (`Cluster.scaling`). For the rest a job that waits, and machines of one kind that
-    nobody else waits for, are made use of: it is profiled (`RunMode.PROFILE`) before it starts. So what comes of it is journalled as
-    all reports are, and it costs the job nothing but time. A program that cannot be profiled trains on one machine.
+    Profiles start with the measurements of earlier experiments (`Cluster.scaling`). The rest is measured with waiting
+    jobs, on machines of one kind that no other job waits for: the job is run with `RunMode.PROFILE` before it starts.
+    The results are reports in the journal, and the job loses nothing but time. A program that cannot be profiled trains
+    on one machine.
 
     Args:
-        most: The most machines to try.
-        efficiency: What they must have, or no more are tried.
-        anew: Whether all is measured here, whatever is known.
+        most: The largest number of machines to try.
+        efficiency: Larger gangs are not tried if the efficiency is below this.
+        anew: Ignore measurements of earlier experiments.
     """
 
     def __init__(self, most: int, efficiency: float, *, anew: bool = False) -> None:
@@ -37,7 +38,7 @@ class Measuring:
         self._knows = anew
 
     def know(self, scaling: Mapping[str, Mapping[int, float]]) -> None:
-        """Takes what earlier experiments measured, the first time that it is told."""
+        """Take the measurements of earlier experiments; later calls have no effect."""
         if self._knows:
             return
         self._knows = True
@@ -48,29 +49,29 @@ class Measuring:
                 self._judge(kind)
 
     def wanted(self, kind: str) -> int:
-        """How many machines of a kind are to be tried next; 0: no more."""
+        """Return the number of machines of a kind to try next; 0: no more."""
         profile = self.profiles.get(kind)
         wanted = 2 * max(profile) if profile else 1
         return 0 if self._given_up or kind in self._over or wanted > self._most else wanted
 
     def room(self, kinds: Iterable[str]) -> int:
-        """Machines that a job that waits can be of use on: all that may have to be tried on one of these kinds, or none.
+        """Return how many machines profiling a waiting job may use: the maximum while a kind is still to be measured, else 0.
 
-        Before there are any machines nothing is known of their kinds: then all count if nothing at all was measured.
+        Without any machines their kinds are unknown; then the maximum is returned if nothing was measured.
         """
         there = set(kinds)
         trying = any(map(self.wanted, there)) if there else not self.profiles and not self._given_up
         return self._most if trying else 0
 
     def holds(self, job: str) -> bool:
-        """Whether a job is being profiled."""
+        """Return whether a job is being profiled."""
         return job == self._job
 
     def begin(self, cluster: Cluster, job: str, others: int) -> tuple[str, ...]:
-        """Profiles a job that is about to start, if there are machines of one kind for it that `others` jobs do not wait for.
+        """Profile a waiting job, if there are machines of one kind that `others` jobs do not wait for.
 
         Returns:
-            The machines; none: it may start.
+            The machines of the profiling run; empty: none was started, so the job may start.
         """
         if self._job:
             return ()
@@ -78,7 +79,7 @@ class Measuring:
         counts = Counter(machine.hardware for machine in idle)
         for kind in sorted(counts):
             wanted = self.wanted(kind)
-            # On one machine alone only what more of them might bring is of interest.
+            # On one machine, profiling is useful only if more machines follow.
             if wanted and min(counts[kind], len(idle) - others) >= max(wanted, 2):
                 machines = tuple([machine.id for machine in idle if machine.hardware == kind][:wanted])
                 self._job, self._kind = job, kind
@@ -87,7 +88,7 @@ class Measuring:
         return ()
 
     def look(self, cluster: Cluster) -> None:
-        """Forgets a profile that was refused: its job waits or trains."""
+        """Note that a profiling run was refused, if its job is neither starting nor running."""
         if self._job and cluster.jobs[self._job].state not in (
             JobState.STARTING,
             JobState.RUNNING,
@@ -96,7 +97,7 @@ class Measuring:
             self._again()
 
     def took(self, stat: ApplicationStat) -> None:
-        """A profile is there."""
+        """Record the result of a profiling run."""
         if stat.job != self._job:
             return
         seconds, size = stat.report.metrics.get("seconds", math.nan), self.wanted(self._kind)
@@ -108,7 +109,7 @@ class Measuring:
             self._judge(self._kind)
 
     def ended(self, run: RunEnd) -> None:
-        """A profiling run is over: nothing came of one that failed, and one that was lost is tried again."""
+        """Note the end of a profiling run: after a failure profiling stops, after a loss it is repeated."""
         if run.mode is not RunMode.PROFILE or run.job != self._job:
             return
         if run.reason is RunEndReason.FAILED:
@@ -118,7 +119,7 @@ class Measuring:
         self._job = ""
 
     def _judge(self, kind: str) -> None:
-        """No more machines are tried than so many that are not efficient any more."""
+        """Stop measuring a kind if its largest gang is not efficient."""
         profile = self.profiles[kind]
         size, least = max(profile), min(profile)
         if least * profile[least] < self._efficiency * size * profile[size]:

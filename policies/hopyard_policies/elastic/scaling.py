@@ -1,4 +1,4 @@
-"""How a job scales: what a unit takes on so many machines, and on how many of them a job may train."""
+"""The scaling of a job: the time of a unit on a number of machines, and the efficient gang sizes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 
 class Scaling:
-    """How long a unit takes on so many machines, and on how many of them a job may train.
+    """Time of a unit by gang size, and the gang sizes that a job may use.
 
     Attributes:
-        sizes: The gangs that a job may train on, rising: those of the profile that are faster than every smaller one, up to the
-            largest whose efficiency is at least the wanted one. Efficiency is the machine time of a unit on the smallest gang, by that
-            on this one.
+        sizes: The allowed gang sizes, ascending: sizes of the profile that are faster than every smaller allowed one
+            and whose efficiency is at least the given one. Efficiency is the machine time of a unit on the smallest
+            gang divided by that on this one.
     """
 
     def __init__(self, profile: Mapping[int, float], efficiency: float) -> None:
@@ -26,18 +26,18 @@ class Scaling:
         self.sizes = tuple(sizes)
 
     def fitting(self, machines: int) -> int:
-        """The largest gang of so many machines; 0: they are too few."""
+        """Return the largest allowed gang of at most `machines` machines; 0: there is none."""
         return max((size for size in self.sizes if size <= machines), default=0)
 
     def saved(self, size: int, other: int, left: float) -> float:
-        """Seconds that so many units take less on another gang than on one of this size."""
+        """Return the seconds saved by training `left` units on gangs of size `other` instead of `size`."""
         return left * (self._seconds[size] - self._seconds[other])
 
     def grow(self, sizes: list[int], weights: Sequence[float], spare: int) -> None:
-        """Widens gangs, in place, by `spare` machines at most: each time where a further machine saves most, the first of several.
+        """Widen gangs in place by at most `spare` machines, each time where a further machine saves most.
 
-        `weights` are the units that each has left, times what its seconds are worth. Gangs whose size is none of `sizes` stay as
-        they are.
+        Ties go to the first gang. `weights` are the units that each job has left, times the value of its seconds. Gangs
+        whose size is not allowed stay as they are.
         """
         following = dict(zip(self.sizes, self.sizes[1:], strict=False))
         heap: list[tuple[float, int, int]] = []
@@ -58,7 +58,7 @@ class Scaling:
                 offer(index)
 
     def divide(self, weights: Sequence[float], machines: int) -> list[int]:
-        """Gangs for jobs of such weights: each the smallest, the first first; then they are widened. 0: none."""
+        """Divide machines among jobs with these weights: each gets the smallest gang in order, then gangs are widened. 0: none."""
         least = self.sizes[0]
         served = min(len(weights), max(machines, 0) // least)
         sizes = [least] * served

@@ -1,6 +1,7 @@
-"""Successive halving as the ASHA paper means it: configurations wait at rungs, and the best of them are promoted and go on.
+"""Successive halving as in the ASHA paper: configurations wait at rungs, and the best are promoted to the next rung.
 
-`rungs`, `bracket` and `brackets` are arithmetic without a cluster; `asha` and `sha` are the policies made of it.
+`rungs`, `bracket`, `brackets` and `ladder` are data structures without a cluster; `asha` and `sha` contain the
+policies.
 """
 
 from hopyard_policies.halving.asha import AshaPolicy, AsyncHyperbandPolicy

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: `asha`, and `async_hyperband`, which loops through its brackets."""
+"""Asynchronous successive halving: `asha`, and `async_hyperband`, which cycles through its brackets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hopyard_policies.halving.policy import HalvingPolicy
 
 
 class AsynchronousPolicy(HalvingPolicy):
-    """Algorithm 2 of the ASHA paper in several brackets. How wide they get and which one grows, subclasses say."""
+    """Algorithm 2 of the ASHA paper with several brackets. Subclasses define their widths and which one grows."""
 
     _widths: tuple[int, ...] = ()
-    """How many configurations each bracket gets of all."""
+    """Total number of configurations of each bracket."""
 
     @abc.abstractmethod
     def _divided(self) -> tuple[int, ...]:
-        """How many configurations each bracket gets of all."""
+        """Return the total number of configurations of each bracket."""
 
     def _set_up(self) -> None:
         ladder = self._ladder
@@ -55,28 +55,32 @@ class AsynchronousPolicy(HalvingPolicy):
 
 
 class AshaPolicy(AsynchronousPolicy):
-    """ASHA, Algorithm 2 of its paper, with the defaults of section 5.1: it needs no more than random search, n and R.
+    """ASHA (Algorithm 2) with the defaults of section 5.1 of its paper: it needs no settings beyond n and R.
 
-    n is the experiment's number of jobs, R its max position. A machine that is free gets the best configuration that may be
-    promoted: brackets are asked in their order, in each the rungs from the top down, and of a rung of k results the best
-    floor(k / eta) may go on. When nobody may in any bracket, a new configuration begins at the bottom of the bracket that is
-    furthest behind its part of n. When all n have begun, machines for which there is no promotion are left to others.
+    n is the experiment's number of jobs, R its max position. A free machine gets the best configuration that may be
+    promoted. Brackets are checked in order, and in each bracket the rungs from the top down. Of a rung with k results
+    the best floor(k / eta) may be promoted. If no bracket has a promotion, a new configuration starts at the bottom of
+    the bracket furthest behind its part of n. When all n have started, machines without a promotion are left to other
+    experiments.
 
-    With the infinite horizon R is no aim: rungs begin at `r`, 1 by default, and go on by eta as far as jobs may train at all,
-    however many they are.
+    With the infinite horizon, R does not determine the rungs: they start at `r` (1 by default) and grow by the factor
+    eta as far as jobs may train.
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r` or the infinite horizon.
-        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: By early-stopping rate: bracket s begins at rung s of the ladder. None: 0, 1 and 2, as far as they have two rungs.
-        infinite: The infinite horizon, with bracket 0 alone by default.
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`): those with the longest way to
-            their rungs get most. None: each on one.
+        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1. None: 5. Not
+            with `r` or the infinite horizon.
+        r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
+            `rungs`.
+        brackets: Early-stopping rates: bracket s starts at rung s of the ladder. None: 0, 1 and 2, as far as they have
+            two rungs.
+        infinite: Use the infinite horizon, with bracket 0 alone by default.
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: How jobs use several machines each (`hopyard_policies.elastic`); jobs with the longest way to their
+            rungs get most. None: one machine for each job.
 
     Raises:
-        ValueError: An argument is out of range, or two do not go together.
+        ValueError: An argument is out of range, or two exclude each other.
     """
 
     def __init__(
@@ -112,27 +116,27 @@ class AshaPolicy(AsynchronousPolicy):
         return divided(self._configurations, self._ladder.lengths, self._ladder.eta, begun)
 
     def _growing(self, cluster: Cluster) -> int | None:
-        """The bracket that is furthest behind its part: the smallest (size + 1) / width, the first of several."""
+        """Return the bracket furthest behind its part: the smallest (size + 1) / width, the first of several."""
         sizes = [bracket.size for bracket in self._ladder.brackets]
         room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
         return min(room)[1] if room else None
 
 
 class AsyncHyperbandPolicy(AsynchronousPolicy):
-    """Asynchronous Hyperband: loops through brackets of ASHA, from the one that stops earliest to the one that does not stop any.
+    """Asynchronous Hyperband: cycles through brackets of ASHA, from the earliest stopping to no stopping.
 
-    New configurations go to one bracket at a time. It gets as many as Hyperband gives its bracket, so that all of them train about as
-    much in all, then the next one does, and after the last the first one again: it goes on with all its results. Promotions
-    come before new configurations, in whatever bracket they are.
+    New configurations go to one bracket at a time, as many as Hyperband gives this bracket, so that all brackets train
+    about equally much. Then the next bracket grows. After the last one the first grows again, keeping its results.
+    Promotions in any bracket come before new configurations.
 
-    Its parameters are those of `HalvingPolicy`; without `brackets` it loops through all of them.
+    The parameters are those of `HalvingPolicy`; without `brackets` all of them are used.
     """
 
     def _standard(self, rungs: int) -> tuple[int, ...]:
         return tuple(range(rungs))
 
     def _turns(self) -> list[int]:
-        """How many configurations each bracket gets in a loop."""
+        """Return how many configurations each bracket gets in a cycle."""
         rungs = len(self._ladder.positions)
         counts = hyperband(rungs, self._ladder.eta)
         return [counts[rungs - length] for length in self._ladder.lengths]

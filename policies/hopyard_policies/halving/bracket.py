@@ -1,7 +1,8 @@
-"""One bracket of successive halving as a data structure: who reported what at which rung, and who may go on.
+"""One bracket of successive halving as a data structure: the results at each rung and the jobs that may be promoted.
 
-It knows no cluster, no time and no chance. A caller adds configurations to the bottom rung, reports what they reached, and asks who
-may be promoted. Finding the next promotion takes time that grows with the logarithm of what has been reported.
+It uses no cluster, no time and no random numbers. A caller adds configurations to the bottom rung, reports their
+results, and asks which jobs may be promoted. The cost of finding a promotion grows with the logarithm of the number of
+results.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Result = tuple[float, int, str]
-"""A cost, the order in which it was reported, and whose it is: sorted, the best first, ties to the earlier report."""
+"""Cost, order of the report, and job; sorting puts the best first and ties in order of the reports."""
 
 
 @dataclass(slots=True)
@@ -20,10 +21,10 @@ class BracketRung:
     """One rung.
 
     Attributes:
-        results: All that was reported, best first.
-        able: Those of them that are finite and not promoted, best first.
-        values: What each job reported, as it was.
-        promoted: Jobs that were promoted from here, in that order.
+        results: All results, best first.
+        able: The results that are finite and not promoted, best first.
+        values: The reported value of each job.
+        promoted: Jobs promoted from this rung, in order.
         awaited: Jobs on their way to this rung, in order.
     """
 
@@ -34,7 +35,7 @@ class BracketRung:
     awaited: dict[str, None] = field(default_factory=dict)
 
     def report(self, job: str, value: float, cost: float) -> None:
-        """Adds a result; one that is not finite is worst, and never goes on."""
+        """Add a result. A result that is not finite is the worst and cannot be promoted."""
         self.awaited.pop(job, None)
         result = (cost if math.isfinite(cost) else math.inf, len(self.results), job)
         insort(self.results, result)
@@ -43,7 +44,7 @@ class BracketRung:
             insort(self.able, result)
 
     def promotable(self, eta: int, missing: int = 0) -> int:
-        """How many of `able`, from its beginning, are among the best floor(|rung| / eta); so many missing results count as well."""
+        """Return how many of the first entries of `able` are among the best floor(|rung| / eta), counting `missing` further results."""
         places = min((len(self.results) + missing) // eta, len(self.results))
         return bisect_right(self.able, self.results[places - 1]) if places else 0
 
@@ -51,44 +52,44 @@ class BracketRung:
 class Bracket:
     """An asynchronous bracket: Algorithm 2 of the ASHA paper.
 
-    Rungs are counted from 0 at the bottom. |rung| counts results only, not the jobs that are on their way. NaN and infinities
-    are worst and count as results, but what is not finite is never promoted: nothing is gained by training it further.
+    Rungs are counted from 0 at the bottom. |rung| is the number of results, without jobs on their way. NaN and
+    infinities count as the worst results and are never promoted.
 
     Args:
-        eta: The reduction factor, >= 2: of eta results one goes on.
-        rungs: How many rungs there are, >= 1.
+        eta: The reduction factor, >= 2: one of eta results is promoted.
+        rungs: The number of rungs, >= 1.
     """
 
     def __init__(self, eta: int, rungs: int) -> None:
         self.eta = eta
         self.rungs = [BracketRung() for _ in range(rungs)]
         self.size = 0
-        """Configurations that were added."""
+        """The number of added configurations."""
         self._heading: dict[str, int] = {}
 
     def heading(self, job: str) -> int | None:
-        """The rung that a job is on its way to; None: it is on none."""
+        """Return the rung that a job is on its way to; None: it is not on its way to any."""
         return self._heading.get(job)
 
     def add(self, job: str) -> None:
-        """A new configuration is on its way to the bottom rung."""
+        """Add a configuration, on its way to the bottom rung."""
         self.size += 1
         self._send(job, 0)
 
     def report(self, job: str, value: float, cost: float) -> None:
-        """A job has come to the rung that it was on its way to.
+        """Add the result of a job at the rung it was on its way to.
 
         Args:
             job: The job.
-            value: Its metric there, as people see it.
-            cost: The same as something to minimise.
+            value: The value of its metric.
+            cost: The value as a cost to minimize.
         """
         self.rungs[self._heading.pop(job)].report(job, value, cost)
 
     def promotable(self) -> Iterator[tuple[str, int]]:
-        """Who may be promoted, and from which rung: rungs from the top down, in each the best first.
+        """Yield the jobs that may be promoted and their rungs: rungs from the top down, in each the best job first.
 
-        Of each rung below the top these are the ones not promoted yet among the best floor(|rung| / eta).
+        These are, of each rung below the top, the jobs among the best floor(|rung| / eta) that are not promoted yet.
         """
         for number in range(len(self.rungs) - 2, -1, -1):
             rung = self.rungs[number]
@@ -96,19 +97,19 @@ class Bracket:
                 yield job, number
 
     def promote(self, job: str, rung: int) -> None:
-        """Sends a job from its rung to the next."""
+        """Promote a job from its rung to the next."""
         here = self.rungs[rung]
         del here.able[next(index for index, result in enumerate(here.able) if result[2] == job)]
         here.promoted[job] = None
         self._send(job, rung + 1)
 
     def give_up(self, job: str, rung: int) -> None:
-        """A job that has reported at a rung can never be promoted any more. It keeps its place among the results."""
+        """Exclude a job at a rung from promotion. Its result still counts."""
         here = self.rungs[rung]
         here.able = [result for result in here.able if result[2] != job]
 
     def heighten(self, rungs: int) -> None:
-        """Adds rungs on top, up to so many: who stands at the old top may be promoted from now on."""
+        """Add rungs at the top until there are `rungs`; jobs at the old top may then be promoted."""
         self.rungs += [BracketRung() for _ in range(rungs - len(self.rungs))]
 
     def _send(self, job: str, rung: int) -> None:
@@ -117,59 +118,60 @@ class Bracket:
 
 
 class SynchronousBracket(Bracket):
-    """A bracket of Algorithm 1, SHA: a rung is decided when all its configurations have reported, and then at once.
+    """A bracket of Algorithm 1 (SHA): a rung is decided as a whole when all its configurations have reported.
 
-    `width` configurations begin, and of each rung the best floor(|rung| / eta) go on together.
+    `width` configurations start. Of each rung the best floor(|rung| / eta) are promoted together.
 
     Args:
         eta: The reduction factor, >= 2.
-        rungs: How many rungs there are, >= 1.
-        width: Configurations of the bottom rung, >= 1.
+        rungs: The number of rungs, >= 1.
+        width: The number of configurations at the bottom rung, >= 1.
     """
 
     def __init__(self, eta: int, rungs: int, width: int) -> None:
         super().__init__(eta, rungs)
         self.width = width
         self._decided = 0
-        """Rungs that are decided, from the bottom."""
+        """The number of decided rungs, from the bottom."""
         self._aside: dict[str, int] = {}
-        """Jobs that a rung does not wait for, and the rung."""
+        """Jobs that a rung does not wait for, with that rung."""
         self._late: list[str] = []
 
     @property
     def decided(self) -> bool:
-        """Whether all rungs are decided: nothing more will come of it."""
+        """Whether all rungs are decided and no late or excluded job remains."""
         return self._decided == len(self.rungs) and not self._late and not self._aside
 
     def narrow(self) -> None:
-        """No more configurations will come than were added."""
+        """Set the width to the number of added configurations, because no more will come."""
         self.width = min(self.width, self.size)
 
     def set_aside(self, job: str) -> None:
-        """Waits no longer for a job that is on its way. It counts, and may still report: in time, or too late to go on."""
+        """Stop waiting for a job on its way. It counts as a configuration and may still report, in time or too late for promotion."""
         rung = self._heading.get(job)
         if rung is not None:
             self.rungs[rung].awaited.pop(job, None)
             self._aside[job] = rung
 
     def report(self, job: str, value: float, cost: float) -> None:
-        """A job has come to its rung; see `Bracket.report`."""
+        """Add the result of a job; see `Bracket.report`."""
         self._aside.pop(job, None)
         if self._heading[job] < self._decided:
             self._late.append(job)
         super().report(job, value, cost)
 
     def heighten(self, rungs: int) -> None:
-        """Adds rungs on top; the old top rung is decided anew."""
+        """Add rungs at the top; the old top rung is decided again."""
         if rungs > len(self.rungs):
             self._decided = min(self._decided, len(self.rungs) - 1)
         super().heighten(rungs)
 
     def decide(self) -> tuple[list[str], list[str]] | None:
-        """Decides the lowest rung that is not decided, if none of its configurations is on its way.
+        """Decide the lowest undecided rung, if none of its configurations is on its way.
 
         Returns:
-            Who goes on, best first, and who does not; None: nothing is to be decided now. On the top rung nobody goes on.
+            The promoted jobs, best first, and the other jobs. None: no rung can be decided now. At the top rung no job
+                is promoted.
         """
         if self._late:
             late, self._late = self._late, []

@@ -1,4 +1,4 @@
-"""Which brackets there are, and how many configurations each of them gets."""
+"""The sets of brackets and the number of configurations of each bracket."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 STANDARD = 3
-"""Brackets of the standard set: the three that stop earliest, s = 0, 1, 2 (ASHA, section 5.1)."""
+"""Number of brackets of the standard set: the three that stop earliest, s = 0, 1, 2 (ASHA, section 5.1)."""
 
 
 def standard(rungs: int) -> tuple[int, ...]:
-    """The standard set on a ladder of so many rungs: s = 0, 1, 2, as far as these have two rungs; always s = 0."""
+    """Return the standard set on a ladder with `rungs` rungs: those of s = 0, 1, 2 that have two rungs, and always s = 0."""
     return tuple(range(max(min(STANDARD, rungs - 1), 1)))
 
 
 def average(rungs: int, eta: int) -> Fraction:
-    """What a configuration of a bracket trains on average, as a part of R, if no promotion is wrong."""
+    """Return the average training of a configuration in a bracket, as a fraction of R, if every promotion is correct."""
     return Fraction(rungs, eta ** (rungs - 1))
 
 
 def shares(n: int, rungs: Sequence[int], eta: int) -> tuple[int, ...]:
-    """Divides n configurations among brackets so that each trains as much in all as the others (ASHA, section 5.1).
+    """Divide n configurations among brackets so that all brackets train equally much (ASHA, section 5.1).
 
-    A bracket gets its part by the inverse of its average budget, rounded down, and at least one; what is left goes to the first.
-    When there are fewer configurations than brackets, the first ones get one each and the others none.
+    The part of a bracket is proportional to the inverse of its average budget, rounded down, but at least one; the
+    first bracket gets the rest. With fewer configurations than brackets, the first brackets get one each.
 
     Args:
-        n: Configurations in all, >= 0.
-        rungs: How many rungs each bracket has, the first one most.
+        n: The total number of configurations, >= 0.
+        rungs: The number of rungs of each bracket, descending.
         eta: The reduction factor.
 
     Returns:
-        Configurations of each bracket; their sum is n.
+        The number of configurations of each bracket; the sum is n.
     """
     if n < len(rungs):
         return tuple(int(index < n) for index in range(len(rungs)))
@@ -42,18 +42,19 @@ def shares(n: int, rungs: Sequence[int], eta: int) -> tuple[int, ...]:
 
 
 def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tuple[int, ...]:
-    """`shares` among brackets of which some hold configurations already: none gets less than it holds.
+    """Divide configurations like `shares` among brackets that already hold some: none gets less than it holds.
 
-    What is left is divided by `shares` among the brackets that hold no more than their part of it.
+    Brackets that hold more than their part keep what they hold; the rest is divided by `shares` among the other
+    brackets.
 
     Args:
-        n: Configurations in all, at least as many as have begun.
-        rungs: How many rungs each bracket has, the first one most.
+        n: The total number of configurations, at least the sum of `begun`.
+        rungs: The number of rungs of each bracket, descending.
         eta: The reduction factor.
-        begun: How many each bracket holds.
+        begun: The number of configurations that each bracket holds.
 
     Returns:
-        Configurations of each bracket; their sum is n.
+        The number of configurations of each bracket; the sum is n.
     """
     widths = list(begun)
     growing = list(range(len(rungs)))
@@ -72,20 +73,20 @@ def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tup
 
 
 def needed(rungs: int, eta: int) -> int:
-    """Configurations with which a bracket of so many rungs is sure to train one to its top."""
+    """Return the number of configurations with which a bracket certainly trains one to its top rung."""
     return int(eta ** (rungs - 1))
 
 
 def hyperband(rungs: int, eta: int) -> tuple[int, ...]:
-    """Configurations of Hyperband's brackets s = 0, 1, ..., as many as there are rungs: ceil(m / (m - s) * eta^(m - 1 - s)).
+    """Return the number of configurations of Hyperband's brackets s = 0, 1, ...: ceil(m / (m - s) * eta^(m - 1 - s)), m rungs.
 
-    All of them train about as much in all. The last has one rung: its configurations train to R at once.
+    All brackets train about equally much. The last one has one rung: its configurations train to R without stopping.
     """
     return tuple(-(-rungs * eta ** (rungs - 1 - s) // (rungs - s)) for s in range(rungs))
 
 
 def shortage(widths: Sequence[int], rungs: Sequence[int], eta: int) -> str:
-    """Says when no bracket is wide enough to train anything to its top, and what would help; empty: one is."""
+    """Explain that no bracket is wide enough to train a configuration to its top rung, and what would help; empty: one is."""
     if not rungs or any(width >= needed(count, eta) for width, count in zip(widths, rungs, strict=True)):
         return ""
     most = max(rungs)

@@ -1,4 +1,4 @@
-"""The ladder of an experiment: where its rungs are, which brackets begin at them, and who is on the way to which."""
+"""The ladder of an experiment: positions of rungs, brackets, and the jobs in them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, p
 
 
 class Ladder:
-    """Rungs, brackets and their jobs. The parameters are those of `HalvingPolicy`.
+    """Rungs, brackets and their jobs. For the parameters see `HalvingPolicy`.
 
     Attributes:
         eta: The reduction factor.
-        r: What a configuration of bracket 0 trains at least, if that is given.
-        positions: Of the rungs, rising; empty before `reach`.
-        brackets: In the order in which they were opened.
+        r: The least training of a configuration in bracket 0, if given.
+        positions: The positions of the rungs, ascending; empty before `reach`.
+        brackets: The brackets, in the order in which they were opened.
     """
 
     def __init__(self, eta: int, rungs: int | None, r: int | None, brackets: Sequence[int] | None) -> None:
@@ -37,19 +37,19 @@ class Ladder:
         self._rates = _rates(brackets)
         self._begins: list[
             int
-        ] = []  # Of each bracket its early-stopping rate s: its bottom rung is rung s of the ladder.
+        ] = []  # The early-stopping rate s of each bracket: its bottom rung is rung s of the ladder.
         self._home: dict[str, int] = {}
 
     @property
     def lengths(self) -> list[int]:
-        """How many rungs each bracket has."""
+        """The number of rungs of each bracket."""
         return [len(self.positions) - s for s in self._begins]
 
     def reach(self, R: int) -> bool:
-        """Makes rungs up to R, once; later adds some if R is further than it was. Returns whether it has.
+        """Create the rungs up to R, or extend them if R has grown; return whether they changed.
 
         Raises:
-            ValueError: R is not known, and no r is given.
+            ValueError: R is unknown and no r is given.
         """
         if not self.positions:
             if self.r is None and R >= ENDLESS:
@@ -65,10 +65,10 @@ class Ladder:
         return True
 
     def rates(self, standard: Callable[[int], Sequence[int]]) -> Sequence[int]:
-        """The early-stopping rates of the brackets, rising: those given, else the standard ones of so many rungs.
+        """Return the early-stopping rates of the brackets, ascending: the given ones, or the standard ones.
 
         Raises:
-            ValueError: There are not so many rungs.
+            ValueError: A rate exceeds the number of rungs.
         """
         rates, most = self._rates or standard(len(self.positions)), len(self.positions) - 1
         if rates[-1] > most:
@@ -79,31 +79,31 @@ class Ladder:
         return rates
 
     def open(self, bracket: Bracket, s: int) -> None:
-        """Adds a bracket that begins at rung s."""
+        """Add a bracket that starts at rung s."""
         self.brackets.append(bracket)
         self._begins.append(s)
 
     def enter(self, job: str, bracket: int) -> None:
-        """A new configuration is on its way to the bottom rung of a bracket."""
+        """Add a new configuration, on its way to the bottom rung of a bracket."""
         self._home[job] = bracket
         self.brackets[bracket].add(job)
 
     def knows(self, job: str) -> bool:
-        """Whether a job has entered a bracket."""
+        """Return whether a job is in a bracket."""
         return job in self._home
 
     def home(self, job: str) -> Bracket:
-        """The bracket that a job has entered."""
+        """Return the bracket of a job."""
         return self.brackets[self._home[job]]
 
     def goal(self, job: str) -> int | None:
-        """The position of the rung that a job is on its way to; None: it is on none."""
+        """Return the position of the rung that a job is on its way to; None: it is not on its way to any."""
         bracket = self._home.get(job)
         rung = None if bracket is None else self.brackets[bracket].heading(job)
         return None if bracket is None or rung is None else self.positions[self._begins[bracket] + rung]
 
     def shown(self, width: Callable[[int, int], int | None]) -> tuple[Rung, ...]:
-        """Who stands where, by bracket, from the bottom; `width` is how many may ever stand at a rung of a bracket."""
+        """Return all rungs for display, by bracket, from the bottom; `width` gives the most jobs at a rung of a bracket."""
         return tuple(
             Rung(
                 bracket=index,

@@ -1,4 +1,4 @@
-"""What the policies of successive halving have in common: jobs that train to rungs, wait there, and go on when they are promoted."""
+"""Base class of the policies of successive halving."""
 
 from __future__ import annotations
 
@@ -34,28 +34,31 @@ from hopyard_policies.halving.ladder import Ladder
 
 
 class HalvingPolicy(ElasticPolicy):
-    """Trains jobs from rung to rung of brackets. Which bracket grows and who is promoted, subclasses say.
+    """Trains jobs from rung to rung. Subclasses define which bracket grows and which jobs are promoted.
 
-    A machine that is free gets, in this order: a job that was on its way to a rung and lost its run, for its worker had been given it
-    already; a job to be promoted; a new configuration. A run ends at its rung with a snapshot, unless its own job is what its
-    machine would get next: then it goes on in memory.
+    A free machine gets, in this order: a job on its way to a rung that lost its run; a job to be promoted; a new
+    configuration. A run ends at its rung with a snapshot, unless its own job is the next one for its machine: then it
+    continues in memory.
 
-    A job's result at a rung is the first value that it reported at or beyond the rung's position. One that trains to its end before
-    has the last value that it reported, and one that fails has none, which is worst. A result at a rung counts once; what
-    happens to the job after that, such as the loss of its snapshot, does not change it.
+    A job's result at a rung is its first value at or beyond the rung's position. If a job trains to its end before the
+    rung, its last value counts; if it fails, it has no value, which is the worst result. A result counts once: later
+    events, such as the loss of a snapshot, do not change it.
 
     Args:
-        eta: The reduction factor: of so many results one goes on. At least 2.
-        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. None: 5, unless `r` is given, which excludes it.
-        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: The brackets by their early-stopping rates, not how many they are: the paper's bracket s begins at rung s of the
-            ladder, so [0] is the one that stops earliest, and [0, 1, 2] are three. None: the policy's own.
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`): those with the longest way to
-            their rungs get most. None: each on one.
+        eta: The reduction factor, at least 2: one of eta results is promoted.
+        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1. None: 5.
+            Excludes `r`.
+        r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
+            `rungs`.
+        brackets: The early-stopping rates of the brackets, not their number: bracket s starts at rung s of the ladder,
+            so [0] is the bracket that stops earliest, and [0, 1, 2] are three brackets. None: the default of the
+            policy.
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: How jobs use several machines each (`hopyard_policies.elastic`); jobs with the longest way to their
+            rungs get most. None: one machine for each job.
 
     Raises:
-        ValueError: An argument is out of range, or two do not go together.
+        ValueError: An argument is out of range, or two exclude each other.
     """
 
     every_iteration = False
@@ -76,54 +79,54 @@ class HalvingPolicy(ElasticPolicy):
         self._ladder = Ladder(eta, rungs, r, brackets)
         self._ahead = ahead
         self._gangs: list[JobView] = []
-        """Jobs that this answer starts once it is known who they are: elastic ones."""
+        """Elastic jobs that this answer will start, collected before machines are divided."""
         self._configurations = -1
         self._queue: dict[str, None] = {}
-        """Jobs on their way to a rung that have no run."""
+        """Jobs on their way to a rung without a run."""
         self._fresh: deque[str] = deque()
-        """Jobs that have a configuration and belong to no bracket so far."""
+        """Jobs with a configuration that are not in a bracket yet."""
         self._amended = Amendments()
         self._started: dict[str, None] = {}
-        """Jobs that this answer starts: the view on which `demand` is asked does not show it."""
+        """Jobs that this answer starts; the view for `demand` does not include them."""
         self._finished: set[str] = set()
-        """Jobs whose program had no more to train, before its end."""
+        """Jobs whose program ended before the max position."""
 
     # ------------------------------------------------------------------------------------------------ what subclasses say
 
     @abc.abstractmethod
     def _set_up(self) -> None:
-        """The terms are known, or have changed: brackets may be made or widened."""
+        """Create or widen brackets, because the terms are known or have changed."""
 
     @abc.abstractmethod
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
-        """How many configurations the first brackets get, and how many rungs they have."""
+        """Return the number of configurations and of rungs of the first brackets."""
 
     @abc.abstractmethod
     def _standard(self, rungs: int) -> tuple[int, ...]:
-        """The early-stopping rates of the brackets on so many rungs if none are given, rising."""
+        """Return the default early-stopping rates on `rungs` rungs, ascending."""
 
     @abc.abstractmethod
     def _growing(self, cluster: Cluster) -> int | None:
-        """The bracket that the next new configuration belongs to; None: there is room in none."""
+        """Return the bracket for the next new configuration; None: all are full."""
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
-        """The next job to be promoted and its rung, if it can go on now; `staying` has a run, which can."""
+        """Return the next job to promote and its rung, if it can continue now. The job `staying` has a run, so it can."""
         return None
 
     def _settle(self, cluster: Cluster) -> None:
-        """Results have come; whoever decides on whole rungs does so now."""
+        """Process new results; synchronous brackets decide complete rungs here."""
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Gives idle machines what comes next."""
+        """Assign the idle machines."""
         self._look(cluster)
         self._fill(cluster)
         if self._elastic is not None:
             self._elastic.widen(cluster, self._others(cluster), self._way)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """A run has come to its rung: its job goes on in memory if it is promoted at once, and otherwise leaves its machine."""
+        """Handle a run at its rung: its job continues in memory if it is promoted at once, else it leaves its machine."""
         self._look(cluster)
         job = cluster.jobs[event.job]
         if not event.at_until:
@@ -137,7 +140,7 @@ class HalvingPolicy(ElasticPolicy):
         return Decision.proceed(until)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A job that has not come to its rung is queued for it again; one that never will has the worst result there."""
+        """Queue a job again that has not reached its rung; a job that never will gets the worst result there."""
         super().on_run_end(cluster, run)
         self._look(cluster)
         self._amended.forget(run.job)
@@ -148,24 +151,24 @@ class HalvingPolicy(ElasticPolicy):
         self._arrive(cluster, job)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """A new configuration waits for a bracket."""
+        """Add the new configuration to those that wait for a bracket."""
         self._fresh.append(created.job)
         self._look(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """There will be fewer configurations than was thought."""
+        """Update the brackets, because there will be fewer configurations."""
         self._look(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """More configurations or longer training may make promotions possible that were not."""
+        """Update the brackets: more configurations or longer training may allow further promotions."""
         self._look(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """A run that was to go on and could not leaves its machine."""
+        """Handle the answer to an amendment: a run that could not be amended is suspended."""
         self._amended.heard(cluster, answer)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """What could not be started is queued; a refused amendment ends the run, and its end queues the job."""
+        """Queue the job of a refused start. A refused amendment ends the run, and its end queues the job."""
         command = verdict.command
         if isinstance(command, StartJob) and self._ladder.goal(command.job) is not None:
             self._queue[command.job] = None
@@ -173,20 +176,20 @@ class HalvingPolicy(ElasticPolicy):
             self._amended.forget(command.job)
 
     def demand(self, cluster: Cluster) -> int:
-        """Machines that runs hold, that jobs on their way or to be promoted need, and that new configurations will need."""
+        """Return the machines in use plus those for queued jobs, possible promotions and new configurations."""
         queued = sum(map(cluster.waits, {**self._queue, **self._started}))
         waiting = queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
         return self._useful(cluster, waiting)
 
     def _promotable(self, cluster: Cluster) -> int:
-        """Jobs that could be promoted now if there were machines."""
+        """Return the number of jobs that could be promoted now if there were machines."""
         return 0
 
     def review(self, terms: ExperimentView) -> str:
-        """Says when there are too few configurations to train one to the end.
+        """Return a warning if there are too few configurations to train one to the end.
 
         Raises:
-            ValueError: There can be no such brackets.
+            ValueError: The brackets are impossible under these terms.
         """
         R = terms.max_position
         if self._ladder.r is not None and self._ladder.r > R:
@@ -198,17 +201,17 @@ class HalvingPolicy(ElasticPolicy):
         return shortage(*self._beginnings(), self._ladder.eta)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
-        """Who stands where, by bracket, from the bottom."""
+        """Return the jobs at each rung, by bracket, from the bottom."""
         return self._ladder.shown(self._width)
 
     def _width(self, bracket: int, rung: int) -> int | None:
-        """The most jobs that may ever stand at a rung; None: any number."""
+        """Return the most jobs that can ever reach a rung; None: no limit."""
         return None
 
     # ------------------------------------------------------------------------------------------------------------- rungs
 
     def _look(self, cluster: Cluster) -> None:
-        """Begins an up-call: takes note of the terms as they are now, and of who is at a rung or has ended though no run tells."""
+        """Start an up-call: apply the present terms, and record jobs that reached a rung or ended without a run."""
         self._started = {}
         terms = cluster.experiment
         if terms.running:
@@ -217,17 +220,17 @@ class HalvingPolicy(ElasticPolicy):
         self._take_in(cluster)
 
     def _plan(self, R: int, n: int) -> None:
-        """Sets up rungs and brackets for n configurations and R, as far as they have changed.
+        """Set up rungs and brackets for n configurations and R, if these have changed.
 
         Raises:
-            ValueError: There can be no such brackets.
+            ValueError: Such brackets are impossible.
         """
         if self._ladder.reach(R) or n != self._configurations:
             self._configurations = n
             self._set_up()
 
     def _completes(self, job: JobView) -> bool:
-        """Whether a job has nothing more to train: it is complete, or its run is about to make it so."""
+        """Return whether a job has nothing left to train: it is complete, or its run is about to complete it."""
         return job.high_water >= job.max_position or job.id in self._finished
 
     def _until(self, job: JobView) -> int:
@@ -236,7 +239,7 @@ class HalvingPolicy(ElasticPolicy):
         return min(goal, job.max_position)
 
     def _arrive(self, cluster: Cluster, job: JobView, finished: bool = False) -> bool:
-        """Notes the result of a job that has come to its rung, or will never come; returns whether it has."""
+        """Record the result of a job that has reached its rung or never will; return whether it was recorded."""
         target = self._ladder.goal(job.id)
         if target is None:
             return False
@@ -253,15 +256,15 @@ class HalvingPolicy(ElasticPolicy):
         return True
 
     def _take_in(self, cluster: Cluster) -> None:
-        """Notes who of those that are queued has trained so far already, or has ended.
+        """Record the results of queued jobs that have already trained to their rungs or have ended.
 
-        What they bring may decide a rung, and queue others.
+        A result may decide a rung and queue further jobs, so this repeats until nothing changes.
         """
         while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
             pass
 
     def _value(self, cluster: Cluster, job: str, target: int, ends: bool) -> float:
-        """The first value at or beyond a position; of a job that ends before, the last value; NaN without one."""
+        """Return the first value at or beyond a position; for a job that ended before, its last value; NaN without a value."""
         metric = cluster.experiment.metric
         points = [p for p in cluster.curve(job) if metric in p.metrics]
         found = next((p.metrics[metric] for p in points if p.position >= target), None)
@@ -272,11 +275,12 @@ class HalvingPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- machines
 
     def _fill(self, cluster: Cluster, staying: str = "") -> bool:
-        """Gives each idle machine what comes next; returns whether `staying` goes on, a job that waits in memory at its rung.
+        """Assign each idle machine; return whether `staying`, a job parked at its rung, continues.
 
-        The machine of `staying` is free, too. If another job is to be promoted on it, that one is queued until it is left.
+        The machine of `staying` counts as free. If another job is promoted to it, that job is queued until the machine
+        is released.
         """
-        # Elastic jobs are found first, as many as can start, and get their machines then.
+        # Elastic jobs are only collected here, as many as can start, and get their machines at the end.
         idle = cluster.idle_machines()
         machines = (
             deque(machine.id for machine in idle) if self._elastic is None else deque(self._elastic.slots(cluster))
@@ -285,7 +289,7 @@ class HalvingPolicy(ElasticPolicy):
         waiting = self._resume(cluster, machines)
         stays = staying in self._queue
         self._queue.pop(staying, None)
-        # Machines that are being left are for those who wait already.
+        # Machines of suspending runs go to jobs that already wait.
         free = bool(staying) and not stays and waiting <= cluster.count(JobState.SUSPENDING)
         while promotion := self._promotion(cluster, staying):
             job, rung = promotion
@@ -293,7 +297,7 @@ class HalvingPolicy(ElasticPolicy):
                 break
             self._ladder.home(job).promote(job, rung)
             if self._arrive(cluster, cluster.jobs[job]):
-                continue  # It has trained so far already.
+                continue  # It has already trained to its next rung.
             if job == staying:
                 stays, staying, free = True, "", False
             elif machines:
@@ -308,7 +312,7 @@ class HalvingPolicy(ElasticPolicy):
         return stays
 
     def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
-        """Sends on those on their way that have no run, first come first; returns how many still wait for a machine."""
+        """Start queued jobs that have no run, in order; return how many still wait for a machine."""
         ready = [job for job in self._queue if cluster.waits(job)]
         if self._elastic is not None:
             ready = [view.id for view in self._elastic.first([cluster.jobs[job] for job in ready])]
@@ -318,12 +322,12 @@ class HalvingPolicy(ElasticPolicy):
         return sum(job in self._queue for job in ready)
 
     def _grow(self, cluster: Cluster, machines: deque[str]) -> None:
-        """Starts new configurations on machines that nothing else needs, and has some made ahead."""
+        """Start new configurations on machines that nothing else needs, and create jobs in advance."""
         waiting: list[str] = []
         while self._fresh and machines:
             job = self._fresh.popleft()
             if not cluster.waits(job):
-                waiting += [] if cluster.jobs[job].state.ended else [job]  # It, or its experiment, is paused.
+                waiting += [] if cluster.jobs[job].state.ended else [job]  # The job or its experiment is paused.
                 continue
             home = self._growing(cluster)
             if home is None:
@@ -337,7 +341,7 @@ class HalvingPolicy(ElasticPolicy):
             cluster.create_job()
 
     def _ready(self, cluster: Cluster) -> int:
-        """New configurations that may begin, and those on their way; not the ones that are paused."""
+        """Return the number of new configurations that may start or are being created, without paused ones."""
         return sum(map(cluster.waits, self._fresh)) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, machine: str) -> None:
@@ -353,7 +357,7 @@ class HalvingPolicy(ElasticPolicy):
         cluster.start_job(job.id, machines, until=until, allowed=until)
 
     def _begin(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Starts those that are to start on gangs; who gets none is queued."""
+        """Start the collected elastic jobs on gangs; queue those that get none."""
         jobs, self._gangs = self._gangs, []
         coming = self._others(cluster)
         for job in elastic.start(
@@ -362,11 +366,11 @@ class HalvingPolicy(ElasticPolicy):
             self._queue[job.id] = None
 
     def _others(self, cluster: Cluster) -> int:
-        """Jobs that wait for machines, or will, beside those that this answer starts."""
+        """Return the number of jobs that wait for machines or will, without those that this answer starts."""
         queued = sum(cluster.waits(job) for job in self._queue)
         return queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
 
     def _way(self, job: JobView) -> int:
-        """Units to the rung that a job is on its way to."""
+        """Return the units to the rung that a job is on its way to."""
         goal = self._ladder.goal(job.id)
         return max(min(goal, job.max_position) - job.position, 0) if goal is not None else 0

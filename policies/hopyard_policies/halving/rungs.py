@@ -1,28 +1,28 @@
-"""Where the rungs of a ladder are: whole positions, from exact fractions. No logarithm is taken."""
+"""Positions of the rungs of a ladder, computed with exact fractions instead of logarithms."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
 MOST_RUNGS = 5
-"""Rungs of the most aggressive bracket, by default (ASHA, section 5.1)."""
+"""Default number of rungs of the bracket that stops earliest (ASHA, section 5.1)."""
 
 LIMIT = 64
-"""No ladder has more rungs: that many are 2^63 apart."""
+"""Upper limit of the number of rungs: with eta 2, the last is 2^63 times the first."""
 
 
 def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
-    """The rungs at r, r * eta, r * eta^2, ... below R, each rounded to the nearest position, and R on top of them.
+    """Return the rungs r, r * eta, r * eta^2, ... below R, each rounded to the nearest position, and R.
 
-    When R is not r * eta^k, the top rung is capped at R: R = 60, r = 1, eta = 4 gives 1, 4, 16, 60.
+    If R is not r * eta^k, the top rung is at R: R = 60, r = 1, eta = 4 gives 1, 4, 16, 60.
 
     Args:
-        R: The most that a configuration trains, at least 1.
-        r: The least, at least 1; with r >= R there is one rung, at R.
+        R: The most training of a configuration, at least 1.
+        r: The least training, at least 1; with r >= R there is one rung, at R.
         eta: The reduction factor, at least 2.
 
     Returns:
-        Rising positions; the last is R.
+        Ascending positions; the last is R.
     """
     if R < 1 or r < 1 or eta < 2:
         raise ValueError(f"R is {R}, r is {r}, eta is {eta}; needed are R >= 1, r >= 1, eta >= 2")
@@ -35,13 +35,13 @@ def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
 
 
 def least(R: int, eta: int, rungs: int = MOST_RUNGS) -> Fraction:
-    """The r that gives at most so many rungs: R / eta^(rungs - 1), and 1 where that is less than a unit."""
+    """Return the r that gives at most `rungs` rungs: R / eta^(rungs - 1), but at least 1."""
     return max(Fraction(R, eta ** (rungs - 1)), Fraction(1))
 
 
 def extended(ladder: tuple[int, ...], R: int, eta: int) -> tuple[int, ...]:
-    """A ladder whose jobs may train further: its rungs stay, and others follow from its top, by the same factor, up to R.
+    """Extend a ladder to a larger R: its rungs stay, and further ones follow by the factor eta up to R.
 
-    An R that is no further leaves it as it is.
+    If R is not larger, the ladder is returned unchanged.
     """
     return ladder if ladder[-1] >= R else (*ladder[:-1], *positions(R, ladder[-1], eta))

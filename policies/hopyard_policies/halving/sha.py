@@ -1,4 +1,4 @@
-"""Synchronous successive halving: `sha`, `hyperband`, which loops through its brackets, and `bohb`, which learns what to try."""
+"""Synchronous successive halving: `sha`, `hyperband` (cycles through brackets) and `bohb` (with a learning generator)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hopyard_policies.halving.policy import HalvingPolicy
 
 
 class SynchronousPolicy(HalvingPolicy):
-    """Algorithm 1 of the ASHA paper in brackets that begin one after the other. How wide they are, subclasses say."""
+    """Algorithm 1 of the ASHA paper, in brackets that start one after the other. Subclasses define their widths."""
 
     _rates: Sequence[int] = ()
-    """The early-stopping rates of the brackets that begin one after the other, again and again."""
+    """The early-stopping rates of the brackets, used cyclically."""
     _open_ones: tuple[SynchronousBracket, ...] = ()
     _spared: tuple[str, ...] = ()
-    """Jobs that are to end and could not be ended, since a person has paused them."""
+    """Jobs that should be terminated but are HELD or about to be."""
 
     @abc.abstractmethod
     def _size(self, s: int) -> int:
-        """Configurations of a whole bracket."""
+        """Return the number of configurations of a full bracket."""
 
     def _set_up(self) -> None:
         self._rates = self._ladder.rates(self._standard)
-        # Brackets that are decided are decided again when jobs may train further.
+        # Decided brackets are decided again when jobs may train further.
         self._open_ones = tuple(bracket for bracket in self._ladder.brackets if isinstance(bracket, SynchronousBracket))
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
@@ -51,7 +51,7 @@ class SynchronousPolicy(HalvingPolicy):
         return len(self._ladder.brackets) - 1
 
     def _settle(self, cluster: Cluster) -> None:
-        """Decides the rungs that are complete: who goes on is queued, and the others end."""
+        """Decide complete rungs: promoted jobs are queued, the others are terminated."""
         for job in self._spared:
             self._end(cluster, job)
         last = self._last(cluster)
@@ -72,10 +72,10 @@ class SynchronousPolicy(HalvingPolicy):
         self._open_ones = tuple(bracket for bracket in self._open_ones if not bracket.decided)
 
     def _end(self, cluster: Cluster, job: str) -> None:
-        """Ends a job, or has it ended when a person lets it go on."""
+        """Terminate a job, now or when a person resumes it."""
         state = cluster.jobs[job].state
         others = tuple(other for other in self._spared if other != job)
-        # One that was refused while it left its machine is on its way to be paused.
+        # If the command was refused while the job is suspending, the job will be HELD.
         if state is JobState.HELD or (state is JobState.SUSPENDING and job in self._spared):
             self._spared = (*others, job)
             return
@@ -84,13 +84,13 @@ class SynchronousPolicy(HalvingPolicy):
             cluster.terminate_job(job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """See `HalvingPolicy.on_refused`; a job that could not be ended is ended later."""
+        """Handle refusals like `HalvingPolicy`; a job that could not be terminated is terminated later."""
         super().on_refused(cluster, verdict)
         if isinstance(verdict.command, TerminateJob):
             self._spared = (*self._spared, verdict.command.job)
 
     def _last(self, cluster: Cluster) -> bool:
-        """Whether no further configuration can come."""
+        """Return whether no further configuration can come."""
         terms = cluster.experiment
         if not terms.running or terms.jobs_left or cluster.count(JobState.CREATING):
             return False
@@ -104,22 +104,27 @@ class SynchronousPolicy(HalvingPolicy):
 class ShaPolicy(SynchronousPolicy):
     """SHA, Algorithm 1 of the ASHA paper, on several machines: a rung is decided when all its configurations have reported.
 
-    A bracket begins with `width` configurations; of each rung the best floor(k / eta) of k go on together, and the others end. When a
-    machine would idle, since all brackets wait for results, another bracket begins (as in BOHB), until the experiment has all its
-    jobs; the last bracket has what is left of them. A rung waits for lost runs until they have reported, for failed jobs not
-    at all: these are worst. Nor does it wait for jobs that a person has paused: what they report later comes too late.
+    A bracket starts with `width` configurations. Of a rung with k configurations the best floor(k / eta) are promoted
+    together, and the others are terminated. When a machine would be idle because all brackets wait for results, another
+    bracket starts (as in BOHB), until the experiment has all its jobs; the last bracket has the rest of them. A rung
+    waits for lost runs to report again. Failed jobs count as worst at once. A rung does not wait for HELD jobs; their
+    later results are too late.
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The most rungs, in 1..64: so r is R / eta^(rungs - 1), and at least 1. None: 5. Not with `r`.
-        r: What a configuration of bracket 0 trains at least, at least 1, in the experiment's unit; None: it follows from `rungs`.
-        brackets: By early-stopping rate, looped through in rising order: bracket s begins at rung s of the ladder. None: 0.
-        width: Configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs - 1).
-        ahead: Jobs created beyond those that have a machine, in 0..10000.
-        elastic: As `HalvingPolicy` has it.
+        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1. None: 5. Not
+            with `r`.
+        r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
+            `rungs`.
+        brackets: Early-stopping rates, used cyclically in ascending order: bracket s starts at rung s of the ladder.
+            None: 0.
+        width: The number of configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs -
+            1).
+        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        elastic: See `HalvingPolicy`.
 
     Raises:
-        ValueError: An argument is out of range, or two do not go together.
+        ValueError: An argument is out of range, or two exclude each other.
     """
 
     def __init__(
@@ -145,12 +150,12 @@ class ShaPolicy(SynchronousPolicy):
 
 
 class HyperbandPolicy(SynchronousPolicy):
-    """Hyperband: loops through brackets of SHA, from the one that stops earliest to the one that does not stop any.
+    """Hyperband: cycles through brackets of SHA, from the earliest stopping to no stopping.
 
-    A bracket s of m rungs' ladder gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all train about as much in
-    all. A bracket begins when a machine would idle, so several are under way at a time.
+    With m rungs, bracket s gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all brackets train about
+    equally much. A bracket starts when a machine would be idle, so several may be active at a time.
 
-    Its parameters are those of `HalvingPolicy`; without `brackets` it loops through all of them.
+    The parameters are those of `HalvingPolicy`; without `brackets` all of them are used.
     """
 
     def _standard(self, rungs: int) -> tuple[int, ...]:
@@ -161,10 +166,11 @@ class HyperbandPolicy(SynchronousPolicy):
 
 
 class BohbPolicy(ShaPolicy):
-    """BOHB: `sha` with a generator that learns from its results, `tpe` if the experiment names none.
+    """BOHB: `sha` with a generator that learns from its results, `tpe` unless the experiment names another.
 
-    The ASHA paper runs it like this, with the early-stopping rate of SHA. A list of `brackets` makes it loop as Hyperband does.
-    Its parameters are those of `sha`.
+    The ASHA paper uses BOHB with the early-stopping rate of SHA. With a list of `brackets` it cycles like Hyperband.
+
+    The parameters are those of `sha`.
     """
 
     generator = "tpe"

@@ -1,1 +1,1 @@
-"""Tuners: policies that decide how far trials are wanted, while another policy decides where and when these train."""
+"""Tuners: inner policies that decide how far trials are wanted, while an outer policy trains them."""

@@ -1,4 +1,4 @@
-"""Drives a tuner, which is a policy like any other, on trials that another policy trains."""
+"""Drives a tuner (an inner policy) on trials that an outer policy trains."""
 
 from __future__ import annotations
 
@@ -48,31 +48,31 @@ from hopyard_policies.inner_policy.trials import Errand, Origin, Trials, TrialSt
 from hopyard_policies.inner_policy.virtual_machines import InnerCluster, Scene
 
 MOST: Final = 1000
-"""Trials that a tuner may train at a time: a search may be endless, and a tuner looks at every place in every up-call."""
+"""Upper limit of the trials that a tuner may train at a time, because a tuner reads all virtual machines in every up-call."""
 
 _AHEAD: Final = 16
 _RESTLESS: Final = 100_000
-"""So many up-calls within one: the tuner comes to no rest."""
+"""Limit of up-calls in one turn; beyond it the tuner does not settle."""
 
 _TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, JobState.HELD)
-"""States in which a job may be although its tuner has not heard of it."""
+"""Job states that may have been entered without the tuner's knowledge."""
 
 
 class Tuning:
-    """A tuner and what it knows of its trials.
+    """A tuner and its knowledge of its trials.
 
     Args:
-        tuner: Decides which trials are wanted how far.
-        width: Trials that it may train at a time; None, and more than that: as many as there are, at most `MOST`.
-        hidden: Jobs that it is not to see, as far as they are in there by then.
+        tuner: The policy that decides how far trials are wanted.
+        width: The number of trials that it may train at a time; None: all. At most `MOST`.
+        hidden: Jobs that the tuner does not see; the collection may change.
 
     Attributes:
-        states: What it knows of each trial.
+        states: The tuner's knowledge of each trial.
         width: As given; it may be changed between turns.
-        copies: Whether it goes on with changed copies of trials: then these are saved where it stops them.
-        made: Jobs that it asked for, in order; some may never have come to be.
-        best: The best result that it was told of.
-        changes: Rises when any of `states` becomes another.
+        copies: Whether the tuner forks trials; then trials are saved wherever it stops them.
+        made: Jobs that it asked for, in order; creation may have failed for some.
+        best: The best result that it was told.
+        changes: A counter, increased when any of `states` changes.
     """
 
     def __init__(self, tuner: Policy, width: int | None, hidden: Collection[str] = ()) -> None:
@@ -85,9 +85,7 @@ class Tuning:
         self._tickets: set[str] = set()
         self._attention = True
         self.changes = 0
-        self._looked: int | None = (
-            None  # When all was looked at last: so many moves ago. None: something has changed here.
-        )
+        self._looked: int | None = None  # Value of `progress.moves` at the last check; None: changed here since.
         self._hears_each = tuner.every_iteration or hears_statistics(tuner)
         self.copies = tuner.copies
         self.made: dict[str, None] = {}
@@ -100,32 +98,32 @@ class Tuning:
     # ------------------------------------------------------------------------------------------------- what is asked of it
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """The trials that are wanted further than they are known, and how far."""
+        """Yield the trials that are wanted further than the tuner knows, with their errands."""
         for state in self.states.values():
             if state.errand is not None and not state.errand.parked:
                 yield state, state.errand
 
     @property
     def busy(self) -> int:
-        """How many trials it trains."""
+        """The number of trials that it trains."""
         return len(self._busy)
 
     @property
     def jobs_left(self) -> int:
-        """How many trials it may still make."""
+        """The number of trials that it may still create."""
         return max(self._jobs_left - len(self._created), 0)
 
     def owns(self, ticket: str) -> bool:
-        """Whether a question was the tuner's."""
+        """Return whether the tuner asked the question with this ticket."""
         return ticket in self._tickets
 
     def stir(self) -> None:
-        """What is known of trials, or what is wanted of them, may be other than it was: there may be news of any."""
+        """Mark everything as possibly changed, so that all trials are checked for news."""
         self._looked = None
         self.changes += 1
 
     def hear(self, call: Call | Verdict) -> None:
-        """Something happened that concerns the tuner, too. It is told in its next turn."""
+        """Queue an up-call or a refusal for the tuner's next turn."""
         if isinstance(call, JobCreated):
             parent, position = self._forks.pop(call.job, ("", 0))
             self.states[call.job] = TrialState(call.job, position, parent=parent, fork_position=position)
@@ -133,7 +131,7 @@ class Tuning:
             parent, _ = self._forks.pop(call.command.job)
             call = replace(call, command=replace(call.command, parent=parent))
         if isinstance(call, Verdict) and isinstance(call.command, CreateJob | ForkJob):
-            del self.made[call.command.job]  # Another one may have the id.
+            del self.made[call.command.job]  # The id may be used again.
         if isinstance(call, ExperimentChange):
             self._counts = (-1,)
         self._attention = True
@@ -141,15 +139,16 @@ class Tuning:
         self._calls.append(call)
 
     def turn(self, cluster: Cluster, progress: Progress, settle: Callable[[], None] | None = None) -> None:
-        """Tells the tuner all that it does not know yet, and lets it decide until it comes to rest.
+        """Make all pending up-calls on the tuner until it makes no further request.
 
         Args:
-            cluster: Where its trials are jobs.
-            progress: What is known of them.
-            settle: Called before each up-call on it and at the end: what it has decided so far may take effect before it asks for more.
+            cluster: The cluster in which its trials are jobs.
+            progress: The known progress of trials.
+            settle: Called before each up-call and at the end, to carry out the tuner's decisions before it makes
+                further ones.
 
         Raises:
-            RuntimeError: It does not.
+            RuntimeError: The tuner does not settle.
         """
         self._created.clear()
         self._jobs_left = cluster.experiment.jobs_left
@@ -171,18 +170,18 @@ class Tuning:
         )
 
     def rests(self, cluster: Cluster) -> bool:
-        """Whether it trains nothing and never will, as things are. To be asked after its turn."""
+        """Return whether the tuner trains nothing and, under the present terms, never will. Call it after a turn."""
         waits = self._busy or self._calls or self.jobs_left or self._created or self._forks
         if waits or cluster.count(JobState.CREATING, JobState.HELD):
             return False
         return not self.demand(cluster)
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Trials that the tuner could train, those that it trains included; None: any number. To be asked after its turn."""
+        """Return how many trials the tuner could train, including running ones; None: no limit. Call it after a turn."""
         return self.tuner.demand(self._bench(cluster, None))
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Who stands where in the tuner's eyes; None: it has no rungs."""
+        """Return the tuner's rungs; None: it has none."""
         return self.tuner.rungs(self._bench(cluster, None))
 
     # -------------------------------------------------------------------------------------------------------- up-calls
@@ -203,7 +202,7 @@ class Tuning:
             state = self.states.get(job)
             if state is None or not state.position:
                 return []
-            if not self.copies:  # It cannot ask for more than to go on.
+            if not self.copies:  # It cannot fork, only resume.
                 return [state.position]
             own = [position for position in sorted(state.stops) if saved(job, position)]
             return own or [position for position in (state.fork_position,) if position and saved(job, position)]
@@ -228,7 +227,8 @@ class Tuning:
         if self.width is not None:
             most = min(most, self.width)
         elif self._jobs_left > MOST:
-            # A search without a limit of jobs may have a generator that is exhausted soon: it is not asked for a thousand at once.
+            # Without a limit of jobs the generator may be exhausted soon, so it is not asked for a thousand
+            # configurations at once.
             most = min(most, len(self.states) + _AHEAD)
         return max(most, len(self._busy), 1)
 
@@ -317,7 +317,7 @@ class Tuning:
                     errand.parked = errand.held = False
 
     def _end(self, cluster: Cluster, state: TrialState, reason: RunEndReason) -> None:
-        """An errand is over; the trial waits, or has ended."""
+        """End an errand; the trial waits or has ended."""
         errand = state.errand
         if errand is None:
             return
@@ -335,12 +335,12 @@ class Tuning:
     # ------------------------------------------------------------------------------------------------------- what is new
 
     def _reconcile(self, cluster: Cluster) -> None:
-        """What became of the jobs themselves, if something has."""
+        """Update the trials whose jobs changed state without the tuner."""
         counts = tuple(cluster.count(state) for state in _TELLING)
         if counts == self._counts:
             return
         self.stir()
-        if counts[-1] < self._counts[-1]:  # Some that were held may go on.
+        if counts[-1] < self._counts[-1]:  # Some HELD jobs were resumed.
             self._attention = True
         extended, self._counts = self._counts == (-1,), counts
         jobs, running = cluster.jobs, _running(cluster)
@@ -356,7 +356,7 @@ class Tuning:
                 continue
             elif job.state in (JobState.FAILED, JobState.TERMINATED):
                 failed = job.state is JobState.FAILED
-                if failed and state.parent and state.errand is None:  # What it was to begin with is lost.
+                if failed and state.parent and state.errand is None:  # The snapshot that it should start from is lost.
                     self._calls.append(RunEnd(name, state.attempt, RunEndReason.LOST, state.position, 0))
                 self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
                 state.ended = job.state
@@ -366,9 +366,10 @@ class Tuning:
                 state.ended, state.limit = job.state, job.max_position
 
     def _news(self, cluster: Cluster, progress: Progress) -> list[Call]:
-        """The next report of each trial that has one which its tuner is to hear of.
+        """Return the up-calls for the next report of each trial that has one.
 
-        The best of them first: one who promotes as results come then decides as if it had known all of them before.
+        The best reports come first, so that a tuner that promotes while results arrive decides as if it had known all
+        results.
         """
         found: list[tuple[float, list[Call]]] = []
         before, self._looked = self._looked, progress.moves
@@ -395,18 +396,18 @@ class Tuning:
         finished: bool,
     ) -> list[Call]:
         limit = cluster.jobs[state.id].max_position
-        known = math.inf if reached >= limit else reached  # A program that cannot stop at its end reports beyond it.
+        known = math.inf if reached >= limit else reached  # A program that cannot stop at its end may report beyond it.
         new = [point for point in curve if state.position < point.position <= known]
-        # Programs that cannot stop at `until` do so at their first report beyond it.
+        # A program that cannot stop at `until` stops at its first report beyond it.
         new = new[: next((n for n, point in enumerate(new, 1) if point.position >= errand.until), len(new))]
-        if not self._hears_each:  # What lies before the next decision is passed over.
+        if not self._hears_each:  # Reports before the next decision are skipped.
             due = errand.next_decision(state.position)
             new = [point for point in new if point.position >= due] or new[-1:]
         last = finished and len(new) <= 1
         if not new and not last:
             return []
         point = new[0] if new else next((p for p in reversed(curve) if p.position <= known), None)
-        if point is None:  # It has come to its end without a word.
+        if point is None:  # It ended without a report.
             errand.finished = True
             self._end(cluster, state, RunEndReason.UNTIL)
             return []
@@ -432,5 +433,5 @@ class Tuning:
 
 
 def _running(cluster: Cluster) -> set[str]:
-    """The experiments of a group that run."""
+    """Return the running experiments of a group."""
     return {name for name, terms in cluster.experiments.items() if terms.running}

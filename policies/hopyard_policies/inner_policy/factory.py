@@ -1,4 +1,4 @@
-"""Makes the tuner that a policy's parameters describe."""
+"""Creates the tuner that a policy's parameters describe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from hopyard.policy import Policy
 
 
 def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
-    """A tuner, fresh.
+    """Create a tuner.
 
     Args:
-        tuner: A policy's name, or a mapping of `name` and its parameters.
-        trains: The policy that is to train for it: it can be no tuner of itself.
+        tuner: The name of a policy, or a mapping with `name` and its parameters.
+        trains: The class of the outer policy, which cannot be its own tuner.
 
     Raises:
-        ValueError: There is none such, it does not take the parameters, or it says itself where what it wants is trained.
+        ValueError: The policy does not exist, rejects the parameters, or cannot be a tuner because it places training
+            itself.
     """
     given: dict[str, Any] = (
         {"name": tuner} if isinstance(tuner, str) else dict(tuner) if isinstance(tuner, Mapping) else {}

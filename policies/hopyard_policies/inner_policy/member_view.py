@@ -1,4 +1,4 @@
-"""The cluster as one experiment of a group would see it alone: its own terms, jobs and best result."""
+"""A view of the cluster restricted to one experiment of a group: its terms, jobs and best result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hopyard_policies.base.cluster_proxy import PassingCluster
 
 
 class MemberView(PassingCluster):
-    """What is created and ended on it is its experiment's. Machines are those of the group.
+    """Shows one experiment of a group. Jobs created through it belong to that experiment; machines are those of the group.
 
     Args:
         cluster: The real cluster.
         member: The experiment.
-        made: Its jobs, in order of creation, and perhaps some that are not there.
+        made: Its jobs, in order of creation; may contain ids that do not exist.
         best: Its best result.
     """
 
@@ -46,7 +46,7 @@ class MemberView(PassingCluster):
 
     @override
     def count(self, *states: JobState) -> int:
-        if not self._cluster.count(*states):  # Then none of its own is, either.
+        if not self._cluster.count(*states):  # Then none of its own jobs is in these states.
             return 0
         if self._states is None:
             self._states = Counter(self._jobs.states())
@@ -93,6 +93,6 @@ class _Own(Mapping[str, JobView]):
         return self._all[job]
 
     def states(self) -> list[JobState]:
-        """Of each, in the same order."""
+        """Return the state of each job, in order."""
         jobs = self._all
         return [jobs[job].state for job in self._made if job in jobs]

@@ -1,4 +1,4 @@
-"""What is known of a tuner's trials, and how good what they report is."""
+"""The known progress of a tuner's trials, and the value of their reports."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from hopyard.policy.vocabulary import ApplicationStat, Call
 
 
 class Progress(Protocol):
-    """What is known of trials at a moment."""
+    """The progress of trials at one moment."""
 
     @property
     def moves(self) -> int:
-        """Rises when what is known of any trial changes, but for what `Tuning.stir` is called for."""
+        """A counter, increased when the progress of any trial changes. Changes announced by `Tuning.stir` are not included."""
         ...
 
     def moved(self, trial: str, since: int) -> bool:
-        """Whether more may be known of a trial than when there were so many moves."""
+        """Return whether a trial may have progressed since the counter `moves` had the value `since`."""
         ...
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """How far a trial is trained, by whomever, and whether there is nothing more to train."""
+        """Return the position that a trial has reached, by any job, and whether its training has finished."""
         ...
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """A trial's curve, at least as far as it is trained. Beyond its end there are reports of the same training only."""
+        """Return a trial's curve, at least up to the reached position. Reports beyond the trial's end belong to the same training."""
         ...
 
     def saved(self, trial: str, position: int) -> str | None:
-        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
+        """Return a job with a snapshot of the trial's state at a position (> 0); None: there is none."""
         ...
 
 
 def value(call: Call, cluster: Cluster) -> float:
-    """How good what a call reports is; minus infinity: it reports nothing."""
+    """Return the value of the report in a call, larger is better; minus infinity if the call has no report."""
     if not isinstance(call, ApplicationStat | IterationFinish):
         return -math.inf
     return cluster.experiment.rated(call.report.metrics.get(cluster.experiment.metric, math.nan))

@@ -1,4 +1,4 @@
-"""Trials as their tuner sees them: jobs that run on machines of its own, which are not there."""
+"""Trials as an inner policy sees them: each runs on a virtual machine."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass, field, replace
 from hopyard.policy import CurvePoint, ExperimentView, JobState, JobView
 
 Known = Callable[[str, int], Sequence[CurvePoint]]
-"""A trial's curve up to a position, whoever trained it."""
+"""Returns a trial's curve up to a position, whichever job trained it."""
 
 Origin = tuple[str, int]
-"""Whose state a trial begins with, and where; nobody's at 0: with nothing."""
+"""The parent trial and the position that a trial is forked from; ("", 0): it starts from scratch."""
 
 
 @dataclass(slots=True)
 class Errand:
-    """A run of a trial as the tuner sees it: it wants the trial trained up to `until`.
+    """A virtual run of a trial: the tuner wants it trained up to `until`.
 
     Attributes:
-        machine: Where the tuner thinks that it runs.
-        until: Where it parks.
+        machine: The virtual machine.
+        until: The position at which it parks.
         allowed: Reports below it need no decision.
-        parked: Whether it waits at `until`; `held`: by the tuner's PARK.
-        finished: Whether the training has nothing more to train.
+        parked: Whether it waits at `until`.
+        held: Whether it is parked by the tuner's PARK.
+        finished: Whether the training has finished.
     """
 
     machine: str
@@ -34,23 +35,24 @@ class Errand:
     finished: bool = False
 
     def next_decision(self, position: int) -> int:
-        """The next position at which the tuner decides something."""
+        """Return the next position at which the tuner makes a decision."""
         return min(max(self.allowed, position + 1), self.until)
 
 
 @dataclass(slots=True)
 class TrialState:
-    """A trial as its tuner knows it.
+    """The tuner's knowledge of a trial.
 
     Attributes:
-        id: Its job.
-        position: How far the tuner knows that it was trained.
-        errand: Its run.
-        ended: How it ended for the tuner; None while it has not. `limit`: where it would have been complete then.
-        over: Whether its job has ended, too: nothing more will happen to it unless the experiment is extended.
-        attempt: Errands so far.
-        parent: Whose state at `fork_position` it began with; empty: nobody's.
-        stops: Where errands of it ended: it was saved there, as its tuner sees it.
+        id: The id of its job.
+        position: The position that the tuner knows to be trained.
+        errand: The virtual run, if any.
+        ended: How it ended for the tuner; None: it has not.
+        limit: The max position at the time it was completed.
+        over: Whether its job has ended, too. Nothing more happens to it unless the experiment is extended.
+        attempt: The number of virtual runs so far.
+        parent: The trial that it was forked from at `fork_position`; empty: it was not forked.
+        stops: Positions at which virtual runs ended; the tuner assumes a snapshot there.
     """
 
     id: str
@@ -66,9 +68,10 @@ class TrialState:
 
 
 class Trials(Mapping[str, JobView]):
-    """The jobs of an experiment as its tuner sees them, made when they are looked at.
+    """The jobs of an experiment as its tuner sees them; views are created on access.
 
-    `coming` are those that it has just asked for, `hidden` those that do not concern it, `running` the experiments that run.
+    `coming` are jobs that the tuner has just requested, `hidden` jobs that it does not see, `running` the running
+    experiments.
     """
 
     def __init__(
@@ -124,28 +127,28 @@ class Trials(Mapping[str, JobView]):
         )
 
     def idle(self) -> Iterator[JobView]:
-        """Those that wait for the tuner to start them, while their experiments run."""
+        """Yield the trials that wait for the tuner to start them and whose experiments run."""
         return map(self.__getitem__, self.waiting())
 
     def waiting(self) -> Iterator[str]:
-        """Which these are."""
+        """Yield the ids of the waiting trials."""
         able = [job for job, state in self._states.items() if state.errand is None and state.ended is None]
         return filter(self.waits, able)
 
     def waits(self, job: str) -> bool:
-        """Whether a trial is one of these."""
+        """Return whether a trial waits for the tuner to start it."""
         return job in self._jobs and self.state(job).idle and self._jobs[job].experiment in self._running
 
     def heard(self) -> bool:
-        """Whether the tuner has heard of all of them."""
+        """Return whether the tuner has heard of all trials."""
         return not self._coming and len(self) == sum([job in self._jobs for job in self._states])
 
     def state(self, job: str) -> JobState:
-        """Where a trial stands for the tuner."""
+        """Return the state of a trial as the tuner sees it."""
         if job not in self._jobs:
             return JobState.CREATING
         found, state = self._jobs[job].state, self._states.get(job)
-        if state is None:  # It is about to hear of it.
+        if state is None:  # The tuner will hear of it in this turn.
             return JobState.CREATING if found.idle else found
         if found is JobState.CREATING:
             return found

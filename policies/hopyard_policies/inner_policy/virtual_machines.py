@@ -1,4 +1,4 @@
-"""The cluster as a tuner sees it: jobs are trials, machines are virtual, and what it starts becomes a request."""
+"""The cluster as a tuner sees it: jobs are trials, machines are virtual, and started runs become requests."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ _PASSED_ON = (CreateJob, ForkJob, LabelJob, Predict, Ask, WakeAt, EndExperiment)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What there is for a tuner at one moment.
+    """The data behind a tuner's view at one moment.
 
     Attributes:
         cluster: The real cluster.
         trials: Its jobs as trials.
-        busy: Virtual machines with a run, by name the trial.
-        reserved: Those that it keeps for itself.
-        width: How many there are.
-        jobs_left: How many jobs it may create.
-        curve: A trial's curve, as far as the tuner knows it.
-        snapshots: Where it may start from, or be copied.
-        saved: Whose job has a snapshot of a trial's state; None: nobody's.
-        copies: Whether the tuner may copy trials.
+        busy: Virtual machines with a run, and their trials.
+        reserved: Virtual machines that the tuner has reserved.
+        width: The number of virtual machines.
+        jobs_left: The number of jobs that the tuner may create.
+        curve: Returns a trial's curve as far as the tuner knows it.
+        snapshots: Returns the positions that a trial can be started or forked from.
+        saved: Returns a job with a snapshot of a trial's state, or None.
+        copies: Whether the tuner may fork trials.
     """
 
     cluster: Cluster
@@ -73,7 +73,7 @@ class Scene:
 
 
 class InnerCluster(Cluster):
-    """The `Cluster` of one up-call on a tuner. What it asks of the outside is passed on at once; the rest is in `commands`."""
+    """The view of one up-call on a tuner. Questions and new jobs are submitted to the real cluster at once; `commands` has the rest."""
 
     def __init__(self, scene: Scene) -> None:
         self.commands: list[Command] = []
@@ -222,7 +222,7 @@ class InnerCluster(Cluster):
             self.commands.append(command)
 
     def _fork(self, command: ForkJob) -> ForkJob:
-        """A trial is copied by forking the job that has its state saved; without one the core says what is missing."""
+        """Fork the job that has the trial's snapshot. Without one, the core refuses the fork with the reason."""
         self._know(command.parent)
         self._demand(command, self._scene.copies, "a tuner that copies trials says so: `copies = True`")
         self.forked[command.job] = (command.parent, command.position)

@@ -1,4 +1,4 @@
-"""Model hopper parallelism (Cerebro): the data stay, the models hop."""
+"""Model hopper parallelism (Cerebro): models move between nodes, data partitions stay."""
 
 from hopyard_policies.mop.policy import MopPolicy
 

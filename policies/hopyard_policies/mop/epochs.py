@@ -1,4 +1,4 @@
-"""The cluster in epochs: what a tuner sees of jobs whose positions are training units."""
+"""A view of the cluster in epochs, for a tuner of jobs whose positions are training units."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from hopyard_policies.base.cluster_proxy import PassingCluster
 
 
 def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
-    """The terms of an experiment with `epoch` units in an epoch; an epoch that is not whole counts as one."""
+    """Return the terms of an experiment in epochs of `epoch` units; an incomplete epoch counts as one."""
     endless = terms.max_position >= ENDLESS
     return terms if endless else replace(terms, max_position=-(-terms.max_position // epoch))
 
 
 class InEpochs(PassingCluster):
-    """A cluster whose positions are epochs. What is asked of it is asked of the real one, in units.
+    """A cluster view whose positions are epochs. Commands are converted to units and passed to the real cluster.
 
     Args:
-        cluster: The real one.
+        cluster: The real cluster.
         epoch: Units in an epoch, at least 1.
     """
 
@@ -68,7 +68,7 @@ class InEpochs(PassingCluster):
 
     @override
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """A point an epoch, with what was measured at its end."""
+        """Return one point for each epoch, with the values measured at its end."""
         ends: dict[int, CurvePoint] = {}
         seconds: dict[int, list[float]] = {}
         for point in self._cluster.curve(job):
@@ -79,7 +79,7 @@ class InEpochs(PassingCluster):
 
     @override
     def snapshots(self, job: str) -> Sequence[int]:
-        """Epochs at whose ends a snapshot was taken that is there."""
+        """Return the epochs with a snapshot at their end."""
         return [position // self._epoch for position in self._cluster.snapshots(job) if position % self._epoch == 0]
 
     @property
@@ -106,7 +106,7 @@ class InEpochs(PassingCluster):
 
 
 def prediction_in_epochs(prediction: PredictionReady, epoch: int) -> PredictionReady:
-    """What a predictor said of a curve in units: its points at the ends of epochs."""
+    """Convert a prediction from units to epochs by taking the points at the ends of epochs."""
     found = prediction.result
     if found is None:
         return prediction
@@ -121,7 +121,7 @@ def prediction_in_epochs(prediction: PredictionReady, epoch: int) -> PredictionR
 
 
 class _Jobs(Mapping[str, JobView]):
-    """Jobs with their positions in epochs, made when they are looked at first."""
+    """Jobs with positions in epochs, created on first access."""
 
     def __init__(self, jobs: Mapping[str, JobView], epoch: int) -> None:
         self._jobs, self._epoch = jobs, epoch
@@ -140,7 +140,7 @@ class _Jobs(Mapping[str, JobView]):
         return found
 
     def of(self, job: JobView) -> JobView:
-        """A job in epochs."""
+        """Return a job in epochs."""
         endless = job.max_position >= ENDLESS
         return replace(
             job,

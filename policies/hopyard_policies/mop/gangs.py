@@ -1,4 +1,4 @@
-"""Few configurations on partitioned data: data-parallel gangs, each rank on a partition of its own (Cerebro, section 5.7)."""
+"""Data-parallel gangs for few configurations, with a partition for each rank (Cerebro, section 5.7)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final
 from hopyard.policy import ApplicationStat, Cluster, Data, JobView, RunEnd, RunEndReason
 
 LOSSES: Final = 3
-"""Trials of the program on a gang that may be lost; then models go on hopping."""
+"""Number of lost trial runs on a gang after which models only hop."""
 
 Options = Mapping[str, Collection[str]]
 """Partitions with the machines that hold them."""
 
-_Unit = tuple[str, str]  # A job, and a partition that it is to visit.
+_Unit = tuple[str, str]  # A job and a partition that it should visit.
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Partitions that a job visits at once, and the machine of each, in the order of the ranks; one: a hop."""
+    """Partitions that a job visits at the same time, and their machines in the order of ranks. A single partition is a hop."""
 
     job: str
     partitions: tuple[str, ...]
@@ -29,7 +29,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a job that waits has left in its epoch: partitions in order, of which `most` may be visited at once."""
+    """What a waiting job has left in its epoch: partitions in order, of which it may visit at most `most` at the same time."""
 
     job: str
     partitions: Sequence[str]
@@ -37,21 +37,24 @@ class Need:
 
 
 class Gangs:
-    """Says when models train on gangs, and finds out whether their programs can.
+    """Decides when models train on gangs, and tests whether their programs can.
 
     Args:
-        below: With fewer configurations than this part of the machines that hold partitions, 0 .. 1; 0: never.
+        below: Use gangs if there are fewer configurations than this fraction of the machines with partitions, in 0..1;
+            0: never.
     """
 
     def __init__(self, below: float) -> None:
         self._below = below
-        self._able: dict[str, bool] = {}  # By experiment: those of a group may have programs of their own.
+        self._able: dict[
+            str, bool
+        ] = {}  # By experiment, because the experiments of a group may have different programs.
         self._unfit: set[str] = set()
         self._trial: tuple[str, str] | None = None
         self._lost: Counter[str] = Counter()
 
     def wanted(self, cluster: Cluster, data: Data, configurations: int) -> bool:
-        """Whether so many configurations train on gangs, on the machines that there are now."""
+        """Return whether this number of configurations should train on gangs, given the present machines."""
         able = any(self.able(name) for name, experiment in cluster.experiments.items() if experiment.running)
         if not self._below or not able or len(data.train) < 2:
             return False
@@ -59,41 +62,41 @@ class Gangs:
         return configurations < self._below * sum(machine.node in nodes for machine in cluster.machines.values())
 
     def able(self, experiment: str) -> bool:
-        """Whether an experiment's program can train on a gang, as far as is known."""
+        """Return whether an experiment's program can train on a gang; True while untested."""
         return self._able.get(experiment, True)
 
     def fits(self, job: JobView) -> bool:
-        """Whether a job may train on a gang, as far as is known: one whose code failed there goes on by hops."""
+        """Return whether a job may train on a gang; a job whose code failed on one continues with hops."""
         return job.id not in self._unfit and self.able(job.experiment)
 
     def failed(self, job: str) -> None:
-        """A job's code failed on a gang. The trial was with another configuration, or with less of the data."""
+        """Note that a job's code failed on a gang, although the trial run, with another configuration or less data, succeeded."""
         self._unfit.add(job)
 
     # -------------------------------------------------------------------------------------------------------- the trial
 
     @property
     def waits(self) -> bool:
-        """Whether a program is being tried: until that is over nothing begins on gangs."""
+        """Whether a trial run is pending. No gang starts until it has ended."""
         return self._trial is not None
 
     def tries(self, job: JobView) -> bool:
-        """Whether a job's program is to be tried on a gang first, by a run with mode PROFILE; if so, that begins."""
+        """Start a trial run (mode PROFILE) of the job's program on a gang, if it is untested; return whether a trial is pending."""
         if job.experiment not in self._able:
             self._trial = job.id, job.experiment
         return self.waits
 
     def trying(self, job: str) -> bool:
-        """Whether a job's run is the trial."""
+        """Return whether a job's run is the trial run."""
         return self._trial is not None and self._trial[0] == job
 
     def told(self, stat: ApplicationStat) -> None:
-        """The trial has reported: a program that trains on several partitions at once says on how many."""
+        """Record the report of the trial run: a program that trains on several partitions reports their number."""
         if self._trial is not None:
             self._able[self._trial[1]] = "partitions" in stat.report.metrics
 
     def ended(self, run: RunEnd) -> None:
-        """The trial is over."""
+        """Record the end of the trial run."""
         if self._trial is None:
             return
         (_, experiment), self._trial = self._trial, None
@@ -102,22 +105,22 @@ class Gangs:
             self._able.setdefault(experiment, False)
 
     def forget(self, job: str) -> None:
-        """What was to be started did not, or the job will never run again."""
+        """Cancel the trial run of a job that did not start or will not run again."""
         if self.trying(job):
             self._trial = None
 
 
 def visits(needs: Sequence[Need], holders: Options, idle: Collection[str], share: int) -> Iterator[Visit]:
-    """Who begins to visit what now: by turns, each job on as many machines at once as there are for what it has left.
+    """Yield the visits that start now: jobs in turn, each on as many machines as its remaining partitions can use.
 
-    A job waits until all the machines are idle that it can use at once, and those behind it wait with it. Jobs begin together where
-    they need not the same machines, and replicas are chosen so that they do not.
+    A job waits until all machines that it can use at the same time are idle, and later jobs wait with it. Jobs start
+    together if they use different machines; replicas are chosen to make that possible.
 
     Args:
-        needs: The jobs that wait, those first whose turn it is.
-        holders: The machines that hold each partition, whether idle or not.
-        idle: Those that may be used now.
-        share: How many machines may be used in all.
+        needs: The waiting jobs, in turn.
+        holders: The machines that hold each partition, idle or not.
+        idle: The usable idle machines.
+        share: The total number of machines that may be used.
     """
     free = {name: [machine for machine in machines if machine in idle] for name, machines in holders.items()}
     placed: dict[str, _Unit] = {}
@@ -135,7 +138,7 @@ def visits(needs: Sequence[Need], holders: Options, idle: Collection[str], share
 
 
 def _placed(need: Need, options: Options, most: int, others: Mapping[str, _Unit]) -> dict[str, _Unit]:
-    """Machines with who is to visit what there: others, and as many as can be of a job's partitions, up to `most`."""
+    """Assign machines to up to `most` partitions of a job, moving earlier assignments where needed (bipartite matching)."""
     found = dict(others)
     for name in need.partitions:
         if len(found) - len(others) < most:
@@ -144,7 +147,7 @@ def _placed(need: Need, options: Options, most: int, others: Mapping[str, _Unit]
 
 
 def _place(unit: _Unit, options: Options, placed: dict[str, _Unit], seen: set[str]) -> bool:
-    """Gives a unit a machine, moving those that have one to where they can be as well (an augmenting path); whether it got one."""
+    """Assign a machine to a unit, moving other units to other holders (an augmenting path); return whether it worked."""
     for machine in options[unit[1]]:
         if machine not in seen:
             seen.add(machine)

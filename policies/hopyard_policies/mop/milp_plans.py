@@ -1,4 +1,4 @@
-"""Plans of the exact scheduler: asked for beside the scheduler, with a time limit, and followed when they come."""
+"""Plans of the exact scheduler: requested from a solver with a time limit, and followed when they arrive."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 from hopyard_policies.mop.schedule.simulation import carry_out
 
 KIND: Final = "mop_milp"
-"""The solver that is asked."""
+"""The name of the solver."""
 
 PART: Final = 0.25
-"""How much of the time that an epoch takes at least may be thought about it: later a plan would have little left to plan."""
+"""Maximum solving time, as a fraction of the minimum time of the epoch; a later plan would have little left to plan."""
 
 LEAST: Final = 0.5
-"""Seconds that may be thought in any case."""
+"""Minimum solving time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question that is open, and what the numbers in it stand for."""
+    """A pending question, and the names behind its numbers."""
 
     ticket: str
     jobs: Sequence[str]
@@ -36,13 +36,13 @@ class _Asked:
 
 
 class Exact:
-    """Asks for a plan of each epoch, once the times of all that takes part are known, and has rounds follow it.
+    """Requests a plan for each epoch when all times are known, and makes rounds follow it.
 
-    Until it comes, and if there is none, or one that is worse than what the default scheduler would do with what is left by
-    then, that one goes on.
+    Until the plan arrives, the default scheduler decides. It also decides if there is no plan, or if the plan is worse
+    than the default scheduler on the units that remain then.
 
     Args:
-        seconds: How long a plan may be thought about; at most a part of what the epoch takes, too.
+        seconds: The time limit for a plan; it is also limited to a fraction of the epoch.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -50,28 +50,28 @@ class Exact:
         self._asked: _Asked | None = None
         self._tried: object = None
         self._plan: Sequence[Step] = ()
-        self._epoch = 0  # That it is of.
+        self._epoch = 0  # The epoch of the plan.
         self._fresh = False
         self._followed: Round | None = None
 
     def guide(self, ahead: Round, epoch: int, now: float) -> None:
-        """Has a round follow the plan that there is, before it decides.
+        """Make a round follow the present plan, if there is one, before it decides.
 
         Args:
             ahead: The round.
-            epoch: Changes whenever an epoch begins.
+            epoch: A number that changes when an epoch begins.
             now: The time.
         """
         if self._plan and (self._epoch != epoch or not self._follow(now, ahead)):
             self._plan = ()
 
     def ask(self, cluster: Cluster, ahead: Round, epoch: int) -> None:
-        """Asks for a plan of what is left now that a round has decided, if there is reason to.
+        """Request a plan for what is left after a round's decision, if one is useful.
 
         Args:
-            cluster: Where to ask.
+            cluster: The view of the up-call.
             ahead: The round.
-            epoch: As before.
+            epoch: A number that changes when an epoch begins.
         """
         reason = epoch, tuple(cluster.machines)
         if self._plan or self._asked is not None or self._tried == reason or not ahead.known:
@@ -86,7 +86,7 @@ class Exact:
         self._asked = _Asked(ticket, ahead.jobs, ahead.machines, ahead.partitions, epoch)
 
     def heard(self, answer: AnswerReady) -> None:
-        """Takes note of an answer."""
+        """Handle the answer of the solver."""
         asked = self._asked
         if asked is None or answer.ticket != asked.ticket:
             return
@@ -95,10 +95,10 @@ class Exact:
             self._plan, self._epoch, self._fresh = _steps(asked, answer.result), asked.epoch, True
 
     def _follow(self, now: float, ahead: Round) -> bool:
-        """Whether a round follows the plan from now on."""
+        """Return whether a round follows the plan from now on."""
         if ahead.follows:
             return True
-        if ahead is self._followed:  # It did, and times turned out to be others than those that were planned with.
+        if ahead is self._followed:  # It followed the plan, but times differed from the planned ones.
             self._tried = self._followed = None
             return False
         fresh, self._fresh = self._fresh, False
@@ -112,18 +112,18 @@ class Exact:
 
 
 def covers(plan: VisitSchedule, left: VisitProblem) -> bool:
-    """Whether all that is left is planned, on machines that can train it."""
+    """Return whether the plan contains all remaining units, on machines that can train them."""
     planned = {placed.unit for placed in plan.placed if placed.machine in left.holders[placed.unit.partition]}
     return planned.issuperset(left.units)
 
 
 def _helps(plan: VisitSchedule, left: VisitProblem) -> bool:
-    """Whether it is over with the plan no later than with the default scheduler; what ran meanwhile was not planned for."""
+    """Return whether the plan finishes no later than the default scheduler; units that ran meanwhile are not in the plan."""
     return carry_out(left, Following(left, plan)).makespan <= carry_out(left, dispatcher(left)).makespan * (1 + 1e-9)
 
 
 def _steps(asked: _Asked, result: Any) -> list[Step]:
-    """The plan of an answer; none, if that is no plan."""
+    """Return the plan of an answer; empty if the answer is invalid."""
     try:
         return [
             (asked.machines[machine], asked.jobs[config], asked.partitions[partition])

@@ -1,4 +1,4 @@
-"""On which nodes machines are of use: where the data lie, or, with fewer machines than that, where something is left to do."""
+"""The nodes on which machines are useful: all nodes with data or, if machines are few, nodes with remaining work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hopyard.policy import Cluster, Data, JobView
 
 
 class Places:
-    """Narrows where machines are wanted when they do not hold all of the data between them.
+    """Restricts the wanted nodes when the machines do not hold all partitions together.
 
-    That follows from what jobs have left, and not from the machines that it has just got: two experiments after the same machine would
-    take it from each other for ever.
+    The wanted nodes depend on the remaining work of jobs, not on the machines just received: otherwise two experiments
+    that need the same machine would take it from each other forever.
 
     Args:
-        jobs: Those that train or wait to.
-        left: The partitions that a job is still to be trained or evaluated on in its epoch.
+        jobs: Returns the jobs that train or wait to.
+        left: Returns the partitions that a job must still be trained or evaluated on in its epoch.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Places:
         self._narrow = False
 
     def look(self, cluster: Cluster, data: Data) -> None:
-        """Takes note of the machines that there are."""
+        """Update the restriction from the present machines."""
         there = {machine.node for machine in cluster.machines.values()}
         if not all(there.intersection(each.nodes) for each in (*data.train, *data.evaluate) if each.nodes):
             self._narrow = True
@@ -33,14 +33,14 @@ class Places:
             self._narrow = False
 
     def nodes(self, cluster: Cluster) -> set[str] | None:
-        """Where machines are of use; None: anywhere."""
+        """Return the nodes on which machines are useful; None: any."""
         data = cluster.data
         if data is None or any(each.anywhere for each in (*data.train, *data.evaluate)):
             return None
         return (self._awaited(cluster, data) if self._narrow else _holders(data)) or None
 
     def _awaited(self, cluster: Cluster, data: Data) -> set[str]:
-        """The nodes that hold what is left to do; all, if that is nothing."""
+        """Return the nodes that hold remaining work; all nodes with data if there is none."""
         nodes = {each.name: each.nodes for each in (*data.train, *data.evaluate)}
         every, found = _holders(data), set[str]()
         for job in self._jobs(cluster):
@@ -51,5 +51,5 @@ class Places:
 
 
 def _holders(data: Data) -> set[str]:
-    """The nodes that hold any of the data."""
+    """Return the nodes that hold any partition."""
     return {node for each in (*data.train, *data.evaluate) for node in each.nodes}

@@ -1,4 +1,4 @@
-"""Pilot runs: a few examples of each configuration, before its first unit, so that plans are made with times that are known."""
+"""Pilot runs: train a few examples of each configuration before its first unit, so that plans use measured times."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.visit_history import size
 
 LOSSES: Final = 3
-"""Pilots that may be lost; then the policy goes on without."""
+"""Number of lost pilot runs after which the policy continues without them."""
 
 
 class Pilot:
-    """Profiles each job once, and one of the first jobs on every machine: that tells costs from speeds.
+    """Profiles each job once, and one of the first jobs on every machine, to separate costs from speeds.
 
-    The first jobs train when all of them are profiled, later ones when there is time for it. With a program that cannot be profiled,
-    all goes on without.
+    The first jobs train when all of them are profiled; later jobs are profiled when machines are idle. If a program
+    cannot be profiled, the policy continues without pilot runs.
 
     Args:
-        estimates: Where the times go.
+        estimates: Receives the measured times.
     """
 
     def __init__(self, estimates: Estimates) -> None:
         self._estimates = estimates
-        self._under_way: dict[str, str] = {}  # The machine of each job that is being profiled.
+        self._under_way: dict[str, str] = {}  # The machine of each job being profiled.
         self._everywhere = ""  # The job that is profiled on every machine,
-        self._visited: set[str] = set()  # and where it was.
-        self._profiled: set[str] = set()  # Once is enough, whatever came out.
+        self._visited: set[str] = set()  # and the machines where it was profiled.
+        self._profiled: set[str] = set()  # Jobs that were profiled, with any result.
         self._lost = 0
         self._begun = self._over = False
 
     def start(self, cluster: Cluster, data: Data, waiting: list[JobView]) -> bool:
-        """Starts pilots on idle machines.
+        """Start pilot runs on idle machines.
 
         Args:
-            cluster: The cluster.
-            data: What lies where.
-            waiting: Jobs that wait for a machine and are to be trained.
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+            waiting: Waiting jobs that are wanted further.
 
         Returns:
-            Whether training is to wait for them.
+            Whether training must wait for the pilot runs.
         """
         if self._over:
             return False
@@ -62,7 +62,7 @@ class Pilot:
         return not self._begun
 
     def told(self, data: Data, stat: ApplicationStat) -> None:
-        """Takes note of how long a unit takes."""
+        """Record the measured time of a unit."""
         sizes = {each.name: size(each, data.train) for each in data.train}
         mean = sum(sizes.values()) / len(sizes)
         machine = self._under_way.get(stat.job)
@@ -70,7 +70,7 @@ class Pilot:
             self._estimates.learn(stat.job, machine, sizes[stat.input] / mean, stat.report.metrics.get("seconds", 0.0))
 
     def ended(self, run: RunEnd) -> None:
-        """A pilot is over."""
+        """Record the end of a pilot run."""
         machine = self._under_way.pop(run.job, "")
         if run.job == self._everywhere:
             self._visited.add(machine)
@@ -80,13 +80,13 @@ class Pilot:
         self._over = self._over or run.reason is RunEndReason.FAILED or self._lost > LOSSES
 
     def forget(self, job: str) -> None:
-        """What was to be started did not, or the job will never run again."""
+        """Cancel the pilot run of a job that did not start or will not run again."""
         self._under_way.pop(job, None)
         if job == self._everywhere:
             self._everywhere = ""
 
     def _chosen(self, machine: str, waiting: list[JobView]) -> JobView | None:
-        """Whom to profile on an idle machine."""
+        """Return the job to profile on an idle machine."""
         for job in waiting:
             if job.id == self._everywhere and machine not in self._visited:
                 return job

@@ -1,4 +1,4 @@
-"""Model hopper parallelism: the data stay where they are, and the models hop from machine to machine."""
+"""Model hopper parallelism: partitions of the data stay on their nodes, and models move from machine to machine."""
 
 from __future__ import annotations
 
@@ -44,38 +44,44 @@ SCHEDULERS: Final = ("longest", "randomized", "milp")
 
 
 class MopPolicy(Policy):
-    """Model hopper parallelism (Cerebro): each configuration visits each partition of the data once an epoch.
+    """Model hopper parallelism (Cerebro): each configuration visits each partition of the data once in an epoch.
 
-    A training unit is a run of one position on a machine whose node holds its partition; then the model hops to another one. No
-    configuration is trained twice at once, no machine trains two, and no unit is interrupted. An epoch is as many positions as
-    there are partitions to train on, so `max_iterations` is epochs x partitions.
+    A training unit is a run of one position on a machine whose node holds its partition; then the model moves to
+    another one. No configuration trains twice at a time, no machine trains two, and no unit is interrupted. An epoch
+    has as many positions as there are training partitions, so `max_iterations` is epochs * partitions.
 
-    With few configurations several units of one are trained at once: data-parallel, on a gang whose ranks have a partition each.
+    With few configurations, several units of one configuration are trained at the same time: data-parallel, on a gang
+    with a partition for each rank.
 
-    After each epoch a configuration is evaluated on each partition of the evaluation data, where these lie, and the results are
-    combined by their numbers of examples. One that has trained to its end is complete when it has been evaluated.
+    After each epoch a configuration is evaluated on each partition of the evaluation data, on nodes that hold them, and
+    the results are combined, weighted by the numbers of examples. A fully trained configuration is complete when it has
+    been evaluated.
 
-    Which configurations are wanted for how many epochs, a tuner says: a policy like any other, which sees a machine for each
-    configuration that may train at a time, and epochs where others see units. It hears of an epoch when that is evaluated.
+    A tuner decides how many epochs each configuration is wanted. It is another policy, which sees a machine for each
+    configuration that may train at a time, and epochs as positions. It gets the report of an epoch after the
+    evaluation.
 
-    A unit that was lost is trained again, on another node that holds the partition, or when one does. A job whose newest snapshot
-    was lost trains the same partitions again as before, in the same order, as long as somebody holds them.
+    A lost unit is trained again, on another node that holds the partition, or when such a node returns. A job whose
+    newest snapshot was lost trains the same partitions again in the same order, as long as nodes hold them.
 
     Args:
-        scheduler: Who runs where. `longest`: idle machines choose in order of largest remaining load, each takes the
-            configuration with the longest remaining time that still needs it; costs of configurations and speeds of machines are
-            estimated from the units that ended. `randomized`: Cerebro's Algorithm 1. `milp`: as `longest`, until a mixed integer linear
-            program, solved beside the scheduler, says something better about the epoch; it needs the barrier.
-        configurations: How many configurations train at a time, at least 1, of which 1000 count at most; None: all of the experiment,
-            up to 256, and with a tuner twice as many as there are partitions to train on.
-        barrier: Whether none begins an epoch before all have been through the one before, evaluation included, and the tuner
-            has heard of all of them; None: with `milp`.
-        tuner: The name of a policy, or a mapping of `name` and its parameters; None: all are trained to their ends.
-        pilot: Whether a few examples of each configuration are trained before its first unit, and thrown away, so that it is known how
-            long units take. Programs of `hopyard.model_hopper` can do that, and others that have `profile`.
-        plan_seconds: How long `milp` may think about a plan (> 0); a quarter of what the epoch takes at most.
-        gang_below: With fewer configurations that train than this part of the machines that hold partitions, 0 .. 1, each of them
-            trains on all these at once, data-parallel, by turns; 0: never. Programs that cannot do that go on hopping.
+        scheduler: The rule for idle machines. `longest`: machines choose in order of largest remaining load, each takes
+            the configuration with the longest remaining time that needs it; costs of configurations and speeds of
+            machines are estimated from finished units. `randomized`: Cerebro's Algorithm 1. `milp`: like `longest`,
+            until a mixed-integer linear program, solved in another process, has a better plan for the epoch; requires
+            the barrier.
+        configurations: The number of configurations that train at a time, at least 1, effectively at most 1000; None:
+            all of the experiment, up to 256; with a tuner twice the number of training partitions.
+        barrier: Start an epoch only when all configurations have finished and been evaluated on the previous one, and
+            the tuner has the reports; None: only with `milp`.
+        tuner: The name of a policy, or a mapping with `name` and its parameters; None: all configurations are trained
+            to their ends.
+        pilot: Train a few examples of each configuration before its first unit, without keeping the result, to measure
+            times. This requires a program of `hopyard.model_hopper`, or one with `profile`.
+        plan_seconds: Time limit for a plan of `milp` (> 0), also limited to a quarter of the epoch.
+        gang_below: Use gangs if fewer configurations train than this fraction of the machines with partitions, in 0..1:
+            each configuration in turn trains on all these machines, data-parallel. 0: never. Programs that cannot do
+            this continue with hops.
 
     Raises:
         ValueError: An argument is out of range.
@@ -120,15 +126,15 @@ class MopPolicy(Policy):
         self._training = Training(scheduler == "randomized", self._exact, self._gangs, self._visits, self._estimates)
         self._pilot = Pilot(self._estimates) if pilot else None
         self._places = Places(self._open, self._left)
-        self._goals: dict[str, int] = {}  # Where the present epoch of each job ends, or ended.
-        self._under_way = False  # Whether some are in the midst of an epoch.
+        self._goals: dict[str, int] = {}  # The position at which the present epoch of each job ends or ended.
+        self._under_way = False  # Whether some jobs are within an epoch.
         self._evaluating: dict[str, str] = {}
-        self._epochs = 0  # How often some began one.
+        self._epochs = 0  # How often an epoch began.
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Starts evaluations and training units on idle machines, and creates the configurations that there are to be."""
+        """Start evaluations and training units on idle machines, and create missing configurations."""
         data = cluster.data
         if data is None or not data.train:
             raise ValueError(f"mop {NEEDS_DATA}")
@@ -141,37 +147,37 @@ class MopPolicy(Policy):
             self._train(cluster, data)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """The tuner hears of it."""
+        """Pass the call to the tuner."""
         self._hear(cluster, created)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """The tuner hears of it."""
+        """Pass the call to the tuner."""
         self._hear(cluster, exhausted)
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """The tuner hears of it, and what it wants begins."""
+        """Pass the call to the tuner and start what it wants."""
         self._hear_and_begin(cluster, prediction)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """The tuner hears of what it asked, and what it wants begins. Else it is a plan, or word that there is none."""
+        """Pass an answer to the tuner and start what it wants, or handle the answer of the exact scheduler."""
         if self._search.owns(answer.ticket):
             self._hear_and_begin(cluster, answer)
         elif self._exact is not None:
             self._exact.heard(answer)
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A pilot has told how long a unit takes; or the program, tried on a gang, whether it can train there."""
+        """Record the time of a pilot run, or the result of the trial run on a gang."""
         if self._gangs.trying(stat.job):
             self._gangs.told(stat)
         elif self._pilot is not None and cluster.data is not None:
             self._pilot.told(cluster.data, stat)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """The tuner hears of it, and what it wants begins."""
+        """Pass the call to the tuner and start what it wants."""
         self._hear_and_begin(cluster, timer)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A unit or an evaluation is over; one that was lost is still to be done."""
+        """Record the end of a unit or an evaluation; a lost one remains to be done."""
         if run.mode is RunMode.EVALUATE:
             part = self._evaluating.pop(run.job, "")
             if run.reason is RunEndReason.UNTIL:
@@ -187,11 +193,11 @@ class MopPolicy(Policy):
             self._forget(run.job)
         if cluster.data is not None and (
             self._look(cluster, cluster.data) or not cluster.jobs[run.job].state.idle
-        ):  # The tuner knows what there is to know whenever it is asked what it wants.
+        ):  # Update the tuner at once, so that it has all reports when it is asked what it wants.
             self._turn(cluster, cluster.data)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """What did not start is looked at anew."""
+        """Undo the effect of a refused start; pass other refusals to the tuner."""
         if isinstance(verdict.command, StartJob):
             self._visits.forget(verdict.command.job)
             self._evaluating.pop(verdict.command.job, None)
@@ -203,18 +209,18 @@ class MopPolicy(Policy):
             self._search.hear(verdict, cluster.data)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Partitions may lie elsewhere now."""
+        """Replan, because partitions may be on other nodes."""
         self._training.anew()
         if cluster.data is not None:
             self._places.look(cluster, cluster.data)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Jobs may go on further than before."""
+        """Replan, because jobs may train further."""
         self._training.anew()
         self._hear(cluster, change)
 
     def demand(self, cluster: Cluster) -> int | None:
-        """All machines while there is something to do, and more as long as one that holds a partition is not among them."""
+        """Return all machines while there is work, and more while no machine holds some partition."""
         if cluster.data is None:
             return None
         if self._idles(cluster, cluster.data):
@@ -224,14 +230,15 @@ class MopPolicy(Policy):
         return len(cluster.machines) + apart if apart else None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """Those that hold data; with fewer machines than hold all of it, those with what jobs are still to visit in their epochs."""
+        """Return the nodes that hold data; if machines are few, only those with remaining work of the present epochs."""
         return self._places.nodes(cluster)
 
     def review(self, terms: ExperimentView) -> str:
-        """What the tuner says of the terms, and whether the last epoch is a whole one.
+        """Return the tuner's remarks on the terms, and a warning if the last epoch is incomplete.
 
         Raises:
-            ValueError: There is nothing to visit, the tuner cannot serve the terms, or what the scheduler needs is not installed.
+            ValueError: There are no partitions, the tuner rejects the terms, or the exact scheduler's dependency is not
+                installed.
         """
         if self._exact is not None and importlib.util.find_spec("scipy") is None:
             raise ValueError("scheduler milp needs scipy where the scheduler runs: pip install 'hopyard[mop]'")
@@ -245,32 +252,32 @@ class MopPolicy(Policy):
         return "; ".join(said for said in (self._search.review(terms), short if left else "") if said)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """The tuner's."""
+        """Return the tuner's rungs."""
         return self._search.rungs(cluster, cluster.data) if cluster.data is not None else ()
 
     # -------------------------------------------------------------------------------------------------------- the tuner
 
     def _hear(self, cluster: Cluster, call: Call) -> None:
-        """Something that concerns the tuner happened."""
+        """Pass a call to the tuner and let it decide."""
         if cluster.data is not None and cluster.data.train:
             self._search.hear(call, cluster.data)
             self._turn(cluster, cluster.data)
 
     def _hear_and_begin(self, cluster: Cluster, call: Call) -> None:
-        """The same, and machines may have been idle for long: nothing else may have those used that it wants used now."""
+        """Pass a call to the tuner and start what it wants, because machines may be idle and no other up-call may follow."""
         if cluster.data is not None:
             self._search.hear(call, cluster.data)
         self.allocate_jobs(cluster)
 
     def _turn(self, cluster: Cluster, data: Data) -> None:
-        """Lets the tuner decide; with a barrier only when all have been through their epoch."""
+        """Let the tuner decide; with a barrier only when all jobs have finished their epoch."""
         if not (self._barrier and self._under_way):
             told: set[str] = set()
-            # Who has ended leaves before the tuner asks for others: a generator that learns proposes these with it in mind.
+            # End jobs before the tuner asks for new ones, so that a learning generator knows their results.
             self._search.turn(cluster, data, lambda: self._end(cluster, data, told))
 
     def _idles(self, cluster: Cluster, data: Data) -> bool:
-        """Whether nothing is to be done now, nor will be by what is there."""
+        """Return whether there is no work now and none can follow."""
         if cluster.count(JobState.CREATING) or any(self._busy(job, data) for job in self._open(cluster)):
             return False
         waits = (job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position)
@@ -279,11 +286,11 @@ class MopPolicy(Policy):
     # ------------------------------------------------------------------------------------------------------------ epochs
 
     def _look(self, cluster: Cluster, data: Data) -> bool:
-        """Notes who has been through an epoch, and who is still in one; whether somebody has that had not before."""
+        """Update which jobs are within an epoch; return whether any has newly finished one."""
         self._under_way = new = False
         for job in self._open(cluster):
             goal = self._goals.get(job.id, 0)
-            if job.position < goal:  # It may have been thrown back into an epoch before.
+            if job.position < goal:  # The loss of snapshots may have set it back to an earlier epoch.
                 self._goals[job.id] = goal = min(goal, _end_of_epoch(job, len(data.train)))
             if self._busy(job, data):
                 self._under_way = True
@@ -292,13 +299,13 @@ class MopPolicy(Policy):
         return new
 
     def _busy(self, job: JobView, data: Data) -> bool:
-        """Whether a job is in the midst of an epoch that it is wanted for, or still to be evaluated at its end."""
+        """Return whether a job is within an epoch that it is wanted for, or must be evaluated at its end."""
         goal = self._goals.get(job.id, 0)
         trains = job.position < min(goal, self._search.wanted(job, len(data.train)))
         return trains or job.state.live or bool(self._parts_left(job, data))
 
     def _end(self, cluster: Cluster, data: Data, told: set[str]) -> None:
-        """Completes those that have trained to their ends, and ends those that the tuner has ended, but those that were `told` so."""
+        """Complete fully trained jobs and terminate those that the tuner ended, except those already in `told`."""
         for name, ended in self._search.ended():
             if name in told or not cluster.waits(name):
                 continue
@@ -314,7 +321,7 @@ class MopPolicy(Policy):
             self._forget(name)
 
     def _begin(self, cluster: Cluster, data: Data) -> None:
-        """Lets those that are wanted further begin their next epoch; with a barrier all of them together."""
+        """Start the next epoch of jobs that are wanted further; with a barrier all at the same time."""
         if self._barrier and (self._under_way or cluster.count(JobState.CREATING)):
             return
         epoch, before = len(data.train), dict(self._goals)
@@ -325,7 +332,7 @@ class MopPolicy(Policy):
         self._epochs += self._goals != before
 
     def _open(self, cluster: Cluster) -> list[JobView]:
-        """Jobs that train or wait to, of experiments that run."""
+        """Return the jobs of running experiments that train or wait."""
         running = {name for name, experiment in cluster.experiments.items() if experiment.running}
         return [
             job
@@ -342,11 +349,11 @@ class MopPolicy(Policy):
             self._pilot.forget(job)
 
     def _waiting(self, cluster: Cluster, data: Data) -> list[JobView]:
-        """Jobs that wait for a machine and are wanted further."""
+        """Return waiting jobs that are wanted further."""
         return [job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position]
 
     def _left(self, job: JobView, data: Data) -> Collection[str]:
-        """What a job is still to be trained or evaluated on in its epoch, as things are."""
+        """Return the partitions that a job must still be trained or evaluated on in its epoch."""
         names, epoch = {each.name for each in data.train if each.nodes}, len(data.train)
         if job.position >= min(self._goals.get(job.id, 0), self._search.wanted(job, epoch)):
             return self._parts_left(job, data)
@@ -358,14 +365,14 @@ class MopPolicy(Policy):
     # -------------------------------------------------------------------------------------------------------- evaluation
 
     def _parts_left(self, job: JobView, data: Data) -> list[str]:
-        """Where a job that stands at the end of its epoch is still to be evaluated."""
+        """Return the partitions on which a job at the end of its epoch must still be evaluated."""
         if job.position == 0 or job.position != self._goals.get(job.id):
             return []
         done = self._visits.evaluated(job)
         return [each.name for each in data.evaluate if each.name not in done]
 
     def _evaluate(self, cluster: Cluster, data: Data) -> None:
-        """Evaluates those that have been through their epoch: they hold up others, and it takes little time."""
+        """Start evaluations first, because they are short and others wait for them."""
         if not data.evaluate:
             return
         holders = {each.name: each.nodes for each in data.evaluate}
@@ -383,7 +390,7 @@ class MopPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- training
 
     def _train(self, cluster: Cluster, data: Data) -> None:
-        """Starts units on idle machines, as the scheduler says."""
+        """Start units on idle machines as the scheduler decides."""
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
 
@@ -398,5 +405,5 @@ class MopPolicy(Policy):
 
 
 def _end_of_epoch(job: JobView, epoch: int) -> int:
-    """Where the epoch ends that a job is in."""
+    """Return the position at which the job's present epoch ends."""
     return min((job.position // epoch + 1) * epoch, job.max_position)

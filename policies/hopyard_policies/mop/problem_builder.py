@@ -1,4 +1,4 @@
-"""What is to be trained now, as the policy sees it: names become a problem's numbers, and a scheduler's choices names again."""
+"""Builds the scheduling problem from the policy's view, and translates between names and indices."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Step = tuple[str, str, str]
 
 
 class Round:
-    """The units that some jobs have left in their present epochs. It serves until something happens that it did not expect.
+    """The remaining units of some jobs in their present epochs. A round is used until something unexpected happens.
 
     Args:
-        cluster: Which machines there are.
-        data: Which of them hold what.
-        jobs: Those that have units left.
-        goals: Where the present epoch of each ends.
-        wanted: Where each is to get in the end, as far as is known.
-        visits: What they have visited, and what they are trained on now.
-        estimates: What is known of costs and speeds; the round adds what it sees.
-        make: Makes the scheduler.
+        cluster: The view with the machines.
+        data: The partitions and their nodes.
+        jobs: Jobs with remaining units.
+        goals: The position at which the present epoch of each job ends.
+        wanted: The position up to which each job is wanted, as far as known.
+        visits: The history of visits, with running units.
+        estimates: Estimates of costs and speeds; the round adds measurements.
+        make: Creates the scheduler's rule.
 
     Attributes:
-        jobs: The names of those that have units left, by number.
-        machines: The same of machines.
-        partitions: The same of partitions.
+        jobs: The names of the jobs, by index.
+        machines: The names of the machines, by index.
+        partitions: The names of the partitions, by index.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Round:
     def goes_on(
         self, machines: Collection[str], jobs: Sequence[JobView], goals: Mapping[str, int], able: Collection[str]
     ) -> bool:
-        """Whether all is as expected; then it takes note of the jobs that may start a unit now.
+        """Return whether everything is as expected; if so, mark the jobs that may start a unit.
 
         Args:
-            machines: All that there are.
-            jobs: Those that have units left.
-            goals: Where the present epoch of each ends.
-            able: Those that may start one.
+            machines: All machines.
+            jobs: Jobs with remaining units.
+            goals: The position at which the present epoch of each job ends.
+            able: Jobs that may start a unit.
         """
         if list(machines) != self.machines or [job.id for job in jobs] != self.jobs:
             return False
@@ -117,10 +117,10 @@ class Round:
         return True
 
     def start(self, idle: Sequence[str], now: float) -> Iterator[tuple[str, str, str]]:
-        """Which machine trains which job on which partition from now on.
+        """Yield the units that start now: machine, job, partition.
 
         Args:
-            idle: Machines that may start something.
+            idle: Idle machines.
             now: The time.
         """
         numbers = [number for number, machine in enumerate(self.machines) if machine in idle]
@@ -128,7 +128,7 @@ class Round:
             yield self.machines[machine], self.jobs[unit.config], self.partitions[unit.partition]
 
     def ended(self, machine: str, seconds: float) -> bool:
-        """Takes note of a unit that ended after so many seconds; whether it was expected to."""
+        """Record the end of a unit and its seconds; return whether it was expected."""
         number = self.machines.index(machine) if machine in self.machines else -1
         if number not in self._online.running:
             return False
@@ -137,20 +137,20 @@ class Round:
 
     @property
     def known(self) -> bool:
-        """Whether the costs and speeds of all that takes part have been seen."""
+        """Whether all jobs and machines have measurements."""
         return self._estimates.know(self.jobs, self.machines)
 
     @property
     def follows(self) -> bool:
-        """Whether it follows a plan that was given to it."""
+        """Whether the round follows a plan given to `follow`."""
         return self._online.follows
 
     def left(self, now: float) -> VisitProblem:
-        """What is still to be started."""
+        """Return the remaining problem."""
         return self._online.left(now)
 
     def schedule(self, steps: Sequence[Step]) -> VisitSchedule:
-        """A plan in the round's numbers, without what the round has not; times are no more than the order."""
+        """Return a plan in the indices of this round, without unknown jobs and machines. Times only express the order."""
         jobs, machines = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.machines))
         return VisitSchedule(
             tuple(
@@ -161,13 +161,13 @@ class Round:
         )
 
     def follow(self, plan: VisitSchedule, now: float) -> None:
-        """Follows a plan that has all that is left, until times turn out to be quite others than expected."""
+        """Follow a plan with all remaining units, until times differ too much from the expected ones."""
         self._online.follow(Following(self._online.left(now), plan))
 
     def _done(self, job: JobView, goal: int) -> frozenset[int]:
-        """The partitions that a job is not to be trained on any more in its epoch, or that it is trained on now.
+        """Return the partitions that a job must not be trained on in its epoch, or is being trained on.
 
-        One that was thrown back is to train what it trained there before, if that can be.
+        A job that was set back trains the same partition as before at its position, if a node holds it.
         """
         running = self._visits.running.get(job.id)
         done = self._visits.visited(job, (goal - 1) // len(self.partitions) * len(self.partitions))

@@ -1,4 +1,4 @@
-"""Who decides which configurations are wanted for how many epochs: a tuner, which is a policy like any other."""
+"""Connects a tuner, which decides how many epochs configurations are wanted."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from hopyard_policies.inner_policy.factory import made
 from hopyard_policies.mop.epochs import InEpochs, prediction_in_epochs, terms_in_epochs
 
 MOST: Final = 256
-"""Configurations that train at a time if all are to, and nothing else is said."""
+"""Default number of configurations that train at a time without a tuner."""
 
 AHEAD: Final = 2
-"""With a tuner that ends some, so many configurations for each partition train at a time if nothing else is said."""
+"""Default number of configurations for each partition that train at a time with a tuner."""
 
 
 class TunerSlots:
-    """A tuner and the places of the configurations that it trains at a time. It counts in epochs, all others count in units.
+    """A tuner and its places for configurations. The tuner counts epochs, all others count units.
 
     Args:
-        tuner: The name of a policy, or a mapping of `name` and its parameters; None: all are trained to their ends.
-        places: How many train at a time; None: see `MOST` and `AHEAD`.
-        trains: The policy that trains for it.
+        tuner: The name of a policy, or a mapping with `name` and its parameters; None: all configurations train to
+            their ends.
+        places: The number of configurations that train at a time; None: see `MOST` and `AHEAD`.
+        trains: The class of the outer policy.
 
     Raises:
         ValueError: There is no such tuner.
@@ -42,25 +43,25 @@ class TunerSlots:
 
     @property
     def copies(self) -> bool:
-        """Whether it goes on with copies of configurations that it has stopped."""
+        """Whether the tuner forks configurations that it has stopped."""
         return self._tuning.copies
 
     @property
     def busy(self) -> int:
-        """How many configurations it trains now."""
+        """The number of configurations that it trains now."""
         return self._tuning.busy
 
     # ----------------------------------------------------------------------------------------------------------- turns
 
     def passes(self, job: str, position: int) -> bool:
-        """A configuration has been through an epoch that ends at a position, evaluation included; whether that is news."""
+        """Record that a configuration finished an epoch, including evaluation; return whether this is new."""
         new = position > self._passed.get(job, 0)
         if new:
             self._passed[job] = position
         return new
 
     def hear(self, call: Call | Verdict, data: Data) -> None:
-        """Something happened that concerns the tuner. It is told in its next turn."""
+        """Queue an up-call or a refusal for the tuner's next turn."""
         epoch = len(data.train)
         if isinstance(call, PredictionReady):
             call = prediction_in_epochs(call, epoch)
@@ -69,19 +70,19 @@ class TunerSlots:
         self._tuning.hear(call)
 
     def owns(self, ticket: str) -> bool:
-        """Whether a question was the tuner's."""
+        """Return whether the tuner asked the question with this ticket."""
         return self._tuning.owns(ticket)
 
     def turn(self, cluster: Cluster, data: Data, settle: Callable[[], None]) -> None:
-        """Tells the tuner what it does not know yet, and lets it decide.
+        """Make all pending up-calls on the tuner and let it decide.
 
         Args:
-            cluster: The cluster, in units.
-            data: What lies where.
+            cluster: The view, in units.
+            data: The partitions and their nodes.
             settle: See `Tuning.turn`.
 
         Raises:
-            RuntimeError: It does not come to rest.
+            RuntimeError: The tuner does not settle.
         """
         self._turned, view = True, self._view(cluster, data)
         self._tuning.turn(view, _Progress(view, cluster.jobs, self._passed, len(data.train)), settle)
@@ -89,46 +90,46 @@ class TunerSlots:
     # ------------------------------------------------------------------------------------------------- what comes of them
 
     def wanted(self, job: JobView, epoch: int) -> int:
-        """The position up to which a job is wanted now; 0: the tuner wants nothing of it."""
+        """Return the position up to which a job is wanted now; 0: it is not wanted."""
         state = self._tuning.states.get(job.id)
         if state is None:
             return 0
-        if state.ended is JobState.COMPLETED:  # It may have lost what it had trained last.
+        if state.ended is JobState.COMPLETED:  # It may have lost its last training.
             return job.max_position
         return min(state.errand.until * epoch, job.max_position) if state.errand is not None else 0
 
     def stops_at(self, job: str, position: int, epoch: int) -> bool:
-        """Whether the tuner may go on with a copy of a job from a position that it is about to reach."""
+        """Return whether the tuner may fork a job at a position that it is about to reach."""
         state = self._tuning.states[job]
         return self.copies and state.errand is not None and position == state.errand.until * epoch
 
     def ended(self) -> Iterator[tuple[str, JobState]]:
-        """The jobs that have ended for the tuner while they themselves had not when it was told last, and how."""
+        """Yield the jobs that have ended for the tuner but not yet themselves, with their final states."""
         for state in self._tuning.states.values():
             if state.ended is not None and not state.over:
                 yield state.id, state.ended
 
     def forget(self, job: str) -> None:
-        """The job will never run again."""
+        """Drop the record of a job that will not run again."""
         self._passed.pop(job, None)
 
     # ------------------------------------------------------------------------------------------------------ what is asked
 
     def idles(self, cluster: Cluster, data: Data) -> bool:
-        """Whether the tuner wants nothing but what it trains, as things are."""
+        """Return whether the tuner wants nothing beyond what it trains."""
         wanted = self._tuning.demand(self._view(cluster, data))
         return self._turned and wanted is not None and wanted <= self.busy
 
     def rungs(self, cluster: Cluster, data: Data) -> tuple[Rung, ...] | None:
-        """Who stands where in the tuner's eyes, with positions in units; None: it has no rungs."""
+        """Return the tuner's rungs, with positions in units; None: it has none."""
         found = self._tuning.rungs(self._view(cluster, data))
         return found and tuple(replace(rung, position=rung.position * len(data.train)) for rung in found)
 
     def review(self, terms: ExperimentView) -> str:
-        """What the tuner says of the terms.
+        """Return the tuner's remarks on the terms.
 
         Raises:
-            ValueError: It cannot serve them.
+            ValueError: The tuner rejects the terms.
         """
         within = terms_in_epochs(terms, terms.partitions)
         try:
@@ -148,7 +149,7 @@ class TunerSlots:
 
 
 class _Progress:
-    """What is known of configurations at the moment of a turn, in epochs."""
+    """The progress of configurations at the moment of a turn, in epochs."""
 
     def __init__(self, cluster: InEpochs, jobs: Mapping[str, JobView], passed: Mapping[str, int], epoch: int) -> None:
         self._cluster, self._jobs, self._passed, self._epoch = cluster, jobs, passed, epoch
@@ -156,11 +157,11 @@ class _Progress:
     moves = 0
 
     def moved(self, trial: str, since: int) -> bool:
-        """See `Progress`: it is looked at each time."""
+        """Return True: progress is checked each time; see `Progress`."""
         return True
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """How many epochs a trial has been through, and whether there is nothing more to train."""
+        """Return the number of epochs that a trial has finished, and whether its training has finished."""
         job = self._jobs[trial]
         if job.state is JobState.COMPLETED:
             return max(job.position // self._epoch, 1), True
@@ -168,9 +169,9 @@ class _Progress:
         return max(passed, job.fork_position // self._epoch), False
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """A trial's curve, with a point for each epoch."""
+        """Return a trial's curve, with a point for each epoch."""
         return self._cluster.curve(trial)
 
     def saved(self, trial: str, position: int) -> str | None:
-        """Whose job has a snapshot of a trial's state after so many epochs: its own, or nobody."""
+        """Return the trial itself if it has a snapshot after this number of epochs; None: it has not."""
         return trial if position in self._cluster.snapshots(trial) else None

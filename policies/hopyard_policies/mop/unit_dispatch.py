@@ -1,4 +1,4 @@
-"""Which units begin now: as the scheduler says, in rounds that last until something comes that they did not expect; or on gangs."""
+"""Starts training units: by rounds that last until something unexpected happens, or on gangs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hopyard_policies.mop.schedule.problem import VisitProblem
 from hopyard_policies.mop.visit_history import RunningUnit, VisitHistory
 
 Saves = Callable[[str, int], bool]
-"""Whether a job is to be saved at a position, beside the end of its run."""
+"""Returns whether a job is saved at a position in addition to the end of its run."""
 
 Left = Callable[[JobView], Collection[str]]
-"""What a job has left in its epoch."""
+"""Returns what a job has left in its epoch."""
 
 
 class Training:
-    """Starts training units, and follows them.
+    """Starts training units and tracks them.
 
     Args:
-        randomized: Whether the scheduler is the paper's random one.
-        exact: Who plans epochs exactly; None: nobody.
-        gangs: Who says when models train on gangs.
-        visits: What jobs have visited, and what they are trained on now.
-        estimates: What is known of costs and speeds.
+        randomized: Use the paper's randomized scheduler.
+        exact: The exact scheduler; None: not used.
+        gangs: Decides when models train on gangs.
+        visits: The history of visits, with running units.
+        estimates: Estimates of costs and speeds.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class Training:
         epochs: int,
         saves: Saves,
     ) -> None:
-        """Starts units on idle machines, one on each.
+        """Start units on idle machines, one on each.
 
         Args:
-            cluster: The cluster.
-            data: What lies where.
-            jobs: Those that have units left in their epochs.
-            goals: Where the present epoch of each ends.
-            wanted: Where each is to get in the end, as far as is known.
-            epochs: Changes whenever an epoch begins.
-            saves: Who may go on with a copy from where.
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+            jobs: Jobs with units left in their epochs.
+            goals: The position at which the present epoch of each job ends.
+            wanted: The position up to which each job is wanted, as far as known.
+            epochs: A number that changes when an epoch begins.
+            saves: Returns whether a job may be forked at a position.
         """
         able = {job.id for job in cluster.idle_jobs()}
         if self._round is None or not self._round.goes_on(cluster.machines, jobs, goals, able):
@@ -78,15 +78,15 @@ class Training:
     def start_together(
         self, cluster: Cluster, data: Data, jobs: Sequence[JobView], ends: Mapping[str, int], left: Left, saves: Saves
     ) -> None:
-        """Starts units on gangs: jobs in turn, the one first that has trained least, each on all machines at once that it can use.
+        """Start units on gangs: jobs in order of position, each on all machines that it can use at the same time.
 
         Args:
-            cluster: The cluster.
-            data: What lies where.
-            jobs: As `start`.
-            ends: Up to where each is trained in its present epoch.
-            left: What it has left there.
-            saves: As `start`.
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+            jobs: Jobs with units left in their epochs.
+            ends: The position up to which each job is trained in its present epoch.
+            left: Returns what a job has left there.
+            saves: Returns whether a job may be forked at a position.
         """
         self._round = None
         if self._gangs.waits:
@@ -109,7 +109,7 @@ class Training:
             self._begin(cluster, visit, saves)
 
     def ended(self, run: RunEnd, now: float) -> None:
-        """Takes note of the end of a training run."""
+        """Record the end of a training run."""
         began = self._visits.running.get(run.job)
         if began is not None and len(began.machines) > 1 and run.reason is RunEndReason.FAILED:
             self._gangs.failed(run.job)
@@ -118,7 +118,7 @@ class Training:
             self._round = None
 
     def anew(self) -> None:
-        """Something has changed that the round that goes on knows nothing of."""
+        """Discard the present round, because something has changed that it does not know."""
         self._round = None
 
     def _expected(self, unit: RunningUnit, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""How inherited hyperparameters change: each is perturbed or drawn anew, and stays what the space allows."""
+"""Exploration of PBT: perturbs or resamples inherited hyperparameters within the space."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ FACTORS: Final = (0.8, 1.2)
 def explored(
     space: Space, inherited: Mapping[str, object], frozen: Collection[str], resample: float, rng: random.Random
 ) -> Configuration:
-    """A configuration near another one.
+    """Return a configuration near an inherited one.
 
-    Each hyperparameter is, on its own, drawn anew with the chance `resample`, otherwise perturbed: see `perturbed`. One that the
-    conditions of others let in is drawn, one that they do not is left out. What does not fit the constraints is drawn again, all of it.
+    Each hyperparameter is independently resampled with probability `resample`, otherwise perturbed (see `perturbed`).
+    Parameters that conditions enable are sampled; parameters that conditions disable are omitted. If the result
+    violates a constraint, the whole configuration is drawn again.
 
     Args:
-        space: Where the result lies.
-        inherited: The other one. What it has outside of the space is drawn anew.
+        space: The search space.
+        inherited: The configuration to start from. Values outside the space are resampled.
         frozen: Dotted names of parameters that keep their values; see `closure`.
-        resample: In [0, 1].
-        rng: The only source of chance.
+        resample: Probability in [0, 1].
+        rng: The source of random numbers.
 
     Returns:
-        The configuration; an equal one if hardly any other fits the constraints.
+        The new configuration; a copy of `inherited` if the constraints allow hardly any other.
     """
     values = space.flat(inherited)
 
@@ -60,10 +61,10 @@ def explored(
 
 
 def perturbed(parameter: Parameter, value: JsonValue, rng: random.Random) -> JsonValue:
-    """A value near another one of the same parameter.
+    """Return a value near another one of the same parameter.
 
-    A number is multiplied by 0.8 or 1.2 and stays within its bounds; one of several steps goes to the nearest step, at least to the
-    next one. Of listed values it is one of the two beside it, of which the first and the last have but one. A constant stays.
+    A number is multiplied by 0.8 or 1.2 and clipped to its bounds. A number with steps moves to the nearest step, by at
+    least one. A choice moves to one of its two neighbours in the list. A constant stays.
     """
     up = below(rng, 2) == 1
     if isinstance(parameter, LogUniform) or (isinstance(parameter, Uniform) and parameter.step is None):
@@ -79,7 +80,7 @@ def perturbed(parameter: Parameter, value: JsonValue, rng: random.Random) -> Jso
 
 
 def _stepped(parameter: IntUniform | LogInt | Uniform, index: int, up: bool) -> int:
-    """The step nearest to the multiple of a step's value; another one than it is."""
+    """Return the index of the step nearest to the perturbed value, different from `index`."""
     value, origin = parameter.at(index), parameter.at(0)
     wanted = value * FACTORS[up]
     nearest = round((wanted - origin) / (parameter.at(1) - origin))
@@ -90,12 +91,13 @@ def _stepped(parameter: IntUniform | LogInt | Uniform, index: int, up: bool) -> 
 
 
 def closure(space: Space, named: Iterable[str]) -> frozenset[str]:
-    """The parameters that must keep their values so that those named do: a group's name stands for all that is in it.
+    """Return the parameters that must keep their values so that the named ones do.
 
-    With a parameter those are frozen that its conditions ask for: else it might come and go.
+    The name of a group stands for all its parameters. The parameters that a frozen parameter's conditions refer to are
+    frozen too, because the parameter might appear or disappear otherwise.
 
     Raises:
-        ValueError: There is nothing of a name.
+        ValueError: A name is not in the space.
     """
     found: dict[str, None] = {}
     for name in named:

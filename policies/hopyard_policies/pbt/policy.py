@@ -1,4 +1,4 @@
-"""Population based training: the worst members go on as changed copies of the best."""
+"""Population based training: the worst members are replaced by changed copies of the best."""
 
 from __future__ import annotations
 
@@ -31,48 +31,51 @@ from hopyard_policies.pbt.population import Population
 
 _ROUNDS: Final = 30
 _DRAWS: Final = 16
-"""How often a copy is drawn until it is another one than all before."""
+"""Number of draws of a copy until it differs from all earlier ones."""
 
 
 class PbtPolicy(Policy):
-    """Population based training (Jaderberg et al., 2017) as the ASHA paper runs it (appendix A.3).
+    """Population based training (Jaderberg et al., 2017), as the ASHA paper runs it (appendix A.3).
 
-    Jobs form populations of `population` members, whose configurations the experiment's generator proposes. At each multiple of
-    `interval` a member saves, and is held against the population's latest results: each two members are compared at the last
-    boundary that both have passed, so that nobody looks better for having trained longer. One of the worst part `truncation` is
-    replaced by a copy of a better one, drawn evenly from the best part:
+    Jobs form populations of `population` members, with configurations of the experiment's generator. At each multiple
+    of `interval` a member saves and is compared with the population's latest results. Two members are compared at the
+    last boundary that both have passed, so training longer is no advantage. A member in the worst fraction `truncation`
+    is replaced by a copy of a better one, drawn uniformly from the best fraction:
 
-    * **exploit**: a new job is forked from the newest snapshot of the better one, and the member ends;
-    * **explore**: each hyperparameter of the copy is drawn anew with the chance `resample`, otherwise perturbed, by a factor of 0.8
-      or 1.2 or to an adjacent choice. Those that are `frozen` stay, as must all that shape the model, or the weights would not fit.
+    * **exploit**: a new job is forked from the newest snapshot of the better member, and the worse member is
+      terminated;
+    * **explore**: each hyperparameter of the copy is resampled with probability `resample`, otherwise perturbed by a
+      factor of 0.8 or 1.2 or to an adjacent choice. `frozen` hyperparameters stay. Freeze all that shape the model, or
+      the weights do not fit.
 
-    The copy trains on from the snapshot's position, and its curve begins with that of its parent: a job is complete at
+    The copy continues from the snapshot's position, and its curve begins with that of its parent: a job is complete at
     `max_iterations` along its lineage.
 
-    No member trains more than `lag` ahead of the slowest of its population: it waits at a boundary. Machines go to the oldest
-    population first, in it to the member that is furthest behind. When a machine would idle, a further population begins, as
-    long as the experiment may have more jobs. Copies do not count as jobs of the experiment, so `stop.jobs` is how many members all
-    populations begin with, together.
+    No member trains more than `lag` ahead of the slowest member of its population; it waits at a boundary. Machines
+    serve the oldest population first, and in it the member furthest behind. If a machine would be idle, another
+    population starts, as long as the experiment may have more jobs. Copies do not count as jobs of the experiment:
+    `stop.jobs` limits the initial members of all populations together.
 
-    With a `kill_threshold`, the value of random guessing, a member that is not better at its first boundary is replaced by a new
-    configuration, until at least half of the population is better; each of these counts as a job of the experiment.
+    With a `kill_threshold` (the value of random guessing), a member that is not better at its first boundary is
+    replaced by a new configuration, until at least half of the population is better. Each replacement counts as a job
+    of the experiment.
 
-    A member that fails leaves its population smaller; a copy whose snapshot was lost before it could save is made once more.
+    A member that fails leaves its population smaller. A copy that lost its parent's snapshot before its first save is
+    made again.
 
     Args:
         population: Members of a population, in 2..10000.
-        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`, but no more than the
-            lag.
-        lag: In units, at least `interval`; None: twice the interval.
-        truncation: In 0..0.5.
-        resample: In 0..1.
-        frozen: Names of hyperparameters, or of groups of them, that copies inherit as they are.
+        interval: Units between two boundaries, at least 1; None: a thirtieth of `max_iterations`, but at most `lag`.
+        lag: Maximum lead over the slowest member in units, at least `interval`; None: twice the interval.
+        truncation: Fraction of the worst and of the best members, in 0..0.5.
+        resample: Probability of resampling a hyperparameter, in 0..1.
+        frozen: Names of hyperparameters, or groups of them, that copies inherit unchanged.
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    # Runs end at boundaries, and all that it has to say it says there.
+    # Runs end at boundaries, the only places where it decides.
     every_iteration = False
     ends_jobs = False
     copies = True
@@ -107,15 +110,15 @@ class PbtPolicy(Policy):
         self._frozen = tuple(frozen)
         self._populations: list[Population] = []
         self._seats: dict[str, Population] = {}
-        self._barren: set[tuple[str, int]] = set()  # snapshots that no fork could be made of
-        self._made: set[tuple[int, str, int, str]] = set()  # copies so far: population, snapshot, configuration
+        self._barren: set[tuple[str, int]] = set()  # snapshots that could not be forked
+        self._made: set[tuple[int, str, int, str]] = set()  # copies so far: population, parent, position, configuration
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Idle machines go to members that may train on; if one is left over, a population begins."""
+        """Start members that may continue; if machines remain, start a new population."""
         for job in cluster.idle_jobs():
-            if job.id not in self._seats:  # It was replaced, but its run was over before it heard of it.
+            if job.id not in self._seats:  # It was replaced, but its run had ended before the decision.
                 cluster.terminate_job(job.id)
         startable, machines = self._startable(cluster), cluster.idle_machines()
         for job, machine in zip(startable, machines, strict=False):
@@ -126,7 +129,7 @@ class PbtPolicy(Policy):
             self._begin(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """At a boundary a member saves and leaves its machine, or is replaced."""
+        """At a boundary, save and release the member, or replace it."""
         job, population = cluster.jobs[event.job], self._seats.get(event.job)
         if population is None:
             return TERMINATE
@@ -147,7 +150,7 @@ class PbtPolicy(Policy):
         return CONTINUE
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A copy that has nothing to go on from is made once more."""
+        """Replace a copy that failed because its snapshot was lost."""
         job, population = cluster.jobs[run.job], self._seats.get(run.job)
         if population is None or job.state is not JobState.FAILED:
             return
@@ -156,11 +159,11 @@ class PbtPolicy(Policy):
             self._leave(job.id)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """The population stays smaller."""
+        """Shrink the population: the generator has no more configurations."""
         self._leave(exhausted.job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """What was not made is no member; another one is."""
+        """Handle a refused creation or fork: another member takes its place."""
         command = verdict.command
         if not isinstance(command, CreateJob | ForkJob) or command.job not in self._seats:
             return
@@ -172,15 +175,15 @@ class PbtPolicy(Policy):
             self._leave(command.job)
 
     def demand(self, cluster: Cluster) -> int:
-        """Machines that runs hold, that members need which may train on, and that those to be created will need."""
+        """Return the machines in use plus those for members that may continue and members yet to be created."""
         coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         return cluster.busy_machines() + len(self._startable(cluster)) + coming
 
     def review(self, terms: ExperimentView) -> str:
-        """Refuses terms under which no population could begin.
+        """Check the terms of the experiment.
 
         Raises:
-            ValueError: Nothing says how often to adapt, or `frozen` names what is not in the space.
+            ValueError: The interval is unknown, or `frozen` contains a name that is not in the space.
         """
         self._terms(terms)
         return ""
@@ -188,10 +191,10 @@ class PbtPolicy(Policy):
     # -------------------------------------------------------------------------------------------------------- populations
 
     def _terms(self, terms: ExperimentView) -> frozenset[str]:
-        """What copies inherit as it is under these terms.
+        """Return the parameters that copies inherit unchanged.
 
         Raises:
-            ValueError: No population can begin under them.
+            ValueError: No population can start under these terms.
         """
         if terms.space is None:
             raise ValueError(
@@ -203,7 +206,7 @@ class PbtPolicy(Policy):
         return closure(terms.space, self._frozen)
 
     def _begin(self, cluster: Cluster) -> None:
-        """A population begins, in the experiment that has the fewest for its weight."""
+        """Start a population in the experiment that has the fewest for its weight."""
         able = [terms for terms in cluster.experiments.values() if terms.running and terms.jobs_left]
         if not able:
             return
@@ -217,9 +220,9 @@ class PbtPolicy(Policy):
         self._fill(cluster)
 
     def _fill(self, cluster: Cluster) -> bool:
-        """Creates members that are wanted, as far as the experiments may have more jobs; whether any are or will be.
+        """Create missing members while the experiments may have more jobs; return whether any was or will be created.
 
-        Of a large population some are created now, and others when machines have taken those.
+        Members of a large population are created in batches, as machines start the earlier ones.
         """
         able = room(cluster, AT_ONCE - cluster.count(JobState.PENDING))
         left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}
@@ -243,13 +246,13 @@ class PbtPolicy(Policy):
         return population
 
     def _tidy(self, cluster: Cluster, population: Population) -> None:
-        """Those that somebody has ended are no members any more."""
+        """Remove members that failed or were terminated."""
         for job in [job for job in population.members if job in cluster.jobs]:
             if cluster.jobs[job].state in (JobState.FAILED, JobState.TERMINATED):
                 self._leave(job)
 
     def _startable(self, cluster: Cluster) -> list[JobView]:
-        """Members that wait and may train on: the oldest population first, in it those that are furthest behind."""
+        """Return waiting members that may continue: oldest population first, then those furthest behind."""
         slowest: dict[int, int] = {}
         found: list[tuple[int, int, JobView]] = []
         for job in cluster.idle_jobs():
@@ -264,7 +267,7 @@ class PbtPolicy(Policy):
         return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
 
     def _slowest(self, cluster: Cluster, population: Population) -> int:
-        """The last boundary of the member that is furthest behind. What a lost run had reached counts."""
+        """Return the last boundary of the slowest member. A position that a lost run had reached counts."""
         reached = [
             job.high_water
             for member in population.members
@@ -275,14 +278,14 @@ class PbtPolicy(Policy):
     # --------------------------------------------------------------------------------------------------------- adaptation
 
     def _result(self, cluster: Cluster, job: str) -> float:
-        """What a job reported last."""
+        """Return the last value of the metric that a job reported."""
         terms = cluster.experiment
         points = reversed(cluster.curve(job))
         found = next((point.metrics[terms.metric] for point in points if terms.metric in point.metrics), math.nan)
         return terms.rated(found)
 
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
-        """Whether a member that begins no better than random guessing gives its place to another configuration."""
+        """Return whether a member that is no better than random guessing is replaced by a new configuration."""
         terms = cluster.experiments[population.experiment]
         if terms.kill_threshold is None or population.results[job][0] > terms.rated(terms.kill_threshold):
             return False
@@ -292,17 +295,18 @@ class PbtPolicy(Policy):
         return terms.jobs_left > 0
 
     def _copy(self, cluster: Cluster, population: Population, replaced: str, *, anew: bool = False) -> bool:
-        """A changed copy of one of the best takes a member's place.
+        """Replace a member with a changed copy of one of the best.
 
         Args:
-            cluster: Where.
-            population: Which.
-            replaced: Who gives way: to a better one, or if that was to be a copy itself (`anew`) to any of the best.
-            anew: Whether it is made once more.
+            cluster: The view of this up-call.
+            population: The population.
+            replaced: The member to replace. The source must be better than it; with `anew` any other of the best will
+                do.
+            anew: Whether `replaced` is itself a copy that could not start.
 
         Returns:
-            Whether there is one; if not, no such member has a snapshot, or only copies come of it that were made before: they would
-            train what those have trained.
+            Whether a copy was made. False if no suitable member has a snapshot, or if all drawn copies equal earlier
+            ones, which would repeat their training.
         """
         sources = [
             (better, source)
@@ -314,7 +318,7 @@ class PbtPolicy(Policy):
             return False
         better, (parent, position) = sources[below(cluster.rng, len(sources))]
         space = cluster.experiments[population.experiment].space
-        assert space is not None  # Or the population had not begun.
+        assert space is not None  # The population could not have started without a space.
         inherited = cluster.jobs[better].hyperparameters
         for _ in range(_DRAWS):
             changed = explored(space, inherited, population.frozen, self._resample, cluster.rng)
@@ -331,7 +335,7 @@ class PbtPolicy(Policy):
         return True
 
     def _source(self, cluster: Cluster, job: str) -> tuple[str, int] | None:
-        """The newest snapshot that a job can be forked from: its own, or for want of one that of its parent."""
+        """Return the newest snapshot that a job can be forked from: its own, or else its parent's."""
         view = cluster.jobs[job]
         found = [(job, at) for at in cluster.snapshots(job) if view.fork_position < at < view.max_position]
         if not found and view.parent and view.fork_position in cluster.snapshots(view.parent):

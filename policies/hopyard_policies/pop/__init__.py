@@ -1,4 +1,4 @@
-"""POP (HyperDrive, section 3): how likely and how soon each job reaches the target, and which slots follow from that."""
+"""POP (HyperDrive, section 3): confidence and expected remaining time of jobs, and the division of slots."""
 
 from hopyard_policies.pop.expected_remaining_time import Outlook, epochs_left, outlook_of
 from hopyard_policies.pop.policy import PopPolicy

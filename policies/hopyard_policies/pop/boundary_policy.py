@@ -1,4 +1,4 @@
-"""Policies that look at jobs at boundaries, by what a predictor says of their curves."""
+"""Base class of policies that ask a predictor about jobs at boundaries."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.elastic import Elastic, ElasticPolicy
 
 FRACTION: Final = 15
-"""How many boundaries a job has at most by default: one every 5 to 10 % of the longest job (HyperDrive, section 9)."""
+"""Default number of boundaries of a job: one every 5 to 10 % of the longest job (HyperDrive, section 9)."""
 
 _BOUNDARY: Final = 10
 
 
 class LookingPolicy(ElasticPolicy):
-    """At boundaries the predictor is asked about a job, which trains on meanwhile; at the report after the answer it stays or leaves.
+    """Asks the predictor about a job at each boundary; at the first report after the answer the job continues or is suspended.
 
-    Subclasses say where the boundaries are, what becomes of an answer, who stays and in which order jobs wait. What is known by job is
-    in dicts that `_books` lists, and forgotten when the job has ended.
+    The job trains while the prediction is pending. Subclasses define the boundaries, use the answers, decide which jobs
+    keep their machines and order the waiting jobs. `_books` lists the dictionaries keyed by job; entries of ended jobs
+    are removed.
     """
 
-    # Runs wait at boundaries and while an answer is awaited, and all that such a policy has to say it says there.
+    # It decides only at boundaries and while a prediction is pending, where runs wait.
     every_iteration = False
     ends_jobs = False
 
@@ -51,40 +52,40 @@ class LookingPolicy(ElasticPolicy):
             raise ValueError(f"step is {step!r}; it must be a finite number of at least 0")
         self._step = step
         self._ahead = ahead
-        self._passed: dict[str, int] = {}  # the boundary up to which a job was looked at
-        self._asked: dict[str, str] = {}  # the ticket that a job's answer is awaited with
-        self._undecided: dict[str, None] = {}  # jobs that trained on past a boundary, for want of their answer
+        self._passed: dict[str, int] = {}  # position of the last boundary at which a job was judged
+        self._asked: dict[str, str] = {}  # ticket of the pending prediction of a job
+        self._undecided: dict[str, None] = {}  # jobs that passed a boundary and train while their prediction is pending
 
     # ------------------------------------------------------------------------------------------------------ for subclasses
 
     @abstractmethod
     def _boundary(self, cluster: Cluster, passed: int) -> int:
-        """The first boundary beyond one that was passed, or beyond 0."""
+        """Return the first boundary after `passed`; 0 stands for the start."""
 
     @abstractmethod
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """What was asked about a job that has not ended is answered."""
+        """Use the prediction for a job that has not ended."""
 
     @abstractmethod
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
-        """Whether a job that was looked at keeps its machine."""
+        """Return whether a job keeps its machine now that its prediction is known."""
 
     @abstractmethod
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Jobs that wait for a machine, in the order in which they get one."""
+        """Return the waiting jobs, in the order in which they get machines."""
 
     def _urgency(self, job: JobView) -> float:
-        """What a second that a job is done sooner is worth, > 0, beside the others': of elastic ones."""
+        """Return the value of finishing this job a second earlier (> 0), relative to other jobs; used by elastic jobs."""
         return 1.0
 
     def _books(self) -> tuple[dict[str, Any], ...]:
-        """What is known by job."""
+        """Return the dictionaries that are keyed by job."""
         return self._passed, self._asked, self._undecided
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Idle machines go to waiting jobs, and some jobs are created ahead."""
+        """Start waiting jobs on idle machines and create jobs in advance."""
         self._forget(cluster)
         waiting = self._waiting(cluster)
         if self._elastic is not None:
@@ -98,7 +99,7 @@ class LookingPolicy(ElasticPolicy):
         self._create(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Looks at a job at its boundaries, and lets it train on or leave once the answer is known."""
+        """Ask for a prediction at boundaries; decide when the answer is known."""
         job = cluster.jobs[event.job]
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
@@ -114,11 +115,11 @@ class LookingPolicy(ElasticPolicy):
             aim = self.aim(cluster)
             if job.id not in self._asked and aim is not None:
                 self._asked[job.id] = cluster.predict(job.id, target=aim)
-        # While an answer is awaited there is nothing to wait for at a report: the next one will do.
+        # While a prediction is pending the run does not wait; the decision follows at a later report.
         return Decision.proceed(event.position + 1 if job.id in self._undecided else self._allowed(cluster, job))
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Takes the answer to what was asked last about a job."""
+        """Handle the answer to the latest question about a job."""
         if self._asked.get(prediction.job) != prediction.ticket:
             return
         del self._asked[prediction.job]
@@ -127,20 +128,21 @@ class LookingPolicy(ElasticPolicy):
             self._learn(cluster, job, prediction.result)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """What was not asked is not waited for."""
+        """Drop the pending question of a refused prediction."""
         if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
             del self._asked[verdict.command.job]
 
     def demand(self, cluster: Cluster) -> int:
-        """Machines that runs hold, that waiting jobs need, and that jobs still to be created will need."""
+        """Return the machines in use plus those that waiting jobs and jobs yet to be created need."""
         return self._useful(cluster, cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left)
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def aim(self, cluster: Cluster) -> float | None:
-        """The value of the metric that predictions are about; None: nothing is predicted yet.
+        """Return the metric value that predictions refer to; None: nothing is predicted yet.
 
-        The experiment's target; without one the dynamic target of HyperDrive's section 9, `step` better than the best so far.
+        This is the experiment's target. Without one it is the dynamic target of HyperDrive, section 9: the best value
+        so far, improved by `step`.
         """
         experiment, incumbent = cluster.experiment, cluster.incumbent
         if experiment.target is not None:
@@ -150,16 +152,16 @@ class LookingPolicy(ElasticPolicy):
         return incumbent.value + (self._step if experiment.mode == "max" else -self._step)
 
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
-        """Whether a job that has come to a boundary ends there, whatever a predictor would say: never.
+        """Return whether a job at a boundary is terminated without a prediction; False by default.
 
-        Policies that know a kill threshold say more (`never_above`).
+        Policies with a kill threshold override this with `never_above`.
         """
         return False
 
     # ----------------------------------------------------------------------------------------------------------- helpers
 
     def _allowed(self, cluster: Cluster, job: JobView) -> int:
-        """How far a run of the job trains without a decision."""
+        """Return how far a run of the job trains without a decision."""
         if job.id in self._asked or job.id in self._undecided:
             return min(job.position + 1, job.max_position)
         return min(self._boundary(cluster, self._passed.get(job.id, 0)), job.max_position)
@@ -168,7 +170,7 @@ class LookingPolicy(ElasticPolicy):
         cluster.start_job(job.id, machines, until=job.max_position, allowed=self._allowed(cluster, job))
 
     def _start_elastically(self, cluster: Cluster, elastic: Elastic, waiting: list[JobView]) -> None:
-        """Starts as many jobs as there are machines for, on gangs; what nobody waits for goes to those that train."""
+        """Start as many jobs on gangs as there are machines, and widen running jobs if no job waits."""
         unmade = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         able = elastic.first(waiting)
         now = able[: len(elastic.slots(cluster))]
@@ -191,20 +193,20 @@ class LookingPolicy(ElasticPolicy):
 
 
 def left(cluster: Cluster, job: JobView) -> float:
-    """Seconds until the job's experiment is over; infinite where it has no end."""
+    """Return the seconds until the job's experiment reaches its time limit; infinite without a limit."""
     end = cluster.experiments[job.experiment].end_at if job.experiment else cluster.experiment.end_at
     return end - cluster.now if end is not None else math.inf
 
 
 def trained(cluster: Cluster, job: str) -> tuple[float, float]:
-    """Seconds that a job has trained, and the mean of its epochs; 0 before its first report."""
+    """Return a job's training time in seconds and its mean time for a report; 0 before its first report."""
     seconds = [point.seconds for point in cluster.curve(job)]
     total = math.fsum(seconds)
     return total, total / len(seconds) if seconds else 0.0
 
 
 def never_above(cluster: Cluster, job: str) -> bool:
-    """Whether a job has never been better than the kill threshold, if there is one."""
+    """Return whether the experiment has a kill threshold that the job has never exceeded."""
     experiment = cluster.experiment
     threshold = experiment.kill_threshold
     if threshold is None:
@@ -214,6 +216,6 @@ def never_above(cluster: Cluster, job: str) -> bool:
 
 
 def longest(cluster: Cluster) -> int:
-    """How far the longest job trains; of jobs without an end, 15 times the paper's boundary for supervised learning."""
+    """Return the largest max position; for endless jobs, 15 times the paper's boundary for supervised learning."""
     most = cluster.experiment.max_position
     return most if most < ENDLESS else FRACTION * _BOUNDARY

@@ -1,4 +1,4 @@
-"""How likely a job reaches the target in time, and how soon (HyperDrive, section 3.1)."""
+"""Confidence and expected remaining time of a job (HyperDrive, section 3.1)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _ROUNDING: Final = 1e-9
 
 
 class Outlook(NamedTuple):
-    """What is expected of a job.
+    """Prospects of a job.
 
     Attributes:
-        confidence: p, the chance that it reaches the target before the experiment's time is over, in [0, 1].
-        remaining: ERT, the expected seconds until then, >= 0; never more than there are.
+        confidence: p, the probability that the job reaches the target before the experiment's time limit, in [0, 1].
+        remaining: ERT, the expected seconds until then; from 0 to the time left.
     """
 
     confidence: float
@@ -22,9 +22,9 @@ class Outlook(NamedTuple):
 
 
 def epochs_left(seconds: float, epoch: float) -> int:
-    """M, how many whole epochs of so many seconds (> 0) fit into a time (section 3.1.1).
+    """Return M, the number of whole epochs of `epoch` seconds (> 0) that fit into `seconds` (section 3.1.1).
 
-    A quotient that is a whole number but for rounding is that number: (0.3 - 0.1) / 0.1 is 2.
+    A quotient within rounding error of an integer counts as that integer: (0.3 - 0.1) / 0.1 is 2.
     """
     quotient = seconds / epoch
     nearest = round(quotient)
@@ -33,22 +33,22 @@ def epochs_left(seconds: float, epoch: float) -> int:
 
 
 def epochs_within(epochs: int, left: float, epoch: float) -> int:
-    """How many of so many future epochs count: those that the experiment's time has room for, if it ends."""
+    """Return how many of the future epochs fit into the time left; all of them without a time limit."""
     return min(epochs, epochs_left(max(left, 0.0), epoch)) if math.isfinite(left) and epoch > 0 else epochs
 
 
 def outlook_of(reaches: Sequence[float], left: float, epoch: float) -> Outlook:
-    """Confidence and expected remaining time from the chances at each future epoch.
+    """Return confidence and expected remaining time, given the probabilities at future epochs.
 
-    The chance p_m that the m-th epoch is the first at the target is what the running maximum of P(y(m) >= target) gains there: a
-    job that has reached the target has reached it, whatever comes later. The sums end at M, with the experiment's time. ERT is
-    equations 2 and 3, the masses as they are, and at most the time that is left. It says nothing alone: that of a job without any
-    chance is 0.
+    The probability p_m that epoch m is the first to reach the target is the increase of the running maximum of P(y(m)
+    >= target) at m: a job that has reached the target counts as successful whatever follows. The sums end at M, the
+    time limit of the experiment. ERT follows equations 2 and 3 without normalization, limited to the time left. It is
+    meaningful only together with the confidence: for a job without any chance it is 0.
 
     Args:
         reaches: P(y(m) >= target) for m = 1, 2, ...
-        left: Seconds until the experiment's time is over (T_max - T_pass); infinite: it has no end.
-        epoch: Mean seconds of one of the job's epochs, >= 0.
+        left: Seconds until the experiment's time limit (T_max - T_pass); infinite: no limit.
+        epoch: Mean seconds of an epoch of the job, >= 0.
     """
     reached = expected = 0.0
     for epochs, chance in enumerate(reaches[: epochs_within(len(reaches), left, epoch)], 1):

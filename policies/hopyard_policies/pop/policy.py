@@ -1,4 +1,4 @@
-"""POP: promising jobs have machines of their own, opportunistic ones take turns on the others, poor ones end."""
+"""POP: promising jobs have machines of their own, opportunistic jobs share the others, poor jobs are terminated."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from hopyard_policies.pop.slots import divide
 
 
 class PopPolicy(LookingPolicy):
-    """Gives promising jobs machines of their own, lets the others take turns on the rest, and ends poor ones.
+    """Dedicates machines to promising jobs, lets other jobs share the rest, and terminates poor jobs.
 
-    It is POP as HyperDrive describes it (sections 3 and 5.3).
+    This is POP as HyperDrive describes it (sections 3 and 5.3).
 
-    At each multiple of `evaluation_boundary` a job that has never been better than the experiment's `kill_threshold` ends, and the
-    predictor is asked about any other while it trains on. From the chances at its future epochs follow a confidence p and an
-    expected remaining time ERT (`pop.outlook`), from the confidences of all jobs the slots for promising ones and the threshold
-    (`pop.slots`). Then, at its next report,
+    At each multiple of `evaluation_boundary` a job is terminated if it has never exceeded the experiment's
+    `kill_threshold`. For any other job the policy asks the predictor while the job trains. The probabilities at future
+    epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). The confidences of
+    all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). At the next report after the
+    answer:
 
-    * a job with p below `least_confidence` ends;
-    * a promising job that has a slot trains on. Slots go by p, then shorter ERT;
-    * any other one is suspended, if somebody waits for its machine: a promising job with a slot, a configuration that has not
-      begun, a suspended job. Promising jobs without a slot wait first among those, the others take turns.
+    * a job with p below `least_confidence` is terminated;
+    * a promising job with a slot continues. Slots go to jobs with higher p, then shorter ERT;
+    * any other job is suspended if another one waits for its machine: a promising job with a slot, a new configuration,
+      or a suspended job. Among suspended jobs, promising jobs without a slot come first; the others take turns.
 
-    Promising jobs are labelled with p. No machine idles while a job could train on it. A job whose prediction fails, or has yet to
-    come, keeps its last outlook; without one it is opportunistic.
+    Promising jobs are labelled with p. No machine is idle while a job could train on it. A job whose prediction failed
+    or is pending keeps its last outlook; without one it is opportunistic.
 
-    The target is the experiment's. Without one (the dual problem: the best within `stop.max_time`) it is dynamic (section 9): `step`
-    better than the best report so far. p is the chance that a single report is as good, also where the mean of several must be
-    (`metric.target_over`): then it is rather too high.
+    The target is the experiment's. Without one (the dual problem: the best result within `stop.max_time`) it is dynamic
+    (section 9): the best value so far, improved by `step`. p is the probability that a single report reaches the
+    target. With `metric.target_over`, where the mean of several reports must reach it, p is an overestimate.
 
-    A subclass may have another `aim`, end jobs for other reasons (`is_poor`), or think otherwise of their `outlook`.
+    Subclasses may override the target (`aim`), the termination rule (`is_poor`) and the `outlook`.
 
     Args:
-        evaluation_boundary: Distance of the boundaries, at least 1, in the experiment's unit; None: a fifteenth of the longest
-            job (the paper recommends 5 to 10 %).
-        least_confidence: A job with less ends; exactly as much does not. In [0, 1].
-        slots_per_job: k, the slots that one promising job counts for, at least 1.
-        step: How much better than the best the dynamic target is, at least 0, in the metric's unit.
-        ahead: Jobs created beyond those that have a machine, in 1..10000.
-        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`); None: each on one. Free
-            machines go to the jobs with the largest p first. What a promising job counts for is `slots_per_job` all the same.
+        evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1; None: a fifteenth of the
+            longest job (the paper recommends 5 to 10 %).
+        least_confidence: Jobs with a smaller confidence are terminated; in [0, 1].
+        slots_per_job: k, the number of slots that one promising job counts for, at least 1.
+        step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
+        ahead: Number of jobs created in advance of free machines, in 1..10000.
+        elastic: How jobs use several machines each (`hopyard_policies.elastic`); None: one machine for each job. Free
+            machines go to the jobs with the largest p first. A promising job still counts as `slots_per_job`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -69,32 +70,33 @@ class PopPolicy(LookingPolicy):
         self._per_job = slots_per_job
         self._outlooks: dict[str, Outlook] = {}
         self._promising: dict[str, None] = {}  # jobs with slots, best first
-        self._labels: dict[str, float] = {}  # of promising jobs, those without a slot included
+        self._labels: dict[str, float] = {}  # of all promising jobs, also those without a slot
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Idle machines go to promising jobs with slots, then to new jobs, then to suspended ones in turn."""
+        """Start promising jobs with slots first, then new jobs, then suspended ones in turn."""
         self._divide(cluster)
         super().allocate_jobs(cluster)
 
     def confidences(self, cluster: Cluster) -> dict[str, float]:
-        """p of each open job whose outlook is known."""
+        """Return p of each open job with a known outlook."""
         return {job.id: self._outlooks[job.id].confidence for job in cluster.open_jobs() if job.id in self._outlooks}
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
-        """Whether a job that has come to a boundary ends there: it has never been better than the kill threshold."""
+        """Return whether a job at a boundary is terminated because it has never exceeded the kill threshold."""
         return never_above(cluster, job.id)
 
     def outlook(self, cluster: Cluster, job: JobView, reaches: Sequence[float]) -> Outlook:
-        """Confidence and expected remaining time of a job whose prediction has come.
+        """Return confidence and expected remaining time of a job, given its prediction.
 
         Args:
-            cluster: The moment of `on_prediction`.
-            job: Whose; it has not ended.
-            reaches: The chance that a report is as good as `aim` was, at each position after the last one that was predicted from.
+            cluster: The view of the up-call `on_prediction`.
+            job: The job; it has not ended.
+            reaches: The probability that a report reaches `aim`, for each position after the last one known to the
+                predictor.
         """
         _, epoch = trained(cluster, job.id)
         return outlook_of(reaches, left(cluster, job), epoch)
@@ -109,7 +111,7 @@ class PopPolicy(LookingPolicy):
         return *super()._books(), self._outlooks
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """A job's outlook follows from its prediction; without a chance it ends."""
+        """Update a job's outlook; terminate the job if its confidence is too low."""
         outlook = self._outlooks[job.id] = self.outlook(cluster, job, prediction.reaches)
         if outlook.confidence < self._least:
             cluster.terminate_job(job.id)
@@ -125,7 +127,7 @@ class PopPolicy(LookingPolicy):
     # -------------------------------------------------------------------------------------------------------------- slots
 
     def _divide(self, cluster: Cluster) -> None:
-        """Who is promising and has a slot follows from all outlooks."""
+        """Recompute which jobs are promising and which of them have a slot."""
         jobs = {job.id: job for job in cluster.open_jobs() if job.state is not JobState.HELD}
         known = {name: self._outlooks[name] for name in jobs if name in self._outlooks}
         division = divide((outlook.confidence for outlook in known.values()), cluster.share, self._per_job)
@@ -140,7 +142,7 @@ class PopPolicy(LookingPolicy):
                 cluster.label_job(name, label)
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Jobs that wait for a machine, in the order in which they get one."""
+        """Return the waiting jobs, in the order in which they get machines."""
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         ranks = {name: rank for rank, name in enumerate(self._promising)}
         return sorted(
@@ -148,7 +150,7 @@ class PopPolicy(LookingPolicy):
         )
 
     def _turn(self, job: JobView) -> tuple[float, float]:
-        """Among suspended jobs: promising ones without a slot first (p, then ERT), the others in turn."""
+        """Return the sort key of suspended jobs: promising jobs without a slot by p, then ERT; the others in turn."""
         return (
             (-self._outlooks[job.id].confidence, self._outlooks[job.id].remaining)
             if job.id in self._labels

@@ -1,4 +1,4 @@
-"""How many slots promising jobs get, and from which confidence on a job is promising (HyperDrive, section 3.2)."""
+"""The number of slots for promising jobs and the confidence threshold (HyperDrive, section 3.2)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _ROUNDING: Final = 1e-9
 
 
 class SlotDivision(NamedTuple):
-    """How the slots are divided.
+    """The division of slots.
 
     Attributes:
-        promising: Whole slots for promising jobs.
-        threshold: The confidence from which on a job is promising; None: nobody has any.
-        effective: S_effective at the threshold, before it was made whole.
-        curve: (p, S_desired, S_deserved) at each confidence that somebody has, falling p: what figures 4a and 4b show.
+        promising: Number of slots for promising jobs.
+        threshold: Least confidence of a promising job; None: no job has a positive confidence.
+        effective: S_effective at the threshold, before rounding.
+        curve: (p, S_desired, S_deserved) for each distinct confidence, descending; the data of figures 4a and 4b.
     """
 
     promising: int
@@ -26,16 +26,16 @@ class SlotDivision(NamedTuple):
 
 
 def divide(confidences: Iterable[float], slots: int, per_job: int = 1) -> SlotDivision:
-    """Divides slots between promising and opportunistic jobs.
+    """Divide slots between promising and opportunistic jobs.
 
-    With N(p) jobs of confidence p or more, S_desired(p) = N(p) x k and S_deserved(p) = S x p; S_effective is the smaller.
-    Promising jobs get its maximum over the confidences that jobs have, and the threshold is where that lies; of equals the
-    larger one.
+    With N(p) jobs of confidence p or more, S_desired(p) = N(p) * k and S_deserved(p) = S * p; S_effective is the
+    smaller of the two. Promising jobs get the maximum of S_effective over the confidences of the jobs. The threshold is
+    the confidence at that maximum, the largest one if there are several.
 
     Args:
-        confidences: Of all jobs that have one, each in [0, 1].
-        slots: S, all slots there are, >= 0.
-        per_job: k, slots that a promising job gets, >= 1.
+        confidences: Known confidences of jobs, each in [0, 1].
+        slots: S, the total number of slots, >= 0.
+        per_job: k, the number of slots of a promising job, >= 1.
     """
     falling = sorted(confidences, reverse=True)
     curve = []

@@ -1,4 +1,4 @@
-"""pop_plus: every machine goes to the job, new ones included, that promises most for a second of it."""
+"""pop_plus: each machine trains the job, existing or new, with the highest expected gain per second."""
 
 from hopyard_policies.pop_plus.calibration import Experience
 from hopyard_policies.pop_plus.expected_gain import Prospect, prospect_of

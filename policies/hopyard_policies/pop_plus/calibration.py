@@ -1,4 +1,4 @@
-"""What an experiment's jobs so far say of chances that are foretold, and of configurations that nobody has seen."""
+"""Calibrates predicted probabilities and the value of new configurations from the jobs of the experiment so far."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Final
 from hopyard_policies.pop_plus.expected_gain import Prospect
 
 PRIOR: Final = 0.1
-"""The chance of a configuration before any is known: targets are what one in ten reaches."""
+"""Prior probability that a configuration reaches the target."""
 DOUBT: Final = 0.5
-"""So much chance, foretold and come true, is taken in beside what jobs were foretold."""
+"""Weight of the prior in the calibration: this much probability is assumed to be both predicted and confirmed."""
 REMEMBERED: Final = 200
-"""Jobs that have ended are remembered up to so many, the latest."""
+"""Number of ended jobs that are kept, the latest ones."""
 
 
 @dataclass(slots=True)
 class Track:
-    """A job, look by look.
+    """The predictions for one job.
 
     Attributes:
-        chances: What was foretold at each.
-        first: What a second was worth at the first.
-        before: Seconds of training up to the first look.
-        since: And from there to the latest.
-        full: Seconds that it takes to train it from the beginning to its end.
-        prospect: As foretold at the latest.
-        ended: Whether it is over, the target not reached.
+        chances: The predicted probability at each prediction.
+        first: The worth of a second at the first prediction.
+        before: Seconds of training before the first prediction.
+        since: Seconds of training from the first to the latest prediction.
+        full: Seconds to train the job from the beginning to its end.
+        prospect: The latest prospect.
+        ended: Whether the job ended without reaching the target.
     """
 
     before: float
@@ -40,7 +40,7 @@ class Track:
 
 
 class Experience:
-    """Looks at jobs, and what followed from them."""
+    """The predictions for all jobs and their outcomes."""
 
     def __init__(self) -> None:
         self.tracks: dict[str, Track] = {}
@@ -48,13 +48,13 @@ class Experience:
         self._fresh: float | None = None
 
     def look(self, job: str, prospect: Prospect, trained: float, full: float) -> None:
-        """A job was looked at.
+        """Add a prediction for a job.
 
         Args:
-            job: Its id.
-            prospect: What is foretold of it.
-            trained: Seconds it has trained.
-            full: Seconds that it takes to train it from the beginning to its end.
+            job: The job's id.
+            prospect: The predicted prospect.
+            trained: Seconds that the job has trained.
+            full: Seconds to train it from the beginning to its end.
         """
         track = self.tracks.get(job)
         if track is None:
@@ -64,7 +64,7 @@ class Experience:
         self._fresh = None
 
     def end(self, job: str) -> None:
-        """A job is over without the target."""
+        """Record that a job ended without reaching the target."""
         track = self.tracks.get(job)
         if track is None or track.ended:
             return
@@ -76,25 +76,26 @@ class Experience:
         self._fresh = None
 
     def known(self, job: str) -> bool:
-        """Whether a job was looked at."""
+        """Return whether a job has a prediction."""
         return job in self.tracks
 
     def worth(self, job: str, lead: float = 0.0) -> float:
-        """What a second of a job that was looked at is worth, its chance taken at what such chances have been worth."""
+        """Return the worth of a second of a job with a prediction, with its probability calibrated."""
         self._settle()
         track = self.tracks[job]
         return self._trusted(track) * track.prospect.worth(lead)
 
     def fresh(self) -> float:
-        """What a second of a configuration is worth that nobody has seen.
+        """Return the worth of a second of a new configuration.
 
-        It is looked at, and trained on only if its first look is as good as the best ones so far: of all lines that can be drawn
-        between first looks, the one that was worth most. Beside them one more job, with the prior chance, is trained to its end.
+        A new configuration is trained to its first prediction, and further only if that is among the best so far. The
+        worth is the maximum over all thresholds between first predictions. The estimate includes one more job with the
+        prior probability, trained to its end.
         """
         return self._settle()
 
     def _settle(self) -> float:
-        """Works out, once after each look, what chances and new configurations are worth; returns the latter."""
+        """Recompute the calibration after new predictions and return the worth of a new configuration."""
         if self._fresh is not None:
             return self._fresh
         tracks = self.tracks.values()

@@ -1,4 +1,4 @@
-"""What a job's next seconds on a machine promise."""
+"""Expected gain of training a job."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hopyard_policies.pop.expected_remaining_time import epochs_within
 
 
 class Prospect(NamedTuple):
-    """A job that is trained until it reaches the target, or its end.
+    """The expected outcome of training a job until it reaches the target or ends.
 
     Attributes:
-        chance: That it reaches the target, in [0, 1].
-        seconds: Expected until then, >= 0: those of training in vain included.
+        chance: The probability that it reaches the target, in [0, 1].
+        seconds: The expected training time until then, >= 0, including training without success.
     """
 
     chance: float
     seconds: float
 
     def worth(self, lead: float = 0.0) -> float:
-        """Chance for a second of machine time, `lead` seconds going by before training begins."""
+        """Return the probability gained per second of machine time, with `lead` seconds of delay before training starts."""
         return self.chance / max(self.seconds + lead, _INSTANT)
 
 
@@ -28,15 +28,15 @@ _INSTANT = 1e-9
 
 
 def prospect_of(reaches: Sequence[float], left: float, epoch: float) -> Prospect:
-    """The prospect of a job from the chances at its future epochs.
+    """Return the prospect of a job, given the probabilities at future epochs.
 
-    As for POP (`outlook_of`) the chance to have reached the target is the running maximum of P(y(m) >= target), and nothing counts that
-    comes after the experiment's time.
+    As in `outlook_of`, the probability of success is the running maximum of P(y(m) >= target), and epochs after the
+    experiment's time limit do not count.
 
     Args:
         reaches: P(y(m) >= target) for m = 1, 2, ...
-        left: Seconds until the experiment's time is over; infinite: it has no end.
-        epoch: Mean seconds of one of the job's epochs, >= 0.
+        left: Seconds until the experiment's time limit; infinite: no limit.
+        epoch: Mean seconds of an epoch of the job, >= 0.
     """
     reached = seconds = 0.0
     for chance in reaches[: epochs_within(len(reaches), left, epoch)]:

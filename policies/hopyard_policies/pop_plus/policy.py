@@ -1,4 +1,4 @@
-"""pop_plus: machines go where a second of them promises most."""
+"""pop_plus: machines train the jobs with the highest expected gain per second."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ from hopyard_policies.pop_plus.calibration import PRIOR, Experience
 from hopyard_policies.pop_plus.expected_gain import prospect_of
 
 _FIRST: Final = 30
-"""The first look is at this part of the longest job."""
+"""The first boundary is at this fraction (1/30) of the longest job."""
 _OFTEN: Final = 8
-"""Looks are no further apart than this part of it."""
+"""Boundaries are at most this fraction (1/8) of the longest job apart."""
 _POOR: Final = 0.3
-"""What the chances of a job count that has never been better than the kill threshold."""
+"""Factor for the probabilities of a job that has never exceeded the kill threshold."""
 _SLIM: Final = 0.01
-"""The least that a job's chance counts where machines are divided."""
+"""Least probability of a job when machines are divided."""
 
 
 class PopPlusPolicy(LookingPolicy):
-    """Trains the jobs with the best chance of the target for a second of machine time, those included that are still to be made.
+    """Trains the jobs, existing or new, with the highest probability of reaching the target per second of machine time.
 
-    The predictor is asked about a job at `first_look`, then whenever it has trained as much again, or an eighth of the longest job.
-    From the answer follow the chance that the job reaches the target, and the expected seconds until it has, or has trained in vain;
-    the first by the second is what it is worth. The chance counts as much as such chances have come true in this experiment so far, and
-    what a new configuration is worth follows from all first looks and what came of them (`pop_plus.experience`).
+    The policy asks the predictor about a job at `first_look`. The next questions follow when the job has trained as
+    long again, or an eighth of the longest job, whichever is less. The answer gives the probability that the job
+    reaches the target, and the expected training time until it does or ends. Their ratio is the worth of the job.
+    Probabilities are scaled by how often earlier predictions of this experiment came true. The worth of a new
+    configuration follows from all first predictions and their outcomes (`pop_plus.calibration`).
 
-    At the report after an answer a job leaves its machine if one that waits is worth more: a suspended one, which pays for what
-    suspending and resuming have cost so far, or a new one. Nothing is ended: who is suspended may come back. The chances of a job
-    that has never been better than the experiment's `kill_threshold` count a third. No machine idles while a job could train on it.
-    A job that was never answered about counts as new.
+    At the report after an answer, a job is suspended if a waiting job is worth more: a suspended job, reduced by the
+    measured cost of suspending and resuming, or a new one. No job is terminated, so a suspended job may continue later.
+    The probabilities of a job that has never exceeded the experiment's `kill_threshold` are multiplied by 0.3. No
+    machine is idle while a job could train on it. A job without a successful prediction counts as new.
 
-    The target is the experiment's. Without one (the best within `stop.max_time`) it is dynamic: `step` better than the best report
-    so far.
+    The target is the experiment's. Without one (the best result within `stop.max_time`) it is dynamic: the best value
+    so far, improved by `step`.
 
     Args:
-        first_look: Position of the first look, at least 1, in the experiment's unit; None: a thirtieth of the longest job.
-        step: How much better than the best the dynamic target is, at least 0, in the metric's unit.
-        ahead: Jobs created beyond those that have a machine, in 1..10000.
-        elastic: How jobs train on several machines each, and on how many (`hopyard_policies.elastic`); None: each on one. Free machines
-            go to the jobs with the best chances first. What a job is worth is counted by its own seconds, on however many machines.
+        first_look: Position of the first boundary in the experiment's unit, at least 1; None: a thirtieth of the
+            longest job.
+        step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
+        ahead: Number of jobs created in advance of free machines, in 1..10000.
+        elastic: How jobs use several machines each (`hopyard_policies.elastic`); None: one machine for each job. Free
+            machines go to the jobs with the highest probabilities first. The worth of a job counts its own seconds, on
+            any number of machines.
 
     Raises:
         ValueError: An argument is out of range.
@@ -64,15 +67,15 @@ class PopPlusPolicy(LookingPolicy):
         self._experience = Experience()
         self._began: dict[
             str, tuple[float, int]
-        ] = {}  # when and from which position a run was started that has not been heard of
-        self._left: dict[str, float] = {}  # when a job was told to leave
+        ] = {}  # time and position of the start of a run that has not reported yet
+        self._left: dict[str, float] = {}  # time at which a job was told to suspend
         self._starting = Mean()
         self._leaving = Mean()
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Looks at a job at its boundaries, and lets it train on or leave once the answer is known."""
+        """Ask for a prediction at boundaries; decide when the answer is known."""
         began = self._began.pop(event.job, None)
         if began is not None:
             trained_since = (point.seconds for point in cluster.curve(event.job) if point.position > began[1])
@@ -83,7 +86,7 @@ class PopPlusPolicy(LookingPolicy):
         return decision
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Measures what it costs to leave."""
+        """Measure the cost of suspending."""
         super().on_run_end(cluster, run)
         self._began.pop(run.job, None)
         left_at = self._left.pop(run.job, None)
@@ -101,7 +104,7 @@ class PopPlusPolicy(LookingPolicy):
         return *super()._books(), self._began, self._left
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """A job's prospect follows from its prediction."""
+        """Update a job's prospect from its prediction."""
         seconds, epoch = trained(cluster, job.id)
         credit = _POOR if never_above(cluster, job.id) else 1.0
         prospect = prospect_of([credit * chance for chance in prediction.reaches], left(cluster, job), epoch)
@@ -121,7 +124,7 @@ class PopPlusPolicy(LookingPolicy):
     # ------------------------------------------------------------------------------------------------------------ machines
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Who is worth most comes first; of equals who has not begun, then who was created first."""
+        """Return the waiting jobs: highest worth first, then jobs that have not started, then by creation."""
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         return sorted(idle, key=lambda job: (-self._worth(job), job.attempt > 0, job.ordinal))
 
@@ -129,30 +132,30 @@ class PopPlusPolicy(LookingPolicy):
         waiting = [self._worth(other) for other in self._waiting(cluster)]
         to_come = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         waiting = sorted([*waiting, *[self._experience.fresh()] * min(to_come, len(cluster.machines))], reverse=True)
-        # Machines that are free, or soon will be, are for the first of them.
+        # Machines that are free or soon will be serve the first of them.
         free = cluster.count(JobState.SUSPENDING) + len(cluster.idle_machines())
         return len(waiting) <= free or waiting[free] <= self._worth(job, stays=True)
 
     def _urgency(self, job: JobView) -> float:
-        """Elastic jobs: the chance that a second saved brings the target a second nearer."""
+        """Return the probability that a second saved is a second gained on the way to the target; used by elastic jobs."""
         track = self._experience.tracks.get(job.id)
         return max(track.prospect.chance, _SLIM) if track is not None else PRIOR
 
     def _worth(self, job: JobView, stays: bool = False) -> float:
-        """What a second of a job is worth, on the machine that it has or after a switch."""
+        """Return the worth of a second of a job, on its present machine (`stays`) or after a switch."""
         if not self._experience.known(job.id):
             return self._experience.fresh()
         return self._experience.worth(job.id, 0.0 if stays else self._starting.value + self._leaving.value)
 
 
 class Mean:
-    """The mean of what was added so far; 0 before."""
+    """A running mean; 0 before the first value."""
 
     def __init__(self) -> None:
         self.value = 0.0
         self._count = 0
 
     def add(self, value: float) -> None:
-        """Takes in one more."""
+        """Add a value."""
         self._count += 1
         self.value += (value - self.value) / self._count

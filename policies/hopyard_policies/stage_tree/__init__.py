@@ -1,1 +1,1 @@
-"""Stage trees: what trials have in common is trained once."""
+"""Stage trees (Hippo): the common prefix of several trials is trained once."""

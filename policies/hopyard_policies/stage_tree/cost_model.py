@@ -1,4 +1,4 @@
-"""What training and saving take: measured while the trials train."""
+"""Measured costs of training and of starting, loading and saving."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hopyard.policy import CurvePoint
 
 
 class CostModel:
-    """Seconds of a unit of training by trial, and of all else that a run costs.
+    """The seconds of a unit of training for each trial, and the overhead of a run.
 
     Attributes:
-        changes: Rises when the unit of any trial becomes another.
+        changes: A counter, increased when the time of a unit changes for any trial.
     """
 
     def __init__(self) -> None:
@@ -23,14 +23,14 @@ class CostModel:
         self._runs = 0
 
     def run_over(self, trial: str, began: float, ended: float, start: int, curve: Sequence[CurvePoint]) -> None:
-        """A run has left its machine: when it began and ended, where it started, and the trial's curve."""
+        """Record the end of a run: when it began and ended, the position where it started, and the trial's curve."""
         seconds = self.trained(trial, start, curve)
         if seconds is not None:
             self._beside += max(ended - began - seconds, 0.0)
             self._runs += 1
 
     def trained(self, trial: str, start: int, curve: Sequence[CurvePoint]) -> float | None:
-        """A trial was trained beyond a position. Answers the seconds that it took; None: its curve has nothing there."""
+        """Record training of a trial beyond `start`; return its seconds, or None if the curve has no report there."""
         points = [point for point in curve if point.position > start]
         if not points:
             return None
@@ -43,7 +43,7 @@ class CostModel:
         return seconds
 
     def unit(self, trial: str) -> float:
-        """Seconds of a unit of a trial, > 0: its own, else those of all; 1 while nothing is known."""
+        """Return the seconds of a unit of a trial (> 0): measured for it, else the mean of all trials; 1 before any measurement."""
         found = self._units.get(trial)
         found = self._mean if found is None else found
         return found if found > 0 else 1e-9
@@ -59,10 +59,10 @@ class CostModel:
 
     @property
     def tells_costs(self) -> bool:
-        """Whether any run has ended, so that it is known what changes cost."""
+        """Whether any run has ended, so that the overhead of a run is known."""
         return self._runs > 0
 
     @property
     def beside(self) -> float:
-        """Seconds that a run costs beside its training: starting, loading, saving."""
+        """The mean overhead of a run in seconds: starting, loading and saving."""
         return self._beside / self._runs if self._runs else 0.0

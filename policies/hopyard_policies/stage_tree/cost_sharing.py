@@ -1,4 +1,4 @@
-"""Who wants what runs train, of the experiments of a group: they pay for it."""
+"""Divides the cost of a run among the experiments of a group that want what it trains."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard_policies.stage_tree.state import Books
 
 
 def bill(books: Books, cluster: Cluster, branches: Mapping[int, TreeBranch], begun: Collection[str]) -> None:
-    """Says of each run who wants what it trains, if that has changed.
+    """Submit `bill_run` for each run whose set of paying experiments has changed.
 
     Args:
-        books: The runs, and what was said of them.
-        cluster: Takes the commands.
-        branches: What there is to train.
-        begun: Trials whose runs begin just now.
+        books: The runs, and what was submitted for them before.
+        cluster: Receives the commands.
+        branches: The branches of the stage tree.
+        begun: Trials whose runs start in this answer.
     """
     for run in books.runs.values():
         job = cluster.jobs[run.trial]

@@ -1,4 +1,4 @@
-"""One decision of the policy `stage_tree`: which runs go on, which give way, and what starts on the idle machines."""
+"""One decision of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hopyard_policies.stage_tree.tree import RunningTrial, Stage
 
 
 class _Start(NamedTuple):
-    """A run to be started: the first stage of its way, how long that is, the trial that runs, and where that is to get."""
+    """A run to start: its first stage, the length of its way, the trial that runs, and the position it should reach."""
 
     stage: Stage
     way: float
@@ -34,18 +34,21 @@ class _Start(NamedTuple):
 
 
 def own_snapshots(cluster: Cluster, job: str) -> list[int]:
-    """Positions of a job's own snapshots, without the one that it was forked from; or of an earlier experiment's."""
+    """Return the positions of a job's own snapshots, without the one that it was forked from.
+
+    The job may also be one of an earlier experiment.
+    """
     view = cluster.jobs.get(job)
     return [p for p in cluster.snapshots(job) if view is None or not view.parent or p != view.fork_position]
 
 
 class Dispatch:
-    """Makes a decision, for the moment of one up-call.
+    """Makes one decision, on the view of one up-call.
 
     Args:
-        books: What is remembered; brought up to date.
-        cluster: Shows the moment and takes the commands.
-        event: The run that waits for a decision; None: none does.
+        books: The state of the policy; updated.
+        cluster: The view; receives the commands.
+        event: The run that waits for a decision; None: no run waits.
     """
 
     def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
@@ -61,14 +64,14 @@ class Dispatch:
         self._end_trials()
         self._branches = books.forest.grow(self._inputs, self._available, self._times)
         self._ready = in_order(self._branches.values())
-        # Where trials stop that may be copied there.
+        # Positions where trials stop and may be forked.
         self._copied = (
             [(state.id, errand.until) for state, errand in self._tuners.errands()] if self._tuners.copies else []
         )
         self._quantum = self._worth_while()
 
     def decide(self) -> Decision:
-        """Gives all commands, and answers the decision on the event's run."""
+        """Submit all commands; return the decision for the event's run."""
         matched, waiting = self._match()
         highest = self._contended(waiting, len(self._cluster.idle_machines()) - len(matched))
         for run in self._books.runs.values():
@@ -94,7 +97,7 @@ class Dispatch:
     # -------------------------------------------------------------------------------------------------- what there is
 
     def _gather(self, running: Collection[str]) -> None:
-        """Notes on what each branch depends. Nothing is said of those on which nobody is."""
+        """Collect the inputs of each branch. Branches without a trial get no entry."""
         self._parts = list(self._books.parts())
         for experiment, part in self._parts:
             for number, trials in part.open.items():
@@ -115,19 +118,21 @@ class Dispatch:
         return found
 
     def _passed(self) -> dict[int, Nodes]:
-        """The nodes through which trials pass that have not ended, by branch."""
+        """Return the nodes that lie on the paths of open trials, by branch."""
         return {number: branch.open_nodes for number, branch in self._branches.items()}
 
     def _branch(self, trial: str) -> TreeBranch:
         return self._branches[self._plan.branch(trial)]
 
     def _running(self, run: RequestedRun) -> RunningTrial:
-        """A run, with what it will still pass."""
+        """Describe a run and the positions that it will still pass."""
         job = self._jobs[run.trial]
         called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
         stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
         until = job.position if stands else max(run.until, job.position)
-        if called_off:  # Not by this policy: it saves here or at its next report, and some may want that as before.
+        if (
+            called_off
+        ):  # Suspended by others: it saves here or at its next report, so its trial may be wanted as before.
             until = min(job.position + 1, self._plan[run.trial].limit)
         return RunningTrial(run.trial, job.position, until, called_off or job.position in run.saves)
 
@@ -139,7 +144,7 @@ class Dispatch:
         return self._event is not None and run.trial == self._event.job
 
     def _goes_on(self, run: RequestedRun) -> bool:
-        """Whether a run may be told something: it is neither ending nor still to begin."""
+        """Return whether a run can still receive commands: it has started and is not ending."""
         return not run.leaving and self._jobs[run.trial].state in (JobState.STARTING, JobState.RUNNING)
 
     def _available(self, trial: str, position: int) -> bool:
@@ -148,10 +153,10 @@ class Dispatch:
         return position in self._saved[trial]
 
     def _worth_while(self) -> float:
-        """The quantum: how much longer another stage's way must be for a run to give way to it.
+        """Return the quantum: how much longer another stage's way must be for a run to yield to it.
 
-        With T seconds of work left for each machine, changing every q seconds costs T/q changes, and the last runs end up to q
-        apart: the sum is least at the root of T times the cost of a change.
+        With T seconds of work left for each machine, a switch every q seconds causes T/q switches, and the last runs
+        end up to q apart. The sum of both costs is least at the square root of T times the cost of a switch.
         """
         left = sum(branch.left for branch in self._branches.values())
         return math.sqrt(self._times.beside * left / max(self._cluster.share, 1))
@@ -159,9 +164,9 @@ class Dispatch:
     # ---------------------------------------------------------------------------------------------- trials that have ended
 
     def _end_trials(self) -> None:
-        """Ends the jobs of trials that have ended for the tuner. What must be trained once more for that is wanted again."""
+        """End the jobs of trials that have ended for the tuner. Positions that must be trained again for this are requested again."""
         every = (state for _, state in self._books.trials())
-        # Who waits to be trained further is looked at only if its experiment has a target that others' results may reach.
+        # Trials that wait for further training matter only if another experiment's results may reach their target.
         for state in every if self._targets else [state for _, part in self._parts for state in part.resting]:
             if state.over or not self._idle(state.id):
                 continue
@@ -179,18 +184,21 @@ class Dispatch:
                 self._cluster.terminate_job(state.id)
 
     def _reported(self, state: TrialState) -> int:
-        """How far its tuner knows a trial; a report may lie beyond its end."""
+        """Return the position of a trial that its tuner knows, up to its limit; a report may lie beyond the limit."""
         return min(state.position, self._plan[state.id].limit)
 
     def _idle(self, trial: str) -> bool:
-        """Whether a trial's job can be started. One whose run is over waits before its `RunEnd` is here; that comes first."""
+        """Return whether a trial's job can be started.
+
+        A job whose run has ended is idle before its `RunEnd` arrives; it is not started until then.
+        """
         return trial not in self._books.runs and self._cluster.waits(trial)
 
     def _tell(self, state: TrialState) -> None:
-        """A job without a run has the results that others' runs have brought its trial.
+        """Give a job without a run the results that other jobs' runs have trained for its trial.
 
-        While it still waits to be trained further it has them only to look whether they reach its experiment's target: a run of
-        another experiment, which has another target or none, does not look.
+        If the trial is still waiting for further training, this is done only for the target of its experiment: a run of
+        another experiment does not check that target.
         """
         job, position = self._jobs[state.id], self._reported(state)
         if state.errand is not None:
@@ -205,7 +213,7 @@ class Dispatch:
                 self._cluster.answer_job(state.id, by, position, completes=False)
 
     def _serves(self, trial: str) -> bool:
-        """Whether others may start from what a trial has saved or will: the snapshots of a terminated job are deleted."""
+        """Return whether other trials may start from a trial's present or coming snapshots. Terminating its job would delete them."""
         number = self._plan.branch(trial)
         if number not in self._inputs:
             return False
@@ -222,9 +230,10 @@ class Dispatch:
     # ------------------------------------------------------------------------------------------------------ runs under way
 
     def _govern(self, run: RequestedRun, highest: float) -> None:
-        """Ends a run that nobody needs, and has it save where others branch off.
+        """Suspend a run that is no longer needed, else add its save points.
 
-        It is shortened if it goes further than anybody needs, or than where another way has become longer by a quantum.
+        A run is shortened if it goes further than needed, or to the position where another way becomes longer by a
+        quantum.
         """
         position = self._jobs[run.trial].position
         branch = self._branch(run.trial)
@@ -252,13 +261,13 @@ class Dispatch:
         run.saves |= saves
 
     def _dropped(self, trial: str) -> bool:
-        """Whether a trial's job can be terminated: its tuner has, and nobody will start from what it has saved or will."""
+        """Return whether a trial's job can be terminated: its tuner has terminated it and nothing needs its snapshots."""
         state = self._books.state(trial)
         ended = state is not None and state.ended is JobState.TERMINATED
         return ended and trial not in self._branch(trial).needed and not self._serves(trial)
 
     def _saves(self, trial: str, start: int, until: int) -> set[int]:
-        """Where a run is to save: where trials that have not ended branch off, and as often as is wanted beside that."""
+        """Return the positions where a run should save: where open trials branch off, and at every `save_every` units."""
         found = {end for end in self._branch(trial).parts(trial) if start < end <= until}
         for other, position in self._copied:
             node = self._plan.node(other, position)
@@ -270,7 +279,7 @@ class Dispatch:
         return found
 
     def _event_goes_on(self, event: IterationFinish, waiting: float, highest: float) -> bool:
-        """Whether the event's run trains on; if so, it is told how far."""
+        """Return whether the event's run continues; if so, submit how far."""
         run, position = self._books.runs[event.job], event.position
         if not event.at_until:
             if self._branch(run.trial).needed.get(run.trial, 0) <= position:
@@ -294,7 +303,7 @@ class Dispatch:
         return True
 
     def _way_on(self, trial: str, position: int) -> Stage | None:
-        """The stage that a parked run would go on with; None: its own trial is wanted no further."""
+        """Return the stage with which a parked run would continue; None: its trial is not wanted further."""
         for point in self._branch(trial).tree.roots():
             if point.run == trial and point.position == position:
                 for child in point.children:
@@ -303,7 +312,7 @@ class Dispatch:
         return None
 
     def _leave(self, event: IterationFinish) -> Decision:
-        """The event's run leaves its machine."""
+        """Decide that the event's run leaves its machine."""
         self._books.runs[event.job].leaving = True
         if self._dropped(event.job):
             return TERMINATE
@@ -312,7 +321,7 @@ class Dispatch:
     # ---------------------------------------------------------------------------------------------------------- new runs
 
     def _match(self) -> tuple[list[tuple[MachineView, _Start]], list[float]]:
-        """The stages that start on the idle machines, and the ways of those that must wait."""
+        """Match stages to idle machines; return the matches and the lengths of the ways that must wait."""
         machines = list(self._cluster.idle_machines())
         matched, waiting = [], []
         for ready in self._ready:
@@ -326,11 +335,11 @@ class Dispatch:
         return matched, waiting
 
     def _able(self, trial: str, stage: Stage) -> bool:
-        """Whether a trial's job can train a stage."""
+        """Return whether a trial's job can train a stage."""
         return self._idle(trial) and self._plan[trial].begins <= stage.start.position
 
     def _has_runner(self, stage: Stage) -> bool:
-        """Whether anybody can train a stage."""
+        """Return whether any trial's job can train a stage."""
         stack = [stage.end]
         while stack:
             point = stack.pop()
@@ -340,7 +349,7 @@ class Dispatch:
         return False
 
     def _runner(self, ready: Ready) -> _Start | None:
-        """Who trains a stage and what follows: of the trials behind it that wait, the one with the longest way, then the first."""
+        """Return the trial that trains a stage and what follows: of the waiting trials behind it, the one with the longest way."""
         stage = ready.stage
         best: tuple[float, int] | None = None
         found = None
@@ -357,7 +366,7 @@ class Dispatch:
         return found
 
     def _nearest(self, machines: list[MachineView], start: _Start) -> MachineView:
-        """The machine on which the state was made that a run starts from, or one of its node; else the first."""
+        """Return the machine on which the starting state was created, else one on its node, else the first."""
         maker = start.stage.start.save or start.trial
         last = self._books.machines.get(maker, "")
         held = self._cluster.machines.get(last)
@@ -367,12 +376,12 @@ class Dispatch:
         return next((m for m in machines if held is not None and m.node == held.node), machines[0])
 
     def _contended(self, waiting: list[float], spare: int) -> float:
-        """The longest way that finds no machine; 0: there is none. Those that begin where runs pass, which go on, count, too."""
+        """Return the longest way that gets no machine; 0: all get one. Ways that branch off continuing runs count too."""
         behind = [way for branch in self._branches.values() for way in branch.behind]
         return max(sorted([*waiting, *behind], reverse=True)[max(spare, 0) :], default=0.0)
 
     def _far(self, trial: str, position: int, goal: int, left: float, highest: float) -> int:
-        """How far a run trains before it asks again: to its goal, or to where another way becomes longer by a quantum."""
+        """Return the position at which a run asks again: its goal, or where another way becomes longer by a quantum."""
         if highest <= 0:
             return goal
         unit = self._times.unit(trial)
@@ -400,7 +409,7 @@ class Dispatch:
         )
 
     def _next_decisions(self) -> dict[str, int]:
-        """For each run, where the tuner next decides on a trial that it trains; its end, if nowhere before."""
+        """Return, for each run, the next position at which a tuner decides on a trial; the end of the run if there is none before."""
         found = {}
         for run in self._books.runs.values():
             job = self._jobs[run.trial]

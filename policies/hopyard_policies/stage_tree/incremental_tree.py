@@ -1,7 +1,7 @@
-"""The stage tree by branches, kept from one decision to the next.
+"""The stage tree by branches, reused between decisions.
 
-Trainings that differ from the beginning on have nothing to do with each other: their trials are on different branches of the
-search plan. So what there is to train is made anew for a branch when something in it has changed, and not for all of them.
+Trials that differ from the first position are on different branches of the search plan and do not affect each other. A
+branch is recomputed only when something in it has changed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from hopyard_policies.stage_tree.plan import Available, Nodes, SearchPlan
 from hopyard_policies.stage_tree.tree import Rank, Request, RunningTrial, Stage, StageTree
 
 Wanted = tuple[str, int, int, str]
-"""A trial, the position up to which an experiment wants it trained, where its tuner next decides on it, and the experiment."""
+"""A trial, the position up to which an experiment wants it trained, the tuner's next decision on it, and the experiment."""
 
 
 @dataclass(slots=True)
 class Part:
-    """What some trials of an experiment have to do with each branch.
+    """The trials of one experiment, grouped by branch.
 
     Attributes:
-        open: Those that have not ended, by branch.
-        errands: Those that are wanted, by branch.
-        resting: Those that are not over, and have ended or are wanted no further as yet.
+        open: Trials that have not ended.
+        errands: Trials that are wanted further.
+        resting: Trials whose jobs have not ended, and that have ended for the tuner or are not wanted further now.
     """
 
     open: dict[int, list[str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Part:
 
     @classmethod
     def of(cls, experiment: str, states: Iterable[TrialState], plan: SearchPlan) -> Part:
-        """That of these trials."""
+        """Group these trials."""
         found = cls()
         for state in states:
             trial, errand = state.id, state.errand
@@ -52,15 +52,15 @@ class Part:
 
 @dataclass(slots=True)
 class Inputs:
-    """All that a branch depends on beside what a unit takes.
+    """All inputs of a branch except the time of a unit.
 
     Attributes:
         open: Trials that have not ended.
-        errands: Those that are wanted, by running experiments.
-        again: What must be trained once more.
-        runs: What trains now.
-        changes: Those of the plan's branch.
-        saved: Snapshots of those who have any of it.
+        errands: Trials that running experiments want further.
+        again: Positions that must be trained again.
+        runs: Runs of its trials.
+        changes: The counter of changes of the plan's branch.
+        saved: Snapshots of the jobs that have any on this branch.
     """
 
     open: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Inputs:
 
 
 class Ready(NamedTuple):
-    """A stage that can start now, in the order in which they do: the longest way first, then as they were asked for."""
+    """A stage that can start now. The sort order is: longest way first, then order of requests."""
 
     less: float
     asked: Rank
@@ -86,21 +86,21 @@ class Ready(NamedTuple):
 
 
 class TreeBranch:
-    """What there is to train on a branch, and what follows from that alone.
+    """The stages of one branch and values derived from them.
 
     Args:
         plan: The search plan.
-        inputs: What it depends on.
-        open_nodes: Nodes that trials pass through which have not ended.
-        available: Whether a snapshot can be loaded.
-        times: What a unit takes.
+        inputs: The inputs of the branch.
+        open_nodes: Nodes on the paths of open trials.
+        available: Returns whether a snapshot can be loaded.
+        times: The time of a unit.
 
     Attributes:
         open_nodes: As given.
-        tree: Its stages.
-        needed: For runs that somebody needs: up to where.
-        left: Seconds of training that are left.
-        behind: The ways that begin where runs pass, which go on.
+        tree: The stages.
+        needed: For each needed run, the position up to which it is needed.
+        left: Seconds of training that remain.
+        behind: Lengths of the ways that branch off continuing runs.
     """
 
     def __init__(
@@ -132,22 +132,22 @@ class TreeBranch:
         ]
 
     def lasts(self, times: CostModel) -> bool:
-        """Whether units take what they took."""
+        """Return whether the times of units are unchanged."""
         return all(times.unit(trial) == seconds for trial, seconds in self._units.items())
 
     @property
     def begins(self) -> Rank | None:
-        """Who asked first for something that is trained from the beginning; None: nobody does."""
+        """The rank of the first request that must be trained from scratch; None: there is none."""
         return next((each.asked for each in self._ready if not each.stage.start.position), None)
 
     def ready(self, begins: Rank | None) -> list[Ready]:
-        """The stages that can start now. All that start at the beginning were asked for with the first of them."""
+        """Return the stages that can start now. Stages that start from scratch get the rank `begins`, the first on any branch."""
         if begins is None or begins == self.begins:
             return self._ready
         return [each if each.stage.start.position else each._replace(asked=begins) for each in self._ready]
 
     def parts(self, trial: str) -> list[int]:
-        """Where trials that have not ended branch off a trial's way."""
+        """Return the positions on a trial's path where open trials branch off."""
         if trial not in self._parts:
             ways = self._plan.leaf(trial).path()
             path = {id(node) for node in ways}
@@ -168,13 +168,13 @@ class TreeBranch:
         return found
 
     def next_decision(self, trial: str, position: int, until: int) -> int:
-        """Where beyond a position of a trial's way tuners next decide on a trial that passes there; `until`, if not before."""
+        """Return the next position beyond `position` at which a tuner decides on a trial that passes it; at most `until`."""
         dues = (due for node in self._plan.leaf(trial).path() for due in self._dues.get(id(node), ()))
         return min([until, *(due for due in dues if due > position)])
 
     @cached_property
     def _wanted(self) -> dict[int, dict[str, int]]:
-        """For each node up to where each experiment wants it; of those before it they want all."""
+        """The position up to which each experiment wants a node. Nodes before it are wanted completely."""
         wanted: dict[int, dict[str, int]] = {}
         for trial, top, _, experiment in self._inputs.errands:
             for node in self._plan.node(trial, top).path():
@@ -185,7 +185,7 @@ class TreeBranch:
         return wanted
 
     def wanted(self, trial: str) -> dict[str, int]:
-        """Up to where on a trial's way each experiment wants it trained."""
+        """Return the position on a trial's path up to which each experiment wants it trained."""
         found: dict[str, int] = {}
         for node in self._plan.leaf(trial).path():
             found.update((name, to) for name, to in self._wanted.get(id(node), {}).items() if name not in found)
@@ -193,7 +193,7 @@ class TreeBranch:
 
 
 def in_order(branches: Collection[TreeBranch]) -> list[Ready]:
-    """The stages of all branches that can start now, the first of them first."""
+    """Return the stages of all branches that can start now, in order."""
     starts = [branch.begins for branch in branches]
     first = min((begins for begins in starts if begins is not None), default=None)
     return sorted(each for branch in branches for each in branch.ready(first))
@@ -213,7 +213,7 @@ class Forest:
         self._measured = 0
 
     def open_nodes(self, number: int, inputs: Inputs) -> Nodes:
-        """Nodes of a branch that trials pass through which have not ended; the same object as long as they are the same."""
+        """Return the nodes of a branch on the paths of open trials; the same object while they are unchanged."""
         known = self._open.get(number)
         if known is None or known[:2] != (inputs.changes, inputs.open):
             leaves = {id(leaf): leaf for leaf in map(self._plan.leaf, inputs.open)}
@@ -222,12 +222,12 @@ class Forest:
         return known[2]
 
     def grow(self, inputs: Mapping[int, Inputs], available: Available, times: CostModel) -> dict[int, TreeBranch]:
-        """The branches as they are now; those on which nothing has changed are what they were.
+        """Return the current branches, recomputing those whose inputs have changed.
 
         Args:
-            inputs: What each depends on; one that is not named has nothing to train.
-            available: Whether a snapshot can be loaded.
-            times: What a unit takes.
+            inputs: The inputs of each branch; a missing branch has nothing to train.
+            available: Returns whether a snapshot can be loaded.
+            times: The time of a unit.
         """
         same = times.changes == self._measured
         self._measured = times.changes

@@ -1,7 +1,7 @@
-"""The search plan: a tree of what trials have in common, and what was trained and saved along its paths (Hippo, section 3.2).
+"""The search plan: a tree of the common prefixes of trials, with what was trained and saved (Hippo, section 3.2).
 
-A node is a range of positions that the same trials pass through. Two trials share a node exactly where their trainings are
-the same; where they part, the node ends. Nodes are never removed. A new trial splits the node within which it leaves it.
+A node is a range of positions that the same trials pass. Two trials share a node where their training is the same;
+where they diverge, the node ends. Nodes are never removed. A new trial splits the node within which it diverges.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from hopyard.policy.vocabulary import Hyperparameters
 from hopyard_policies.stage_tree.prefix_equality import Sameness
 
 Available = Callable[[str, int], bool]
-"""Whether a job's snapshot at a position can be loaded now."""
+"""Returns whether a job's snapshot at a position can be loaded now."""
 
 
 @dataclass(eq=False, slots=True)
 class StageNode:
-    """What the same trials train from `start` (exclusive) up to `end`.
+    """A range of positions, from `start` (exclusive) to `end`, that the same trials train.
 
     Attributes:
-        start: Where it begins: its parent's end.
-        end: Where its trials part, or the last position of any.
+        start: The end of its parent.
+        end: The position where its trials diverge, or the last position of any.
         parent: The node before it; None for the root, which is position 0.
-        children: The nodes behind it, in the order in which they came.
-        heads: The same by what is in force where they begin.
-        member: A trial that passes through it.
-        saves: Who has a snapshot, by position.
-        reached: How far it was trained, `start` for not at all, and by whom.
+        children: The nodes after it, in order of creation.
+        heads: The children by the values in force at their first position.
+        member: A trial that passes it.
+        saves: The jobs with a snapshot, by position.
+        reached: The position up to which it was trained; `start`: not at all.
+        by: The job that trained it.
     """
 
     start: int
@@ -42,7 +43,7 @@ class StageNode:
     heads: dict[Hashable, list[StageNode]] = field(default_factory=dict)
 
     def path(self) -> list[StageNode]:
-        """The nodes from here back to the root, which is left out."""
+        """Return the nodes from here back to the root, without the root."""
         found, node = [], self
         while node.parent is not None:
             found.append(node)
@@ -56,12 +57,12 @@ Nodes = dict[int, StageNode]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration, trained up to `limit`. One that was forked trains as its parent did up to a position.
+    """A configuration, trained up to `limit`. A forked trial trains as its parent up to the position of the fork.
 
     Attributes:
-        id: Its job.
-        pieces: (where it ends, configuration in force up to there), rising; the last ends at `limit`.
-        family: Trials of different families have nothing in common, such as those of different experiments.
+        id: The id of its job.
+        pieces: (end position, configuration in force up to it), ascending; the last ends at `limit`.
+        family: Trials of different families share nothing, such as those of experiments that train differently.
     """
 
     id: str
@@ -70,33 +71,33 @@ class Trial:
 
     @property
     def limit(self) -> int:
-        """Where it is complete."""
+        """The position at which it is complete."""
         return self.pieces[-1][0]
 
     @property
     def begins(self) -> int:
-        """From where on its own job can train it: what comes before was trained with another configuration."""
+        """The position from which its own job can train it; the part before was trained with another configuration."""
         return self.pieces[-2][0] if len(self.pieces) > 1 else 0
 
     def longer(self, job: str, limit: int) -> Trial:
-        """Another trial that trains as this one and goes on beyond its end."""
+        """Return a trial that trains like this one, up to another limit."""
         return Trial(job, (*self.pieces[:-1], (limit, self.pieces[-1][1])), self.family)
 
     def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> Trial:
-        """Another trial that begins with this one's training up to a position."""
+        """Return a trial forked from this one at a position."""
         before = tuple((min(end, position), given) for end, given in self.pieces if end < position)
         within = next(given for end, given in self.pieces if end >= position)
         return Trial(job, (*before, (position, within), (limit, hyperparameters)), self.family)
 
 
 class SearchPlan:
-    """All trials, and along their paths what was trained and saved.
+    """All trials, with what was trained and saved along their paths.
 
     Args:
-        sameness: Says how far two configurations train alike.
+        sameness: Computes how long the training of two configurations is the same.
 
     Attributes:
-        moves: Rises when any trial is trained further.
+        moves: A counter, increased when any trial is trained further.
     """
 
     def __init__(self, sameness: Sameness) -> None:
@@ -121,7 +122,7 @@ class SearchPlan:
         return self._trials[trial]
 
     def add(self, trial: Trial) -> None:
-        """Takes a trial into the tree; splits the node in which it parts from the others."""
+        """Add a trial to the tree; split the node in which it diverges."""
         self._trials[trial.id] = trial
         branch = self._branches[trial.id] = self._heads.setdefault(self._head(trial, 0), len(self._heads))
         if branch == len(self._changes):
@@ -155,7 +156,7 @@ class SearchPlan:
         return trial.family, self._sameness.head(given, position)
 
     def _common(self, one: Trial, other: Trial) -> int:
-        """How far two trials are the same."""
+        """Return the position up to which two trials are the same."""
         if one.family != other.family:
             return 0
         at = first = second = 0
@@ -172,7 +173,7 @@ class SearchPlan:
         return until
 
     def _split(self, node: StageNode, at: int) -> StageNode:
-        """Cuts a node in two; answers the upper one. The lower one stays what it is to its children and trials."""
+        """Split a node; return the upper part. The lower part keeps the node's identity."""
         assert node.parent is not None
         upper = StageNode(node.start, at, node.parent, node.member, [node])
         upper.saves = {p: who for p, who in node.saves.items() if p <= at}
@@ -188,11 +189,11 @@ class SearchPlan:
         return upper
 
     def leaf(self, trial: str) -> StageNode:
-        """Where a trial ends."""
+        """Return the last node of a trial."""
         return self._leaves[trial]
 
     def node(self, trial: str, position: int) -> StageNode:
-        """The node on a trial's path that a position (> 0) lies in: start < position <= end."""
+        """Return the node on a trial's path with start < position <= end, for a position > 0."""
         node = self._leaves[trial]
         while node.start >= position:
             assert node.parent is not None
@@ -200,26 +201,26 @@ class SearchPlan:
         return node
 
     def branch(self, trial: str) -> int:
-        """The number of a trial's branch: those that are on different ones have nothing in common."""
+        """Return the number of a trial's branch; trials on different branches share nothing."""
         return self._branches[trial]
 
     def changes(self, branch: int) -> int:
-        """How often a branch got a trial, or a snapshot of one. What is gone is not counted."""
+        """Return a counter, increased when the branch gets a trial or a snapshot. Lost snapshots are not counted."""
         return self._changes[branch]
 
     def savers(self, branch: int) -> Iterable[str]:
-        """All who ever saved something on a branch."""
+        """Return all jobs that ever saved a snapshot on a branch."""
         return self._savers[branch]
 
     def passes(self, trial: str, node: StageNode) -> bool:
-        """Whether a trial passes through a node."""
+        """Return whether a trial passes a node."""
         way: StageNode | None = self._leaves[trial]
         while way is not None and way is not node:
             way = way.parent
         return way is not None
 
     def common(self, one: str, other: str) -> int:
-        """How far two trials are the same."""
+        """Return the position up to which two trials are the same."""
         mine = {id(node) for node in self._leaves[one].path()}
         node: StageNode | None = self._leaves[other]
         while node is not None and id(node) not in mine:
@@ -229,16 +230,16 @@ class SearchPlan:
     # --------------------------------------------------------------------------------------------------------- progress
 
     def stir(self, trial: str) -> None:
-        """Something is known of a trial that was not, such as that it is complete."""
+        """Note that the progress of a trial has changed in another way, for example that it is complete."""
         self.moves += 1
         self._moved[self._branches[trial]] = self.moves
 
     def moved(self, trial: str, since: int) -> bool:
-        """Whether a trial may have been trained further, by whomever, since there were so many `moves`."""
+        """Return whether a trial may have been trained further, by any job, since `moves` had the value `since`."""
         return self._moved.get(self._branches[trial], 0) > since
 
     def trained(self, trial: str, position: int) -> None:
-        """A trial was trained, by its own job, up to a position."""
+        """Record that a trial's own job has trained it up to a position."""
         for node in self._leaves[trial].path():
             reached = min(position, node.end)
             if reached > node.reached:
@@ -248,7 +249,7 @@ class SearchPlan:
                 return
 
     def saved(self, trial: str, position: int) -> None:
-        """A trial's job has a snapshot at a position (> 0)."""
+        """Record that a trial's job has a snapshot at a position (> 0)."""
         noted = self._noted.setdefault(trial, set())
         if position in noted:
             return
@@ -259,7 +260,7 @@ class SearchPlan:
         self._savers[branch][trial] = None
 
     def known(self, trial: str, limit: int) -> tuple[int, str]:
-        """How far at most up to `limit` anybody has trained what a trial trains, and who did (empty: nobody)."""
+        """Return how far, up to `limit`, any job has trained what a trial trains, and that job (empty: none)."""
         node: StageNode | None = self._leaves[trial]
         while node is not None:
             if node.reached > node.start and node.start < limit:
@@ -268,7 +269,7 @@ class SearchPlan:
         return 0, ""
 
     def saves(self, node: StageNode, available: Available) -> Iterator[tuple[int, str]]:
-        """Snapshots in a node that can be loaded: position, and the first who has it. What is gone is forgotten."""
+        """Yield the snapshots in a node that can be loaded: position and the first owner. Lost snapshots are removed."""
         for position, owners in list(node.saves.items()) if node.saves else ():
             for owner in [owner for owner in owners if not available(owner, position)]:
                 owners.remove(owner)

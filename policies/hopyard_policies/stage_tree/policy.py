@@ -1,4 +1,4 @@
-"""The policy `stage_tree`: what trials have in common is trained once."""
+"""The policy `stage_tree`: trains common prefixes of trials once."""
 
 from __future__ import annotations
 
@@ -56,31 +56,33 @@ from hopyard_policies.stage_tree.tuners import Tuners
 _OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun, KeepSnapshots)
 
 _LAST_SECONDS = 1.0
-"""So long after the first of a call's requests the last one is not waited for any more."""
+"""Seconds after the first request of a call when the policy stops waiting for the last one."""
 
 
 class StageTreePolicy(Policy):
-    """Trains what trials have in common once (Hippo): each stage of their tree by one run, the others go on from its snapshot.
+    """Trains common prefixes of trials once (Hippo): one run trains each stage of their tree, others start from its snapshot.
 
-    A tuner, which is a policy like any other, decides which trials are wanted how far. It sees a machine for each trial, and
-    what it starts there becomes a request. How requests are served is decided here, anew each time: the stages of the tree
-    are what is wanted, less what is trained and saved or being trained.
+    A tuner, which is another policy, decides how far trials are wanted. It sees one virtual machine for each trial;
+    starting a trial there creates a request. This policy decides how to serve the requests and computes the stage tree
+    again in each up-call: everything wanted, without what is trained and saved or being trained.
 
-    Stages go by level: the time of the longest way from a stage to an end behind it. A run trains the whole way of one
-    trial, saves where others branch off, and gives way when another stage's level is higher by more than a quantum: that
-    is as long as what a change costs makes worth while, so that dear snapshots lead to the paper's critical paths.
+    Stages are ordered by level: the time of the longest way from a stage to an end behind it. A run trains the whole
+    way of one trial, saves where other trials branch off, and yields when another stage's level is higher by more than
+    a quantum. The quantum grows with the cost of a switch, so with expensive snapshots the order approaches the paper's
+    critical paths.
 
     Args:
-        tuner: The name of a policy, or a mapping of `name` and its parameters.
+        tuner: The name of a policy, or a mapping with `name` and its parameters.
         share: False: every trial trains alone.
-        width: Trials that the tuner may train at a time, at least 1, of which 1000 count at most; None: all, likewise.
-        save_every: Save every so many units, at least 1, so that trials which are not known yet find a snapshot near where
-            they branch off; None: only where known ones do.
-        train_best_further: So many units, at least 0, does the best of the trials that were trained to the end train beyond it
-            when the tuner is done: as a job of its own, which goes on from there.
+        width: The number of trials that the tuner may train at a time, at least 1, effectively at most 1000; None: all,
+            up to 1000.
+        save_every: Save every so many units, at least 1, so that later trials find a snapshot near the position where
+            they branch off; None: save only where known trials branch off.
+        train_best_further: Units, at least 0, by which the best completed trial is trained beyond its end when the
+            tuner has finished. It continues as a separate job.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or there is no such tuner.
     """
 
     forks = True
@@ -103,8 +105,8 @@ class StageTreePolicy(Policy):
                 f"train_best_further is {train_best_further!r}; it must be a whole number of units in 0..{ENDLESS - 1}"
             )
         self._further = train_best_further
-        self._best: dict[str, str] = {}  # Jobs that train a best trial further, and which.
-        self._chosen: set[str] = set()  # Experiments for which that was decided.
+        self._best: dict[str, str] = {}  # Jobs that train a best trial further, and that trial.
+        self._chosen: set[str] = set()  # Experiments for which the best trial was chosen.
         self._timers: set[str] = set()
         requests = Requests()
         self._tuners = Tuners(lambda: made(tuner, StageTreePolicy), width, requests.states)
@@ -113,18 +115,18 @@ class StageTreePolicy(Policy):
         self.ends_jobs = False
         self.generator = first.generator
         self._share = self.shares = share
-        # Copies are made of what is there; all else trains from the snapshot before.
+        # Forks need existing snapshots; everything else can train from an earlier one.
         self.rebuilds = share and not self._tuners.copies
         self._books = Books(self._new_plan(), self._tuners, requests, save_every, Keeping(self.rebuilds))
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Machines are idle, or a snapshot is there from which something can start."""
+        """Make a decision: machines are idle, or a requested snapshot exists."""
         self._turn(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """A run came to where something is decided: it goes on, or gives way."""
+        """Decide whether the run continues or leaves its machine."""
         job = cluster.jobs[event.job]
         run = self._books.runs.get(event.job)
         if run is None or run.leaving or job.state is JobState.SUSPENDING or event.report.finished:
@@ -133,7 +135,7 @@ class StageTreePolicy(Policy):
         return self._turn(cluster, event)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A machine is idle."""
+        """Record the end of a run and make a decision."""
         known = self._books.over(run.job, run.position)
         if known is not None:
             self._books.times.run_over(run.job, known.began, cluster.now, known.start, cluster.curve(run.job))
@@ -147,7 +149,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """A trial has its configuration: its place in the tree is known."""
+        """Add the new trial to the search plan and make a decision."""
         self._begin(cluster)
         job = cluster.jobs[created.job]
         if job.id in self._best:
@@ -158,10 +160,10 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """A client wants a trial, too. It is answered at once if others have trained the same.
+        """Add a client's trial. It is answered at once if its training has been done already.
 
-        What is decided for all trials is decided with the last one of a call. Should that never come, for the scheduler has died
-        between them, the decision is made a moment later.
+        The decision is made with the last request of a call. If that is lost because the scheduler died, a timer
+        triggers the decision.
         """
         self._begin(cluster)
         job = cluster.jobs[request.job]
@@ -173,17 +175,17 @@ class StageTreePolicy(Policy):
             self._timers.add(cluster.wake_at(cluster.now + _LAST_SECONDS))
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """The tuner hears of it."""
+        """Pass the call to the tuner."""
         self._tuners.hear(cluster, exhausted)
         self._turn(cluster)
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """The tuner hears of it."""
+        """Pass the call to the tuner."""
         self._tuners.hear(cluster, prediction)
         self._turn(cluster)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """The tuner hears of it, unless it is for requests whose last one may have been lost."""
+        """Pass the timer to the tuner, unless it is the one for lost requests."""
         if timer.ticket in self._timers:
             self._timers.remove(timer.ticket)
         else:
@@ -191,7 +193,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """A run was amended, or it was too late; or the tuner asked."""
+        """Handle the answer to an amendment, or pass an answer to the tuner."""
         if self._tuners.owns(answer.ticket):
             self._tuners.hear(cluster, answer)
         elif answer.ticket in self._books.amends:
@@ -200,7 +202,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """What the core's state does not allow (any more) did not happen."""
+        """Undo the effect of a refused command."""
         command = verdict.command
         if isinstance(command, StartJob):
             self._books.runs.pop(command.job, None)
@@ -213,38 +215,40 @@ class StageTreePolicy(Policy):
             self._tuners.hear(cluster, verdict)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """There may be room for more."""
+        """Make a decision: the share may have grown."""
         self._turn(cluster)
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Snapshots may have gone with a machine, or come back."""
+        """Update the known snapshots, which may have been lost or found with a machine."""
         for job in cluster.open_jobs():
             self._look(cluster, job)
         self._turn(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """The tuner hears of it; trials may be longer now, and who joins brings what earlier experiments have trained."""
+        """Apply changed terms: longer trials, earlier results of an experiment that joined; pass the change to the tuner."""
         self._replan(cluster)
         if change.change == "joined":
             self._load(cluster)
         elif change.change == "extended":
             self._chosen.discard(change.experiment or cluster.experiment.id)
             for trial in [trial for trial in self._books.runs if not cluster.jobs[trial].state.live]:
-                self._books.over(trial, cluster.jobs[trial].high_water)  # Nobody told of it: the search was over.
+                self._books.over(
+                    trial, cluster.jobs[trial].high_water
+                )  # It ended without `RunEnd`, because the search was over.
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
         self._tuners.stir()
         self._tuners.hear(cluster, change)
         self._turn(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Machines that have runs, that stages which could start need, and that trials to come will."""
+        """Return the machines in use plus those for stages that could start and for trials to come."""
         return self._books.could_use
 
     def review(self, terms: ExperimentView) -> str:
-        """What the tuner says of the terms.
+        """Return the tuner's remarks on the terms.
 
         Raises:
-            ValueError: It cannot serve them, or there is no end to train the best beyond.
+            ValueError: The tuner rejects the terms, or `train_best_further` is given without a max position.
         """
         most = ENDLESS - 1 - self._further
         if self._further and terms.max_position > most:
@@ -254,11 +258,11 @@ class StageTreePolicy(Policy):
         return self._tuners.first.review(terms)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """The tuners', one after the other."""
+        """Return the rungs of all tuners."""
         return self._tuners.rungs(cluster)
 
     def stages(self, cluster: Cluster) -> tuple[StageView, ...]:
-        """The whole tree as it stands."""
+        """Return the whole tree, including finished stages."""
         return tree_view.stages(self._books, cluster)
 
     # --------------------------------------------------------------------------------------------------------- the plan
@@ -267,7 +271,7 @@ class StageTreePolicy(Policy):
         return SearchPlan(BySequences() if self._share else NothingShared())
 
     def _replan(self, cluster: Cluster) -> None:
-        """Makes the tree anew if trials may be trained further than before: what was the same may part there."""
+        """Rebuild the plan if trials may be trained further than before, because equal trials may diverge there."""
         jobs = [job for job in cluster.jobs.values() if job.id in self._books.plan]
         if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
             return
@@ -283,7 +287,7 @@ class StageTreePolicy(Policy):
             self._load(cluster)
 
     def _load(self, cluster: Cluster) -> None:
-        """Takes what earlier experiments have trained and saved into the plan, as far as it is not there."""
+        """Add to the plan what earlier experiments have trained and saved, as far as it is missing."""
         plan = self._books.plan
         for job in cluster.earlier.values():
             if job.id not in plan:
@@ -295,7 +299,7 @@ class StageTreePolicy(Policy):
                     plan.saved(job.id, position)
 
     def _look(self, cluster: Cluster, job: JobView) -> None:
-        """Notes how far a job has come and what it has saved."""
+        """Record how far a job has trained and what it has saved."""
         plan = self._books.plan
         if job.id not in plan:
             return
@@ -306,7 +310,7 @@ class StageTreePolicy(Policy):
                 plan.saved(job.id, position)
 
     def _trial(self, cluster: Cluster, job: JobView) -> Trial:
-        """A trial: a copy begins as the one that it was made of."""
+        """Return the trial of a job; a copy begins like the trial that it was forked from."""
         if job.id in self._best:
             return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
         state = self._tuners.state(job.id)
@@ -316,7 +320,7 @@ class StageTreePolicy(Policy):
         return self._alone(cluster, job)
 
     def _alone(self, cluster: Cluster, job: JobView) -> Trial:
-        """A trial that begins at the beginning. Those of experiments that train alike are one family, unless they are copied."""
+        """Return a trial that starts from scratch. Experiments that train alike form one family, unless trials are forked."""
         terms = cluster.experiments.get(job.experiment)
         plan = terms.plan if terms is not None and not self._tuners.copies else ""
         return Trial(job.id, ((job.max_position, job.hyperparameters),), plan or job.experiment)
@@ -324,7 +328,7 @@ class StageTreePolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- a turn
 
     def _turn(self, cluster: Cluster, event: IterationFinish | None = None) -> Decision:
-        """Looks at everything anew: what is known, what the tuner wants, what is to be trained where."""
+        """Update the known progress, let the tuners decide, and dispatch."""
         jobs = cluster.jobs
         for trial in self._books.runs:
             self._look(cluster, jobs[trial])
@@ -337,7 +341,7 @@ class StageTreePolicy(Policy):
         return Dispatch(self._books, cluster, event).decide()
 
     def _train_further(self, cluster: Cluster, progress: Progress, terms: ExperimentView) -> None:
-        """Makes a job of the best trial of an experiment that goes on where that ended."""
+        """Create a job that continues the best trial of an experiment beyond its end."""
         best, winner, metric = -math.inf, "", terms.metric
         for state in self._tuners.states_of(terms.id).values():
             if state.ended is not JobState.COMPLETED or state.position < state.limit:
@@ -356,7 +360,7 @@ class StageTreePolicy(Policy):
 
 
 class _Progress:
-    """What is known of trials at the moment of an up-call."""
+    """The progress of trials at the moment of an up-call."""
 
     def __init__(self, books: Books, cluster: Cluster) -> None:
         self._plan, self._completed = books.plan, books.completed
@@ -365,26 +369,26 @@ class _Progress:
 
     @property
     def moves(self) -> int:
-        """Rises when any trial is trained further."""
+        """A counter, increased when any trial is trained further."""
         return self._plan.moves
 
     def moved(self, trial: str, since: int) -> bool:
-        """Whether a trial may be trained further than when there were so many moves."""
+        """Return whether a trial may have progressed since the counter `moves` had the value `since`."""
         return self._plan.moved(trial, since)
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """How far a trial is trained, by whomever, and whether there is nothing more to train."""
+        """Return the position that a trial has reached, by any job, and whether its training has finished."""
         reached, by = self._plan.known(trial, self._plan[trial].limit)
         done = self._complete(trial)
         if not done and by and self._complete(by) and self._jobs[by].position <= reached:
-            done = self._plan.leaf(trial) is self._plan.leaf(by)  # The same training has come to its end elsewhere.
+            done = self._plan.leaf(trial) is self._plan.leaf(by)  # The same training has finished in another job.
         return reached, done
 
     def _complete(self, job: str) -> bool:
         return job in self._completed and self._jobs[job].state is JobState.COMPLETED
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """A trial's curve, at least as far as it is trained; of others' trainings no more than it has in common with them."""
+        """Return a trial's curve, at least up to the reached position, without reports of other trainings."""
         reached, by = self._plan.known(trial, self._plan[trial].limit)
         if by not in self._curves:
             self._curves[by] = self._cluster.curve(by) if by else ()
@@ -394,7 +398,7 @@ class _Progress:
         return [point for point in found if point.position <= reached]
 
     def saved(self, trial: str, position: int) -> str | None:
-        """Whose job has a snapshot of a trial's state at a position (> 0); None: nobody's."""
+        """Return a job with a snapshot of the trial's state at a position (> 0); None: there is none."""
         owners = self._plan.node(trial, position).saves.get(position, ())
-        # Copies are made of jobs of this experiment only.
+        # Only jobs of this experiment can be forked.
         return next((o for o in owners if o in self._jobs and position in self._cluster.snapshots(o)), None)

@@ -1,4 +1,4 @@
-"""How far the trainings of two configurations are the same."""
+"""Compares configurations: up to which position their training is the same."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from hopyard.sequences.rational import token
 
 
 class Sameness(Protocol):
-    """Says how far two configurations train alike.
+    """Computes up to which position the training of two configurations is the same.
 
-    The answer is symmetric, and of three configurations the two smallest answers are equal: so configurations form a tree.
+    The result is symmetric, and for three configurations the two smallest results are equal, so configurations form a
+    tree.
     """
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-        """The largest position p in 0..until with the same state at p: all values in force at 0 .. p - 1 are equal."""
+        """Return the largest position p in 0..until with equal state at p: all values in force at 0..p-1 are equal."""
         ...
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """What is in force at a position: configurations that are the same beyond it have equal ones."""
+        """Return a key for the values in force at a position; configurations that are the same beyond it have equal keys."""
         ...
 
 
 class BySequences:
-    """Compares value by value: sequences as functions of the position, all else wholly. Remembers what it has read."""
+    """Compares value by value: sequences as functions of the position, other values as a whole. Caches parsed values."""
 
     def __init__(self) -> None:
         self._read: dict[int, tuple[Hyperparameters, dict[str, Sequence]]] = {}
         self._known: dict[str, Sequence] = {}
-        self._values: dict[int, dict[int, Hashable]] = {}  # Of the sequences in `_known`, which live as long.
+        self._values: dict[
+            int, dict[int, Hashable]
+        ] = {}  # The sequences in `_known` live as long, so their ids stay valid.
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
         """See `Sameness`."""
@@ -49,7 +52,7 @@ class BySequences:
         return tuple((name, self._value(sequence, position)) for name, sequence in self._sequences(given).items())
 
     def _value(self, sequence: Sequence, position: int) -> Hashable:
-        if sequence.per_step:  # How many steps a unit has is not known here.
+        if sequence.per_step:  # The number of steps in a unit is unknown here.
             return sequence
         known = self._values.setdefault(id(sequence), {})
         if position not in known:
@@ -63,7 +66,7 @@ class BySequences:
         return known[1]
 
     def _flat(self, given: Hyperparameters, group: str) -> Iterator[tuple[str, Sequence]]:
-        """All values as sequences, those in groups, too; equal ones are the same object."""
+        """Yield all values, including those in groups, as sequences; equal values are the same object."""
         for name in sorted(given):
             value = given[name]
             if isinstance(value, Mapping) and not is_written(value):
@@ -76,7 +79,7 @@ class BySequences:
 
 
 class NothingShared:
-    """Every trial for itself; copies begin as the one that they were made of, with the very same configuration."""
+    """Shares nothing: only identical configuration objects are the same, so that forks begin like their parents."""
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
         """See `Sameness`."""

@@ -1,4 +1,4 @@
-"""Trials that are wanted beside the tuner's: what clients ask for, and what the winner trains further."""
+"""Trials wanted in addition to the tuner's: requests of clients, and best trials that train further."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from hopyard_policies.inner_policy.trials import Errand, TrialState
 
 
 class Requests:
-    """Each is a job that is complete where it is wanted to; the tuner does not see it."""
+    """The additional trials. Each is a job that completes at its max position; the tuner does not see it."""
 
     def __init__(self) -> None:
         self.states: dict[str, TrialState] = {}
         self._experiments: dict[str, str] = {}
 
     def add(self, job: JobView) -> None:
-        """A job is wanted up to its end."""
+        """Request that a job is trained to its end."""
         self.states[job.id] = TrialState(job.id)
         self._experiments[job.id] = job.experiment
         self._look(self.states[job.id], job)
 
     def expect(self, job: str) -> None:
-        """A job is about to be made, to be added then."""
+        """Announce a job that is about to be created; `add` follows."""
         self.states[job] = TrialState(job, over=True)
 
     def trials(self) -> dict[str, list[TrialState]]:
-        """All that are there, by the experiment that they are of."""
+        """Return all trials by experiment."""
         found: dict[str, list[TrialState]] = {}
         for job, experiment in self._experiments.items():
             found.setdefault(experiment, []).append(self.states[job])
         return found
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """Those that are not trained yet, and how far they are wanted."""
+        """Yield the trials that are not trained yet, with their errands."""
         for state in self.states.values():
             if state.errand is not None:
                 yield state, state.errand
 
     def turn(self, jobs: Mapping[str, JobView], progress: Progress) -> None:
-        """Notes what is answered by now, whoever trained it, and what a person has paused or ended."""
+        """Update the trials: trained by any job, or paused or ended by a person."""
         for state in self.states.values():
             if state.over:
                 continue

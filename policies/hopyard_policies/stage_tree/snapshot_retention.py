@@ -1,4 +1,4 @@
-"""Which snapshots of jobs that have ended something may still start from: those on the way of a trial that has not ended."""
+"""Decides which snapshots of ended jobs are kept: those on the path of a trial that has not ended."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hopyard_policies.stage_tree.plan import Nodes, SearchPlan
 
 
 class Keeping:
-    """Says it of a job when it ends, and again whenever that has changed.
+    """Submits `keep_snapshots` for a job when it ends, and again when the set of needed snapshots changes.
 
-    Copies are made of what has ended, and where nothing is shared nobody else starts from it: then nothing is said.
+    It is inactive if trials are forked, because forks use snapshots of ended jobs, and if nothing is shared.
 
     Args:
-        active: Whether anything is.
+        active: Whether commands are submitted.
     """
 
     def __init__(self, active: bool) -> None:
@@ -24,7 +24,7 @@ class Keeping:
         self._said: dict[str, set[int]] = {}
 
     def ended(self, job: str) -> None:
-        """A job has ended, or what there is of its snapshots has changed."""
+        """Note that a job has ended, or that its snapshots have changed."""
         self._ended.add(job)
 
     def say(
@@ -34,13 +34,13 @@ class Keeping:
         passed: Mapping[int, Nodes],
         saved: Callable[[Cluster, str], Iterable[int]],
     ) -> None:
-        """Says what is new.
+        """Submit `keep_snapshots` where the set has changed.
 
         Args:
-            cluster: Takes the commands.
-            plan: Where snapshots lie in the tree.
-            passed: The nodes through which trials pass that have not ended, by branch; what is the same object has not changed.
-            saved: Positions of a job's own snapshots.
+            cluster: Receives the commands.
+            plan: The search plan.
+            passed: Nodes on the paths of open trials, by branch; the same object means that they are unchanged.
+            saved: Returns the positions of a job's own snapshots.
         """
         if not self._active:
             return
@@ -55,7 +55,7 @@ class Keeping:
         jobs = cluster.jobs
         for job in sorted((name for name in concerned if name in jobs), key=lambda name: jobs[name].ordinal):
             if not jobs[job].state.ended:
-                self._said.pop(job, None)  # It goes on: nothing holds any more that was said of it.
+                self._said.pop(job, None)  # It continues, so the earlier command no longer holds.
             elif job in plan:
                 self._look(cluster, plan, job, saved(cluster, job))
 
@@ -64,7 +64,7 @@ class Keeping:
         there = {position for position in positions if 0 < position <= limit}
         passed = self._open.get(plan.branch(job), {})
         wanted = {position for position in there if id(plan.node(job, position)) in passed}
-        # A job that was trained to its end retains the end by itself.
+        # A completed job keeps its last snapshot anyway.
         if wanted != self._said.get(job, there - {limit}):
             self._said[job] = wanted
             cluster.keep_snapshots(job, wanted)

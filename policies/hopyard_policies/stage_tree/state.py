@@ -1,4 +1,4 @@
-"""What the policy `stage_tree` remembers between its up-calls."""
+"""The state of the policy `stage_tree` between up-calls."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from hopyard_policies.stage_tree.tuners import Tuners
 
 @dataclass(slots=True)
 class RequestedRun:
-    """A run as it was asked for.
+    """A run as it was requested.
 
     Attributes:
-        trial: Whose it is.
-        machine: Where.
-        start: The position that it started from, at the time `began`.
-        until: Where it parks.
-        saves: Where it saves, as far as that was asked for.
+        trial: The trial that runs.
+        machine: Its machine.
+        start: The position that it started from.
+        began: The time of its start.
+        until: The position at which it parks.
+        saves: The requested save points.
         leaving: Whether it was told to end.
-        late: Save points that it had passed when they were asked for.
-        wanted: Which experiments were said to want what it trains, each up to where.
-        firm: Whether it was beyond where it was to park: it is not asked again to give way sooner.
+        late: Save points that were requested too late.
+        wanted: The experiments that pay for it, each with the position up to which it wants the training.
+        firm: Whether an amendment of `until` came too late; then it is not shortened again.
     """
 
     trial: str
@@ -44,22 +45,22 @@ class RequestedRun:
 
 @dataclass(slots=True)
 class Books:
-    """The plan, the tuners with their trials, and the runs under way.
+    """The plan, the tuners with their trials, and the current runs.
 
     Attributes:
-        plan: What trials have in common.
-        tuners: What the tuners want.
-        requests: What is wanted beside that.
+        plan: The search plan.
+        tuners: The tuners of the group.
+        requests: Additional trials.
         save_every: Save every so many units; None: only where trials branch off.
-        keeping: Says what is to be kept of the jobs that have ended.
-        times: What training and saving take.
-        runs: Runs under way, by trial.
-        amends: Amendments under way, by ticket: the run's trial, its `until` before, the save points asked for.
+        keeping: Decides which snapshots of ended jobs are kept.
+        times: Measured costs.
+        runs: Current runs by trial.
+        amends: Pending amendments by ticket: trial, previous `until`, requested save points.
         machines: The machine of each trial's last run.
-        trained: Where each trial's own runs that are over began and ended: what others trained before may be among it.
-        forest: What there is to train.
-        completed: Jobs that were trained to their ends, as far as is known: the experiment may have been extended.
-        could_use: Machines that could be used now.
+        trained: Start and end positions of each trial's own ended runs; other jobs may have trained the same before.
+        forest: The stage tree.
+        completed: Jobs known as completed; an extension of the experiment may revive them.
+        could_use: The number of machines that could be used now.
     """
 
     plan: SearchPlan
@@ -78,16 +79,16 @@ class Books:
     _parts: dict[str, tuple[int, Part]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing is to be trained yet."""
+        """Start with an empty stage tree."""
         self.forest = Forest(self.plan)
 
     def replant(self, plan: SearchPlan) -> None:
-        """The plan is made anew."""
+        """Replace the plan and reset the stage tree."""
         self.plan, self.forest = plan, Forest(plan)
         self._parts.clear()
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """What each experiment wants: what its tuner does, and then what is wanted beside that."""
+        """Yield the trials of each experiment: first those of the tuners, then the additional ones."""
         for experiment, states in self.tuners.states.items():
             changes = self.tuners.changes(experiment)
             known = self._parts.get(experiment)
@@ -98,7 +99,7 @@ class Books:
             yield experiment, Part.of(experiment, asked, self.plan)
 
     def trials(self) -> Iterator[tuple[str, TrialState]]:
-        """All that are there, each with the experiment that it is of."""
+        """Yield all trials with their experiments."""
         for experiment, states in self.tuners.states.items():
             for state in states.values():
                 yield experiment, state
@@ -107,16 +108,16 @@ class Books:
                 yield experiment, state
 
     def state(self, trial: str) -> TrialState | None:
-        """What is known of a trial; None: there is none such."""
+        """Return the state of a trial; None: it is unknown."""
         return self.tuners.state(trial) or self.requests.states.get(trial)
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """All that are wanted further than they are known, and how far."""
+        """Yield all trials that are wanted further, with their errands."""
         yield from self.tuners.errands()
         yield from self.requests.errands()
 
     def amended(self, ticket: str, accepted: bool) -> None:
-        """A run was amended, or it was too late: then it is as it was."""
+        """Handle the answer to an amendment; if it came too late, restore the previous values."""
         trial, until, saves = self.amends.pop(ticket, ("", 0, set[int]()))
         run = self.runs.get(trial)
         if run is not None and not accepted:
@@ -125,7 +126,7 @@ class Books:
             run.until, run.firm = until, run.firm or not saves
 
     def over(self, trial: str, position: int) -> RequestedRun | None:
-        """A trial's run is over: it came to a position."""
+        """Record that a trial's run has ended at a position; return it."""
         for ticket in [ticket for ticket, (owner, _, _) in self.amends.items() if owner == trial]:
             del self.amends[ticket]
         run = self.runs.pop(trial, None)

@@ -1,12 +1,12 @@
-"""The stage tree: what is to be trained now, generated anew when anything has changed (Hippo, Algorithm 1).
+"""The stage tree: what must be trained now, computed from the search plan and the requests (Hippo, Algorithm 1).
 
-Three things differ from the paper's algorithm:
+Three differences from the paper's algorithm:
 
-* A request on the way of another one ends a stage there: (A, 15) and (A, 35) give the stages 0-15 and 15-35.
-* A request whose start is saved waits for no running stage that does not train just what it needs.
-* A request that a running stage will pass is a save point of that stage, not a stage of its own.
+* A request on the path of another one ends a stage there: (A, 15) and (A, 35) give the stages 0-15 and 15-35.
+* A request whose start is saved does not wait for a running stage, unless that trains exactly what it needs.
+* A request that a running stage will pass becomes a save point of that stage, not a stage.
 
-So no position is in two stages, and none in a stage that is trained already and saved or being trained.
+So no position is in two stages, and none is in a stage if it is trained and saved, or being trained.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dataclasses import dataclass, field
 from hopyard_policies.stage_tree.plan import Available, SearchPlan, StageNode
 
 Request = tuple[str, int]
-"""A trial that is wanted up to a position."""
+"""A trial and the position up to which it is wanted."""
 
 Rank = tuple[int, int, str]
-"""In which order requests are served: the nearer first, then the earlier trial."""
+"""The order in which requests are served: by position, then by trial."""
 
 UnitTime = Callable[[str], float]
-"""The estimated time (> 0) of a unit of a trial's training."""
+"""Returns the estimated time (> 0) of a unit of a trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """A run of a trial: it has come to `position` and will train up to `until`.
+    """A run of a trial, which has reached `position` and will train up to `until`.
 
-    Both are the same for one that is parked; `saving`: it saves the state at `position`, or will as it leaves.
+    Both are equal if it is parked. `saving`: it saves the state at `position`, now or as it leaves.
     """
 
     trial: str
@@ -40,7 +40,7 @@ class RunningTrial:
     saving: bool = False
 
     def passes(self, position: int) -> bool:
-        """Whether the state at a position of its trial will be there through it."""
+        """Return whether this run will produce the state of its trial at a position."""
         return self.position < position <= self.until or (
             self.position == position and (self.saving or self.position == self.until)
         )
@@ -51,15 +51,15 @@ class TreePoint:
     """A state that is needed: a position on the paths of some trials.
 
     Attributes:
-        node: The node that it lies in; the root for position 0.
-        position: Where.
-        save: Who has it saved; None: nobody, or nothing needs to be (position 0).
-        run: The run that will pass it; None: none.
-        parent: The state from which it is to be trained; None: it is there, or comes with the run.
-        children: Those that are trained from it.
-        asked: The rank of the request that needed it first.
+        node: The node that contains it; the root for position 0.
+        position: The position.
+        asked: The rank of the first request that needs it.
+        save: A job that has it saved; None: none, or position 0.
+        run: The run that will reach it; None: none.
+        parent: The state from which it is trained; None: it exists or the run will reach it.
+        children: The states that are trained from it.
         requests: Trials that are wanted up to here.
-        level: The longest time of training from it on, along any path.
+        level: The longest training time from it along any path.
     """
 
     node: StageNode
@@ -80,26 +80,26 @@ class TreePoint:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one run trains without a stop: from one state up to another."""
+    """A piece of training from one state to another, done by one run without a stop."""
 
     start: TreePoint
     end: TreePoint
 
     @property
     def length(self) -> int:
-        """Units."""
+        """The number of units."""
         return self.end.position - self.start.position
 
 
 class StageTree:
-    """What is to be trained to serve some requests.
+    """The stages that must be trained to serve the requests.
 
     Args:
         plan: The search plan.
         requests: What is wanted and not trained yet.
-        runs: What trains now, by trial.
-        available: Whether a snapshot can be loaded.
-        unit_time: How long a unit takes.
+        runs: Current runs by trial.
+        available: Returns whether a snapshot can be loaded.
+        unit_time: Returns the time of a unit.
     """
 
     def __init__(
@@ -138,34 +138,34 @@ class StageTree:
                 self._ways[point.run] = max(way, self._ways.get(point.run, 0.0))
 
     def roots(self) -> list[TreePoint]:
-        """States that are there, or come with a run, from which there is something to train."""
+        """Return the states that exist, or that a run will reach, from which something must be trained."""
         return [point for point in self._points.values() if point.parent is None and point.children]
 
     def points(self) -> Iterable[TreePoint]:
-        """All states that are needed."""
+        """Return all needed states."""
         return self._points.values()
 
     def stages(self) -> list[Stage]:
-        """All stages, in no special order."""
+        """Return all stages, in no particular order."""
         return [Stage(point.parent, point) for point in self._points.values() if point.parent is not None]
 
     def ready(self) -> list[Stage]:
-        """The stages that can start now, those with the longest way to go first."""
+        """Return the stages that can start now, longest way first."""
         found = [Stage(point, child) for point in self.roots() if point.ready for child in point.children]
         return sorted(found, key=lambda stage: -self.length_of(stage))
 
     def length_of(self, stage: Stage) -> float:
-        """The longest time from a stage's start to an end behind it: its critical path."""
+        """Return the longest time from a stage's start to an end behind it: its critical path."""
         return self._seconds(stage.start.position, stage.end) + stage.end.level
 
     def length_behind(self, trial: str) -> float:
-        """The longest time from where a trial's run is to an end behind what is needed of it; 0: nothing is."""
+        """Return the longest time from a trial's run to an end behind what is needed of it; 0: nothing is needed."""
         return self._ways.get(trial, 0.0)
 
     # ---------------------------------------------------------------------------------------------------------- building
 
     def _resolve(self, trial: str, position: int, asked: Rank) -> TreePoint:
-        """The state of a trial at a position, and behind it the stages that lead there."""
+        """Return the state of a trial at a position; create it with the stages that lead to it."""
         if position == 0:
             return self._points.setdefault((id(self._plan.root), 0), TreePoint(self._plan.root, 0, asked))
         node = self._plan.node(trial, position)
@@ -188,22 +188,22 @@ class StageTree:
         return self._saves[id(node)]
 
     def _passing_run(self, node: StageNode, position: int) -> str | None:
-        """The run that will pass a position of a node, or is parked there. The one that comes first, if there are several."""
+        """Return the run that will reach a position of a node or is parked there; of several, the first to arrive."""
         runs = [run for run in self._passing.get(id(node), ()) if run.passes(position)]
         return max(runs, key=lambda run: run.position).trial if runs else None
 
     def _before(self, node: StageNode, position: int) -> int:
-        """The last position before one, at which a state is or will be there, or is wanted for others; else the node's start."""
+        """Return the last position before `position` where a state exists, will exist or is wanted; else the node's start."""
         cuts = self._cuts.get(id(node), [])
         index = bisect_left(cuts, position)
         found = [node.start, *cuts[max(index - 1, 0) : index]]
         found += [saved for saved in self._saved(node) if saved < position]
-        # Where a run parks, its state is there to go on from.
+        # The state is available where a run parks.
         found += [run.until for run in self._passing.get(id(node), ()) if run.until < position]
         return max(found)
 
     def _contract(self) -> None:
-        """Joins stages at states that nobody asks for and where nothing branches off."""
+        """Merge stages at states that no request needs and where nothing branches off."""
         for key, point in list(self._points.items()):
             if point.parent is not None and len(point.children) == 1 and not point.requests:
                 (child,) = point.children
@@ -212,7 +212,7 @@ class StageTree:
                 del self._points[key]
 
     def _level(self, point: TreePoint) -> float:
-        """Fills in the levels from a state on. Not by recursion: a chain of stages may be long."""
+        """Compute the levels of a state and all behind it; iteratively, because a chain of stages may be long."""
         order, stack = [], [point]
         while stack:
             order.append(stack.pop())

@@ -1,4 +1,4 @@
-"""The stage tree for those who look at it (`hopyard tree`): all of it, with what is done, not only what is to be trained."""
+"""The stage tree for display (`hopyard tree`), including finished stages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard_policies.stage_tree.state import Books, RequestedRun
 
 
 def stages(books: Books, cluster: Cluster) -> tuple[StageView, ...]:
-    """The whole tree as it stands, parents before their children. Changes nothing."""
+    """Return the whole tree, parents before their children. Changes nothing."""
     return tuple(_Showing(books, cluster).found)
 
 
@@ -38,7 +38,7 @@ class _Showing:
         self._walk()
 
     def _follow(self, run: RequestedRun) -> None:
-        """Notes where a run is; it may have reported since the policy was asked last."""
+        """Record where a run is; it may have reported since the last up-call."""
         job = self._cluster.jobs[run.trial]
         at = job.position if job.state.live else run.start
         for node in self._plan.leaf(run.trial).path():
@@ -61,7 +61,7 @@ class _Showing:
         return self._reached.get(id(node), (node.reached, node.by))
 
     def _cuts(self, node: StageNode) -> list[int]:
-        """Where a node's state changes: as far as it is trained, where runs are and will park, how far it is wanted."""
+        """Return the positions where a node's state changes: trained, running, parked or wanted up to there."""
         inside = {self._known(node)[0], *self._wanted.get(id(node), ())}
         for run, at in self._runs.get(id(node), ()):
             inside |= {at, run.until}
@@ -102,7 +102,7 @@ class _Showing:
         )
 
     def _trained(self, trial: str, start: int, end: int) -> bool:
-        """Whether a run of the trial's own passed a stage, though others had trained it: it had nothing to go on from."""
+        """Return whether a trial's own run trained a stage that other jobs had trained, because no snapshot was available."""
         spans = list(self._books.trained.get(trial, ()))
         if trial in self._books.runs:
             spans.append((self._books.runs[trial].start, self._cluster.jobs[trial].position))
@@ -116,14 +116,14 @@ class _Showing:
         return [job for job in node.saves.get(position, ()) if position in self._cluster.snapshots(job)]
 
     def _seconds(self, state: StageState, trial: str, start: int, end: int) -> float | None:
-        """What it took, as far as it was measured; else what it will take."""
+        """Return the measured time of a stage, or the expected time if it is not done."""
         if state is not StageState.DONE:
             unit = self._books.times.unit(trial) if self._books.times.known else self._unit
             return (end - start) * unit if unit is not None else None
         return sum(point.seconds for point in self._curve(trial) if start < point.position <= end)
 
     def _first_unit(self) -> float | None:
-        """Seconds of a unit as the first runs have it, which are not over yet; None: none has reported."""
+        """Return the seconds of a unit from the first, unfinished runs; None: none has reported."""
         curves = [[p for p in self._curve(run.trial) if p.position > run.start] for run in self._books.runs.values()]
         seconds = sum(point.seconds for curve in curves for point in curve)
         units = sum(

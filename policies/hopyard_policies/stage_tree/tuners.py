@@ -1,4 +1,4 @@
-"""The tuners of a group: each of its experiments has one of its own, which sees nothing of the others."""
+"""The tuners of a group: one for each experiment, which sees only that experiment."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from hopyard_policies.inner_policy.trials import Errand, TrialState
 
 
 class Tuners:
-    """Makes a tuner for each experiment as it joins, and passes on to each what concerns it.
+    """Creates a tuner for each experiment that joins, and passes calls to the tuner concerned.
 
     Args:
-        make: Makes a tuner.
-        width: Trials that each may train at a time; None: all.
-        hidden: Jobs that none is to see.
+        make: Creates a tuner.
+        width: The number of trials that each may train at a time; None: all.
+        hidden: Jobs that no tuner sees.
 
     Attributes:
-        first: The tuner of the experiment that the group begins with; the others are like it.
-        copies: Whether they go on with changed copies of trials.
+        first: The tuner of the first experiment; the others are created alike.
+        copies: Whether the tuners fork trials.
     """
 
     def __init__(self, make: Callable[[], Policy], width: int | None, hidden: Collection[str]) -> None:
@@ -43,29 +43,29 @@ class Tuners:
     # -------------------------------------------------------------------------------------------------- what they want
 
     def changes(self, experiment: str) -> int:
-        """Rises when what is known of any of an experiment's trials changes."""
+        """Return a counter, increased when the state of any trial of an experiment changes."""
         return self._all[experiment].changes
 
     @property
     def states(self) -> Mapping[str, Mapping[str, TrialState]]:
-        """What is known of each trial, by the experiment that it is of."""
+        """The state of each trial, by experiment."""
         return {name: tuning.states for name, tuning in self._all.items()}
 
     def states_of(self, experiment: str) -> dict[str, TrialState]:
-        """What is known of an experiment's trials."""
+        """Return the states of an experiment's trials."""
         return self._all[experiment].states
 
     def state(self, job: str) -> TrialState | None:
-        """What is known of a trial; None: it is none that a tuner has made."""
+        """Return the state of a trial; None: no tuner has created it."""
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """The trials that are wanted further than they are known, and how far."""
+        """Yield the trials that are wanted further than the tuners know, with their errands."""
         for tuning in self._all.values():
             yield from tuning.errands()
 
     def coming(self, cluster: Cluster) -> int:
-        """Trials that could be trained beside those that are: they are being made, or will be. To be asked after a turn."""
+        """Return the number of trials that could be trained in addition to the present ones. Call it after a turn."""
         found = 0
         for name, tuning in self._all.items():
             if len(self._all) == 1 or cluster.experiments[name].running:
@@ -74,11 +74,11 @@ class Tuners:
         return found
 
     def rest(self, cluster: Cluster, experiment: str) -> bool:
-        """Whether an experiment's tuner trains nothing and never will, as things are. To be asked after its turn."""
+        """Return whether an experiment's tuner trains nothing and, under the present terms, never will. Call it after a turn."""
         return self._all[experiment].rests(self._view(cluster, experiment))
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Who stands where in their eyes; None: they have no rungs."""
+        """Return the rungs of all tuners; None: they have none."""
         found: list[Rung] = []
         for name in self._known(cluster):
             rungs = self._all[name].rungs(self._view(cluster, name))
@@ -91,28 +91,28 @@ class Tuners:
     # ------------------------------------------------------------------------------------------------------- up-calls
 
     def turn(self, cluster: Cluster, progress: Progress) -> None:
-        """Tells each all that it does not know yet, and lets it decide until it comes to rest."""
+        """Let each tuner process its pending up-calls until it makes no further request."""
         for name in self._known(cluster):
             self._all[name].turn(self._view(cluster, name), progress)
 
     def hear(self, cluster: Cluster, call: Call | Verdict) -> None:
-        """Something happened that concerns a tuner. It is told in its next turn."""
+        """Queue an up-call or a refusal for the tuner concerned; it is made in its next turn."""
         known = self._known(cluster)
         tuning = self._all[known[0]] if len(known) == 1 else self._concerned(cluster, call)
         if tuning is not None:
             tuning.hear(call)
 
     def stir(self) -> None:
-        """All that is known of trials may be other than it was."""
+        """Mark everything as possibly changed, for all tuners."""
         for tuning in self._all.values():
             tuning.stir()
 
     def owns(self, ticket: str) -> bool:
-        """Whether a question was a tuner's."""
+        """Return whether a tuner asked the question with this ticket."""
         return any(tuning.owns(ticket) for tuning in self._all.values())
 
     def _concerned(self, cluster: Cluster, call: Call | Verdict) -> Tuning | None:
-        """Whom it concerns, of several."""
+        """Return the tuner concerned by a call, of several tuners; None: none."""
         subject = call.command if isinstance(call, Verdict) else call
         match subject:
             case ExperimentChange(change, experiment):
@@ -128,7 +128,7 @@ class Tuners:
                 return next((tuning for tuning in self._all.values() if tuning.owns(ticket)), None)
 
     def _known(self, cluster: Cluster) -> list[str]:
-        """The experiments, in the order in which they joined; each has its tuner from now on."""
+        """Return the experiments in the order in which they joined, creating missing tuners."""
         for name in cluster.experiments:
             if name not in self._all:
                 tuner = self._make() if self._all else self.first

@@ -1,4 +1,4 @@
-"""What no schedule can beat: lower bounds of the makespan."""
+"""Lower bounds of the makespan of a schedule."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 
 def lower_bound(problem: VisitProblem) -> float:
-    """The larger of two bounds: the longest configuration, and the most that a machine has to do.
+    """Return the larger of two bounds: the longest configuration, and the work of the busiest machine.
 
-    Without replicas a machine's units are what must be trained there; with them the bound is `replica_bound`.
+    Without replicas a machine's work is the units that must be trained there; with replicas the result is
+    `replica_bound`.
     """
     if problem.replicated:
         return replica_bound(problem)
@@ -25,18 +26,18 @@ def lower_bound(problem: VisitProblem) -> float:
 
 
 def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = None) -> float:
-    """The bound with replicas: units may be split over all machines that hold them (a linear program, by HiGHS).
+    """Return the bound for replicated partitions, where units may be split over all their holders (a linear program, HiGHS).
 
-    The least C so that machines and configurations can do all their work within C, were a unit divisible; configurations' epochs to
-    come are left out. Configurations of equal cost with the same partitions left count as one, which changes nothing: an optimum can
-    be averaged over them.
+    The bound is the least C such that all machines and configurations can finish within C if units were divisible.
+    Later epochs of configurations are ignored. Configurations with equal cost and equal remaining partitions are
+    merged; this does not change the result, because an optimum can be averaged over them.
 
     Args:
-        problem: What is to be done.
-        until: Machines that are there only up to a moment: a clairvoyant's bound, if they die then.
+        problem: The scheduling problem.
+        until: Machines that fail, with the time of the failure, for the bound of a clairvoyant scheduler.
 
     Raises:
-        RuntimeError: The solver failed, or what only a machine that dies can do is more than it has time for.
+        RuntimeError: The solver failed, or a failing machine cannot do in time what only it can do.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
@@ -52,7 +53,7 @@ def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = Non
             classes[kind] = classes.get(kind, 0) + 1
     if not classes:
         return 0.0
-    # Variables: the part of a class's unit that is trained on a machine, of one configuration; the last one is C.
+    # Variables: the fraction of a class's unit trained on a machine, for one configuration; the last one is C.
     times, equal, machine_rows, config_rows = [], [], [], []
     kinds = list(classes)
     rows = 0
@@ -70,7 +71,7 @@ def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = Non
     row = np.concatenate([machine_rows, machines + np.array(config_rows), np.arange(machines + len(kinds))])
     column = np.concatenate([np.arange(count), np.arange(count), np.full(machines + len(kinds), count)])
     value = np.concatenate([seconds * many, seconds, np.full(machines + len(kinds), -1.0)])
-    # That a machine is busy at first counts where it must do something at all.
+    # The initial busy time of a machine counts only if the machine is needed.
     needed = {problem.holders[partition][0] for _, partition in problem.units if len(problem.holders[partition]) == 1}
     busy = [problem.free_machine(machine) if machine in needed else 0.0 for machine in range(machines)]
     limits = np.array([-free for free in busy] + [-free for _, free, _ in kinds])

@@ -1,4 +1,4 @@
-"""Which units idle machines start next: the rule of Hopyard, the randomized one of Cerebro, and that of a plan to be followed."""
+"""Rules that choose the next unit of idle machines: Hopyard's rule, Cerebro's randomized rule, and following a plan."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from typing import Final, Protocol
 from hopyard_policies.mop.schedule.problem import Hosting, TrainingUnit, VisitProblem, VisitSchedule
 
 EXCHANGED: Final = 4
-"""Configurations that nobody took, the longest ones, for which machines may change their choices at a time."""
+"""Number of unassigned configurations, longest first, for which machines may exchange their choices."""
 
 
 class Rule(Protocol):
-    """Decides, whenever machines are idle, what they start. It keeps what is left to do, from the problem's units on."""
+    """Decides what idle machines start. It keeps track of the remaining units of its problem."""
 
     def free(self, config: int) -> None:
-        """Says that a configuration is idle: it may start a unit from now on. None is until then."""
+        """Mark a configuration as idle, so that it may start a unit. Initially none is idle."""
 
     def start(self, machines: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
-        """Decides what idle machines start now.
+        """Decide which idle machines start a unit now.
 
         Args:
-            machines: All that are idle, ascending.
+            machines: All idle machines, ascending.
 
         Returns:
-            Machine and unit of those that start one. They are no longer left, and their configurations not idle.
+            Pairs of machine and unit. These units are no longer remaining, and their configurations no longer idle.
         """
 
 
 class Longest:
-    """Idle machines choose in order of largest remaining load; each takes the longest idle configuration that still needs it.
+    """Idle machines choose in order of largest remaining load; each takes the longest idle configuration that needs it.
 
-    Longest is the one with most remaining time. What is critical comes first on both sides. Where several machines are idle at
-    once and one of them finds nothing left to take, those before it make room if they can: as many machines as can work do, which
-    makes equal units in rounds optimal. Likewise they change their choices for a longer configuration that nobody took.
+    The longest configuration is the one with the most remaining time, so the critical machine and the critical
+    configuration come first. If several machines are idle and one finds no configuration, earlier ones change their
+    choices to make room if possible. As many machines as possible therefore work, which makes equal units in rounds
+    optimal. Machines also exchange choices for a longer configuration that is unassigned.
 
-    With replicas, a machine that holds several partitions takes first the one that would take longest if the fastest machine that
-    holds it died, unless the longest configuration has as much left to do as the machine itself.
-
-    A machine that has nothing more to do may take a unit that another one was to train, if it holds the partition, too, and
-    ends it before the other one would have come to its last.
+    With replicas, a machine that holds several partitions prefers the partition that would take longest if its fastest
+    holder failed, unless the longest configuration has as much left as the machine itself. A machine with nothing left
+    may take a unit of another machine if it holds the partition and finishes the unit before the other machine would
+    have reached its last unit.
 
     Args:
-        problem: What is left to do.
-        hosting: Which machine is to train each unit.
-        weights: By configuration: how much longer its remaining time shall count than it is; empty: as it is.
+        problem: The remaining problem.
+        hosting: The machine that should train each unit.
+        weights: A factor for the remaining time of each configuration; empty: 1.
     """
 
     def __init__(self, problem: VisitProblem, hosting: Hosting, weights: Sequence[float] = ()) -> None:
@@ -58,8 +58,8 @@ class Longest:
         self._load = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
         self._todo: list[dict[int, list[int]]] = [{} for _ in problem.speeds]
         self._idle: list[tuple[float, int]] = []  # Idle configurations, longest remaining time first,
-        self._keys: dict[int, tuple[float, int]] = {}  # and where each stands there.
-        self._fresh: list[tuple[float, int]] = []  # Those that became idle since machines chose last,
+        self._keys: dict[int, tuple[float, int]] = {}  # and their keys in that list.
+        self._fresh: list[tuple[float, int]] = []  # Configurations that became idle since the last choice,
         self._poor: set[int] = set()  # and machines that found nothing then.
         self._steals = problem.replicated
         costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
@@ -68,12 +68,12 @@ class Longest:
             self._remaining[config] += seconds
             self._load[machine] += seconds
             self._todo[machine].setdefault(config, []).append(partition)
-        # By partition: the work that is left, and how fast those that hold it are together without the fastest of them.
+        # By partition: the remaining work, and the joint speed of its holders without the fastest one.
         self._left = [0.0] * len(sizes)
         self._others = [
             math.fsum(speeds[m] for m in held) - max((speeds[m] for m in held), default=0.0) for held in problem.holders
         ]
-        self._held: list[set[int]] = [set() for _ in speeds]  # The partitions that each machine is to train on.
+        self._held: list[set[int]] = [set() for _ in speeds]  # The partitions that each machine should train on.
         if self._steals:
             for (config, partition), machine in zip(problem.units, hosting, strict=True):
                 self._left[partition] += costs[config] * sizes[partition]
@@ -110,7 +110,7 @@ class Longest:
         return self._weights[config] if self._weights else 1.0
 
     def _choose(self, machine: int, chosen: dict[int, int]) -> bool:
-        """Lets a machine choose of the idle configurations; one that found none last time, of those that became idle since."""
+        """Let a machine choose an idle configuration; one that found none last time chooses among the new ones only."""
         todo, keys = self._todo[machine], self._keys
         candidates = self._fresh if machine in self._poor else self._idle
         if len(todo) * 4 < len(candidates):
@@ -126,7 +126,7 @@ class Longest:
         return True
 
     def _riskiest(self, machine: int, candidates: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
-        """The longest candidate for the partition that is most at risk, of those that any needs; None: none needs any."""
+        """Return the longest candidate for the partition most at risk, among the needed ones; None: no candidate."""
         todo, keys = self._todo[machine], self._keys
         for partition in self._by_risk(self._held[machine]):
             for key in candidates:
@@ -135,12 +135,12 @@ class Longest:
         return None
 
     def _by_risk(self, partitions: Iterable[int]) -> list[int]:
-        """Partitions, first those that would take longest if the fastest that holds them died; alike, the largest first."""
+        """Sort partitions by the time they would take if the fastest holder failed, longest first; ties by size."""
         left, others, sizes = self._left, self._others, self._problem.sizes
         return sorted(partitions, key=lambda q: (-left[q] / others[q] if others[q] else 0.0, -sizes[q], q))
 
     def _exchange(self, chosen: dict[int, int]) -> None:
-        """Lets machines change their choices so that a longer configuration is among them, and a shorter one not."""
+        """Exchange choices so that a longer configuration is assigned instead of a shorter one."""
         taken = {config: (-self._remaining[config] * self._weight(config), config) for config in chosen}
         for key in self._idle[:EXCHANGED]:
             if key[0] >= max(taken.values())[0]:
@@ -156,7 +156,7 @@ class Longest:
     def _displace(
         self, config: int, key: float, chosen: dict[int, int], taken: dict[int, tuple[float, int]], tried: set[int]
     ) -> int | None:
-        """Finds a machine for a configuration at the cost of a shorter one than `key`, and answers which; None: there is none."""
+        """Assign a configuration at the cost of one shorter than `key`; return that one, or None if this is impossible."""
         for other, machine in list(chosen.items()):
             if config in self._todo[machine] and other not in tried:
                 tried.add(other)
@@ -175,7 +175,7 @@ class Longest:
         del self._keys[key[1]]
 
     def _make_room(self, machine: int, chosen: dict[int, int], tried: set[int]) -> bool:
-        """Finds a configuration for a machine by changing the choices of others: an augmenting path."""
+        """Assign a configuration to a machine by changing the choices of others (an augmenting path); return whether it worked."""
         todo = self._todo[machine]
         for config, other in list(chosen.items()):
             if config in todo and config not in tried:
@@ -186,7 +186,7 @@ class Longest:
         return False
 
     def _take(self, machine: int, host: int, config: int) -> TrainingUnit:
-        """Takes a unit of a configuration out of what a host has to do, for a machine to train it."""
+        """Remove a unit of a configuration from the load of `host`, so that `machine` trains it."""
         partitions = self._todo[host][config]
         problem = self._problem
         held = partitions if machine == host else [q for q in partitions if machine in problem.holders[q]]
@@ -201,9 +201,9 @@ class Longest:
         return TrainingUnit(config, partition)
 
     def _steal(self, machine: int) -> list[tuple[int, TrainingUnit]]:
-        """Takes over a unit of the machine with the largest load of those that this one can help; a list of one, or empty."""
+        """Take over a unit of the most loaded machine that this one can help; return a list with at most one item."""
         problem = self._problem
-        # What it could not take over before it cannot now, either: loads only become less.
+        # Loads only decrease, so what it could not take over before, it cannot take over now.
         candidates = self._fresh if machine in self._poor else self._idle
         candidates = [key for key in candidates if key[1] in self._keys]
         for host in sorted(range(len(self._todo)) if candidates else (), key=lambda other: (-self._load[other], other)):
@@ -219,11 +219,11 @@ class Longest:
 
 
 class Randomized:
-    """Algorithm 1 of Cerebro, with its replicas (section 5.5): each idle machine starts a random unit that it can.
+    """Algorithm 1 of Cerebro with replicas (section 5.5): each idle machine starts a random unit that it can train.
 
     Args:
-        problem: What is left to do.
-        rng: The source of chance.
+        problem: The remaining problem.
+        rng: The source of random numbers.
     """
 
     def __init__(self, problem: VisitProblem, rng: random.Random) -> None:
@@ -256,10 +256,10 @@ class Randomized:
 
 
 class Following:
-    """Follows a plan: machines start the units planned for them in their order, and wait for a configuration that runs elsewhere.
+    """Follows a plan: machines start their planned units in order, and wait if the configuration runs elsewhere.
 
     Args:
-        problem: What is left to do.
+        problem: The remaining problem.
         plan: A schedule with all its units.
     """
 

@@ -1,4 +1,4 @@
-"""Running estimates of what configurations cost and how fast machines are, from the units that ended."""
+"""Running estimates of the costs of configurations and the speeds of machines, from finished units."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Hashable, Iterable
 from typing import Final
 
 DOUBT: Final = 0.3
-"""How many units' worth of doubt there is that a machine is faster or slower than others."""
+"""Weight, in units, of the prior that all machines are equally fast."""
 
 
 class Estimates:
-    """Costs and speeds, of which each unit shows the ratio: its seconds are cost x size / speed.
+    """Estimates costs and speeds from the times of units: seconds = cost * size / speed.
 
-    A machine that showed nothing yet counts as fast as others (speed 1), a configuration that showed nothing yet costs the
-    mean of those that did. Each unit improves the estimate of its configuration and of its machine.
+    A machine without measurements has speed 1. A configuration without measurements has the mean cost of the measured
+    ones. Each unit improves the estimates of its configuration and its machine.
     """
 
     def __init__(self) -> None:
-        self._costs: dict[Hashable, float] = {}  # Logarithms, as all here.
+        self._costs: dict[Hashable, float] = {}  # All values are logarithms.
         self._speeds: dict[Hashable, float] = {}
         self._by_config: dict[Hashable, list[tuple[Hashable, float]]] = {}
         self._by_machine: dict[Hashable, list[tuple[Hashable, float]]] = {}
 
     def learn(self, config: Hashable, machine: Hashable, size: float, seconds: float) -> None:
-        """Takes account of a unit that ended: a partition of a size (> 0), in so many seconds."""
+        """Add the time of a finished unit on a partition of a size (> 0)."""
         if not 0 < seconds < math.inf:
             return
         pace = math.log(seconds / size)
@@ -37,11 +37,11 @@ class Estimates:
         speeds[machine] = math.fsum(costs[which] - pace for which, pace in others) / (len(others) + DOUBT)
 
     def know(self, configs: Iterable[Hashable], machines: Iterable[Hashable]) -> bool:
-        """Whether all of these have shown something."""
+        """Return whether all of these configurations and machines have measurements."""
         return all(each in self._costs for each in configs) and all(each in self._speeds for each in machines)
 
     def of(self, configs: Iterable[Hashable], machines: Iterable[Hashable]) -> tuple[list[float], list[float]]:
-        """What some configurations cost, and how fast some machines are."""
+        """Return the costs of the configurations and the speeds of the machines."""
         seen = [math.exp(cost) for cost in self._costs.values()]
         usual = math.fsum(seen) / len(seen) if seen else 1.0
         costs = [math.exp(self._costs[config]) if config in self._costs else usual for config in configs]

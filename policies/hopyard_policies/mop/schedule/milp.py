@@ -1,4 +1,4 @@
-"""Cerebro's exact scheduler (section 5.1): a mixed integer linear program, solved by HiGHS within a time limit."""
+"""Cerebro's exact scheduler (section 5.1): a mixed-integer linear program, solved by HiGHS with a time limit."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from hopyard_policies.mop.schedule.problem import Placed, VisitProblem, VisitSch
 from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 MOST_PAIRS: Final = 200_000
-"""Orders that a program may decide about: beyond that it takes very much memory, and finds nothing in hours."""
+"""Maximum number of order variables; larger programs need too much memory and find nothing in hours."""
 
 
 class NoPlanError(RuntimeError):
-    """The solver found no schedule in its time."""
+    """The solver found no schedule within the time limit."""
 
 
 def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
-    """Minimises the makespan over start times, with an order for each two units that share a machine or a configuration.
+    """Minimize the makespan over start times, with an order for each two units that share a machine or a configuration.
 
-    What 5.1 writes as Y and Z is one binary variable for each such pair: 1 if the first one of it comes first. With replicas,
-    which the paper leaves out, units are first given to machines as for the default scheduler.
+    The variables Y and Z of section 5.1 are one binary variable for each such pair: 1 if its first unit comes first.
+    With replicas, which the paper omits, units are first assigned to machines as in the default scheduler.
 
     Args:
-        problem: What is to be done.
-        seconds: How long the solver may think; the best schedule found by then is returned.
+        problem: The scheduling problem.
+        seconds: The time limit; the best schedule found by then is returned.
 
     Raises:
-        NoPlanError: None was found by then.
+        NoPlanError: No schedule was found in time.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
@@ -91,7 +91,7 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
 
 
 def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], starts: np.ndarray) -> VisitSchedule:
-    """The units in the order found, each as early as it can be: the solver's starts overlap by its tolerance."""
+    """Return the units in the order found, each as early as possible: the solver's starts overlap within its tolerance."""
     configs = [problem.free_config(config) for config in range(len(problem.costs))]
     machines = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
     placed = []
@@ -104,7 +104,7 @@ def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], start
 
 
 class MilpSolver(Solver):
-    """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1), by a mixed integer linear program on HiGHS.
+    """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1) with a mixed-integer linear program (HiGHS).
 
     The question is a problem (`hopyard_policies.mop.schedule.problem.to_plain`). The answer has the units in order of start (`placed`:
     each [configuration, partition, machine]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).

@@ -1,4 +1,4 @@
-"""Planning with known times: a schedule for a problem, by the name of the scheduler."""
+"""Planning with known times: schedulers by name."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 from hopyard_policies.mop.schedule.simulation import carry_out
 
 RESTARTS: Final = 30
-"""Passes of the default scheduler at most: the first as its rule says, the others perturbed."""
+"""Maximum number of passes of the default scheduler; the first follows the rule, the others are perturbed."""
 
 TIGHT: Final = 0.8
-"""Configurations and machines that have, in the mean, this part of the most to do of any of them leave no slack."""
+"""Minimum mean load, as a fraction of the largest, at which configurations and machines leave no slack."""
 
 CLOSE: Final = 1.001
-"""A schedule within this factor of what cannot be beaten is good enough to look no further."""
+"""A schedule within this factor of the bound ends the search."""
 
 
 UNITS: Final = 4_000
-"""Units that all passes of a decision that cannot wait may place together, after the first one."""
+"""Maximum number of units placed by all passes after the first, for a decision that cannot wait."""
 
 
 def longest(problem: VisitProblem, rng: random.Random, restarts: int = RESTARTS) -> VisitSchedule:
-    """The default: the best of some passes of `Longest`, each with remaining times weighted at random anew."""
+    """The default scheduler: the best of several passes of `Longest`, with randomly weighted remaining times."""
     return _best(problem, host(problem), rng, restarts)[0]
 
 
 def _best(
     problem: VisitProblem, hosting: Hosting, rng: random.Random, restarts: int
 ) -> tuple[VisitSchedule, Sequence[float]]:
-    """The best pass, and the weights that it had."""
+    """Return the best pass and its weights."""
     configs, machines = loads(problem, hosting)
     enough = CLOSE * max(configs + machines, default=0.0)
     best: tuple[VisitSchedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
@@ -49,15 +49,15 @@ def _best(
 
 
 def randomized(problem: VisitProblem, rng: random.Random) -> VisitSchedule:
-    """Cerebro's own default: one pass of its Algorithm 1."""
+    """Cerebro's default scheduler: one pass of its Algorithm 1."""
     return carry_out(problem, Randomized(problem, rng))
 
 
 def milp(problem: VisitProblem, rng: random.Random, seconds: float = 60.0) -> VisitSchedule:
-    """The mixed integer linear program of section 5.1, solved as well as it can be in so many seconds.
+    """The mixed-integer linear program of section 5.1, with a time limit in seconds.
 
     Raises:
-        milp.NoPlanError: No schedule was found in that time.
+        milp.NoPlanError: No schedule was found in time.
     """
     from hopyard_policies.mop.schedule.milp import solve
 
@@ -72,15 +72,15 @@ SCHEDULERS: Final[Mapping[str, Callable[[VisitProblem, random.Random], VisitSche
 
 
 def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
-    """The default scheduler's rule where times are known roughly only: `Longest`, or a plan that is followed.
+    """Return the default scheduler's rule for approximately known times: `Longest`, or following a plan.
 
-    As many equal configurations as equal machines leave no slack on either side: each of both must always be at work. Then
-    whoever takes what is idle first takes it from those that cannot do without, and following a plan is better.
+    If configurations and machines are equal in number and load, each must always work, and there is no slack. Greedy
+    choices then take what others cannot do without, and following a plan is better.
 
     Args:
-        problem: What is left to do.
-        known: Its times were measured, so that perturbed restarts are worth their while: the rule then has the weights of the best
-            of them, as many as a decision can wait for.
+        problem: The remaining problem.
+        known: Whether times were measured. Then perturbed passes are worthwhile, and the rule gets the weights of the
+            best of them, as many as a decision can wait for.
     """
     hosting = host(problem)
     configs, machines = ([end for end in ends if end > 0] for ends in loads(problem, hosting))

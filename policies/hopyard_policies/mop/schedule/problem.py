@@ -1,4 +1,4 @@
-"""The scheduling problem of model hopper parallelism, schedules for it, and the check that a schedule keeps the invariants."""
+"""The scheduling problem of model hopper parallelism, its schedules, and a check of their invariants."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 TOLERANCE = 1e-9
-"""How far, in proportion to the makespan, two moments may lie apart and be the same."""
+"""Two times are equal if they differ by at most this fraction of the makespan."""
 
 
 class TrainingUnit(NamedTuple):
-    """A training unit: one configuration trained on one partition, both by number."""
+    """A training unit: one configuration trained on one partition, both as indices."""
 
     config: int
     partition: int
 
 
 class Placed(NamedTuple):
-    """A training unit on a machine, and when."""
+    """A training unit on a machine, with its start and end."""
 
     unit: TrainingUnit
     machine: int
@@ -29,21 +29,23 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class VisitProblem:
-    """Configurations that visit partitions, each exactly once, on machines that hold these (sections 5.1 and 5.5 of Cerebro).
+    """Configurations that visit partitions, each exactly once, on machines that hold them (Cerebro, sections 5.1 and 5.5).
 
-    The time of a unit is the configuration's cost times the partition's size over the machine's speed. Two machines of one
-    node both hold what the node holds. All is counted from now, time 0.
+    The time of a unit is the configuration's cost times the partition's size divided by the machine's speed. All
+    machines of a node hold what the node holds. Times count from now, time 0.
 
     Attributes:
-        costs: Of each configuration, above 0.
-        sizes: Of each partition, above 0.
-        speeds: Of each machine, above 0.
-        holders: For each partition, the machines that hold it, ascending; none: its units are left out of every schedule.
-        done: For each configuration, the partitions that it has visited already; empty: none of them has visited any.
-        config_free: When each configuration can start its next unit (a unit under way ends then); empty: all now.
-        machine_free: When each machine can start its next unit; empty: all now.
-        config_after: How long each configuration will still train when it has been everywhere: its epochs to come; empty: none.
-            They are in no schedule, but whoever has more to come is more urgent.
+        costs: The cost of each configuration, above 0.
+        sizes: The size of each partition, above 0.
+        speeds: The speed of each machine, above 0.
+        holders: The machines that hold each partition, ascending. Units of a partition without a machine are in no
+            schedule.
+        done: The partitions that each configuration has visited; empty: none.
+        config_free: The time at which each configuration can start its next unit, because a running unit ends then;
+            empty: now.
+        machine_free: The time at which each machine can start its next unit; empty: now.
+        config_after: The training time of each configuration after this epoch; empty: 0. It is in no schedule, but
+            configurations with more of it are more urgent.
     """
 
     costs: Sequence[float]
@@ -56,12 +58,12 @@ class VisitProblem:
     config_after: Sequence[float] = ()
 
     def time(self, config: int, partition: int, machine: int) -> float:
-        """How long a unit takes on a machine."""
+        """Return the time of a unit on a machine."""
         return self.costs[config] * self.sizes[partition] / self.speeds[machine]
 
     @cached_property
     def units(self) -> tuple[TrainingUnit, ...]:
-        """The units that are still to be trained and that some machine can train, by configuration, then by partition."""
+        """The remaining units that some machine can train, by configuration, then by partition."""
         there = [partition for partition, machines in enumerate(self.holders) if machines]
         if not self.done:
             return tuple(TrainingUnit(config, partition) for config in range(len(self.costs)) for partition in there)
@@ -74,15 +76,15 @@ class VisitProblem:
 
     @cached_property
     def replicated(self) -> bool:
-        """Whether some partition can be visited on more than one machine."""
+        """Whether some partition is held by more than one machine."""
         return any(len(machines) > 1 for machines in self.holders)
 
     def free_config(self, config: int) -> float:
-        """When a configuration can start its next unit."""
+        """Return the time at which a configuration can start its next unit."""
         return self.config_free[config] if self.config_free else 0.0
 
     def free_machine(self, machine: int) -> float:
-        """When a machine can start its next unit."""
+        """Return the time at which a machine can start its next unit."""
         return self.machine_free[machine] if self.machine_free else 0.0
 
 
@@ -134,14 +136,14 @@ def from_plain(payload: object) -> VisitProblem:
 
 
 Hosting = Sequence[int]
-"""For each of a problem's units, in their order, the machine that is to train it."""
+"""The machine that should train each unit of a problem, in the order of the units."""
 
 
 @dataclass(frozen=True)
 class VisitSchedule:
-    """What runs where and when, in order of start.
+    """Placed units in order of start.
 
-    `complete` says whether all units of the problem are there: an online run whose last holder died has some left.
+    `complete` is False if units of the problem are missing, for example because their last holder failed.
     """
 
     placed: tuple[Placed, ...]
@@ -149,22 +151,22 @@ class VisitSchedule:
 
     @cached_property
     def makespan(self) -> float:
-        """When the last unit ends; 0 for none."""
+        """The end of the last unit; 0 without units."""
         return max((placed.end for placed in self.placed), default=0.0)
 
 
 class InvalidScheduleError(ValueError):
-    """A schedule breaks an invariant of model hopper parallelism; the message says which, and where."""
+    """A schedule violates an invariant of model hopper parallelism; the message says which and where."""
 
 
 def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
-    """Checks that a schedule keeps every invariant of section 3.1.
+    """Check that a schedule satisfies every invariant of section 3.1.
 
-    Each unit that is left and can be trained is there exactly once, on a machine that holds its partition; no machine and no
-    configuration has two units at once, nor one before it is free; no unit ends before it can be done.
+    Each remaining unit that can be trained is there exactly once, on a machine that holds its partition. No machine and
+    no configuration has two units at a time, or one before it is free. No unit is shorter than its time.
 
     Raises:
-        InvalidScheduleError: It does not.
+        InvalidScheduleError: An invariant is violated.
     """
     slack = TOLERANCE * max(schedule.makespan, 1e-300)
     counts: dict[TrainingUnit, int] = dict.fromkeys(problem.units, 0)

@@ -1,4 +1,4 @@
-"""A rule for times that are not known, and machines that die: it plans anew with what it has learned, as the policy does."""
+"""Replans for unknown times and failing machines, from what was measured so far."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.schedule.problem import TrainingUnit, VisitProblem
 
 CHANGED: Final = 1.1
-"""Estimates that moved by this factor, one compared with another, are reason to decide by them anew."""
+"""Replan when estimates change by this factor relative to each other."""
 
 UNEXPECTED: Final = 2.0
-"""The same for a plan that is followed: it stands a lot, and a new one would not fit what has been trained already as well."""
+"""The same while a plan is followed: replanning loses more then, because a new plan fits the trained units less well."""
 
 
 class Online:
-    """Makes another rule anew whenever what it was made from has changed.
+    """Creates a new rule whenever its inputs have changed.
 
     Args:
-        problem: What is to be done; its costs and speeds are what is believed in the beginning.
-        make: Makes the rule for what is left.
-        estimates: Costs and speeds are taken from here, and learned from units that end; None: those of the problem are good.
-        configs: By what names the estimates know configurations; empty: by their numbers.
-        machines: The same of machines.
-        running: What runs already, by machine; not among the problem's units.
+        problem: The problem; its costs and speeds are the initial estimates.
+        make: Creates a rule for the remaining problem.
+        estimates: Source of costs and speeds, updated by finished units; None: use those of the problem.
+        configs: The names of configurations in the estimates; empty: their indices.
+        machines: The names of machines in the estimates; empty: their indices.
+        running: Running units by machine; they are not units of the problem.
 
     Attributes:
-        visited: By configuration, the partitions that it has visited, and the one that it visits now.
+        visited: The partitions that each configuration has visited or is visiting.
         idle: Configurations that may start a unit.
-        running: By machine, what it trains.
+        running: The running unit of each machine.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Online:
         self.visited = [set(done) for done in problem.done] or [set() for _ in problem.costs]
         self.idle: set[int] = set()
         self.running = dict(running or {})
-        self._ends = {machine: problem.free_machine(machine) for machine in self.running}  # When each should be over.
+        self._ends = {machine: problem.free_machine(machine) for machine in self.running}  # The expected end of each.
         self._rule: Rule | None = None
         self._given: Rule | None = None
 
@@ -64,7 +64,7 @@ class Online:
             self._rule.free(config)
 
     def start(self, machines: Sequence[int], now: float = 0.0) -> list[tuple[int, TrainingUnit]]:
-        """See `Rule`; `now` is counted as `ended` and `died` do."""
+        """Decide like `Rule.start`; `now` uses the same clock as `left`."""
         if self._rule is None:
             self._rule = self._make(self.left(now))
             for config in sorted(self.idle):
@@ -78,7 +78,7 @@ class Online:
         return started
 
     def ended(self, machine: int, seconds: float) -> None:
-        """Says that the unit on a machine has ended, after so many seconds."""
+        """Record the end of the unit on a machine and its seconds."""
         unit = self.running.pop(machine)
         if self._estimates is not None:
             config, size = self._configs[unit.config], self._problem.sizes[unit.partition]
@@ -86,7 +86,7 @@ class Online:
             self._compare(*self._estimates.of(self._configs, self._machines))
 
     def died(self, machine: int) -> None:
-        """Says that a machine is gone, and what it trained is lost; `free` follows for the configuration."""
+        """Record the failure of a machine; its unit is lost. A call of `free` follows for the configuration."""
         held = [tuple(m for m in machines if m != machine) for machines in self._problem.holders]
         self._problem, self._rule = replace(self._problem, holders=held), None
         if machine in self.running:
@@ -100,17 +100,17 @@ class Online:
 
     @property
     def follows(self) -> bool:
-        """Whether the rule is the one that `follow` was given."""
+        """Whether the present rule was given by `follow`."""
         return self._rule is not None and self._rule is self._given
 
     def follow(self, rule: Rule) -> None:
-        """Goes by a rule for what is left now, until that has changed."""
+        """Use a rule for the remaining problem until the problem changes."""
         self._rule = self._given = rule
         for config in sorted(self.idle):
             rule.free(config)
 
     def left(self, now: float) -> VisitProblem:
-        """What is still to be started, counted from now."""
+        """Return the remaining problem, with times counted from now."""
         configs, machines = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
         for machine, unit in self.running.items():
             configs[unit.config] = machines[machine] = max(self._ends[machine] - now, 0.0)
@@ -119,6 +119,6 @@ class Online:
 
 
 def _spread(new: Sequence[float], old: Sequence[float]) -> float:
-    """By which factor some values moved against others; that all of them did alike is nothing."""
+    """Return the largest ratio between relative changes; a change common to all values does not count."""
     moved = [after / before for after, before in zip(new, old, strict=True)]
     return max(moved) / min(moved)

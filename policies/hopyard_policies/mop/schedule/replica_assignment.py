@@ -1,4 +1,4 @@
-"""Which machine trains which unit where partitions have replicas: chosen first, so that only an open shop is left to schedule."""
+"""Assigns units to machines when partitions have replicas, so that an open-shop problem remains."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from hopyard_policies.mop.schedule.problem import VisitProblem
 
 POWERS = (8, 24, 72)
-"""What ends are raised to, one after the other, so that in the end hardly more than the latest one counts."""
+"""Powers of the objective, in order; with the last one, only the latest end matters."""
 
 SWEEPS = 6
-"""How often all units are looked at, at most, with each power."""
+"""Maximum number of passes over all units for each power."""
 
 
 def host(problem: VisitProblem) -> list[int]:
-    """Chooses the machine of each unit so that machines and configurations are done as early as they can be.
+    """Choose the machine of each unit so that machines and configurations can finish as early as possible.
 
-    Each machine and each configuration has an end: when it would be done if it never waited. Units are placed one by one,
-    longest first, where the later one of the two ends concerned is the earliest; then they move, one at a time, as long as that
-    lessens the sum of all ends raised to a power.
+    The end of a machine or configuration is the time at which it would finish without waiting. Units are placed one by
+    one, longest first, where the later of the two ends concerned is least. Then single units are moved while that
+    reduces the sum of all ends raised to a power.
 
     Returns:
-        For each of `problem.units` its machine.
+        The machine of each of `problem.units`.
     """
     units, holders = problem.units, problem.holders
     if not problem.replicated or not units:
@@ -79,17 +79,17 @@ def host(problem: VisitProblem) -> list[int]:
 
 
 def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: list[float]) -> None:
-    """Relieves the machine with the most to do by a chain: it hands a unit to another one, that one to a third, and so on."""
+    """Relieve the most loaded machine along a chain: it gives a unit to another machine, which gives one to a third, and so on."""
     held: list[list[set[int]]] = [[set() for _ in problem.sizes] for _ in problem.speeds]
     for number, (_, partition) in enumerate(problem.units):
         held[hosting[number]][partition].add(number)
     for _ in problem.units:
         source = max(range(len(load)), key=load.__getitem__)
         if load[source] <= max(spans):
-            return  # A configuration has more to do than any machine.
+            return  # A configuration has more work than any machine.
         came: dict[int, tuple[int, int]] = {
             source: (source, 0)
-        }  # From which machine a chain comes to another, by which partition.
+        }  # The previous machine on the chain and the partition that is passed on.
         queue = deque([source])
         while queue:
             machine = queue.popleft()
@@ -122,7 +122,7 @@ def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: 
 
 
 def _whole(problem: VisitProblem) -> list[int]:
-    """Gives each partition to one machine for all configurations: where that is as good, an open shop is easier to schedule."""
+    """Assign each partition to one machine for all configurations; if this is as good, the open shop is easier to schedule."""
     work = [0.0] * len(problem.sizes)
     for config, partition in problem.units:
         work[partition] += problem.costs[config] * problem.sizes[partition]
@@ -137,7 +137,7 @@ def _whole(problem: VisitProblem) -> list[int]:
 
 
 def loads(problem: VisitProblem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:
-    """When configurations and machines would be done at the earliest, with nothing to wait for: what a hosting cannot beat."""
+    """Return the earliest ends of configurations and machines without waiting, a lower bound for a hosting."""
     after = problem.config_after or [0.0] * len(problem.costs)
     configs = [problem.free_config(config) + after[config] for config in range(len(problem.costs))]
     machines = [problem.free_machine(machine) for machine in range(len(problem.speeds))]

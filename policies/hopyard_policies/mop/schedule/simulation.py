@@ -1,4 +1,4 @@
-"""Carries a rule out in virtual time: the schedule that comes of it."""
+"""Simulates a rule in virtual time and returns the schedule."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitPro
 from hopyard_policies.mop.schedule.replanning import Online
 
 Actual = Callable[[TrainingUnit, int], float]
-"""How long a unit really takes on a machine."""
+"""Returns the actual time of a unit on a machine."""
 
 
 def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
-    """Runs a problem as a rule says, each unit taking as long as the problem says.
+    """Simulate a rule, with each unit taking its time in the problem.
 
-    Units that end at the same moment are all told to the rule before it decides.
+    The rule decides after all units that end at the same time have been reported.
 
     Args:
-        problem: What is to be done; the rule's own.
-        rule: Decides what starts. It is used up.
+        problem: The problem of the rule.
+        rule: The rule; it is used up.
 
     Returns:
-        What ran. It is not complete if the rule had nothing to start any more.
+        The schedule; incomplete if the rule had nothing left to start.
     """
     costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
     events = _beginning(problem)
@@ -48,16 +48,17 @@ def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
 def carry_out_online(
     problem: VisitProblem, rule: Online, actual: Actual, deaths: Mapping[int, float] | None = None
 ) -> VisitSchedule:
-    """Runs a problem with a rule that does not know what comes: how long units take, and which machines die.
+    """Simulate a rule that does not know the actual times or which machines fail.
 
     Args:
-        problem: What is to be done.
-        rule: Decides what starts. It is used up.
-        actual: How long each unit takes on each machine.
-        deaths: Machines that die, and when (> 0). What one trains then is lost, and not in the schedule.
+        problem: The scheduling problem.
+        rule: The rule; it is used up.
+        actual: Returns the actual time of a unit on a machine.
+        deaths: Failing machines with the time of failure (> 0). The unit they train then is lost and not in the
+            schedule.
 
     Returns:
-        What ran to its end. It is not complete if no machine holds what is left.
+        The units that finished; incomplete if no machine holds the rest.
     """
     events = _beginning(problem)
     gone = dict(deaths or {})
@@ -74,7 +75,7 @@ def carry_out_online(
             lost = running.pop(machine, None)
             if lost is None or lost.end > now:
                 rule.died(machine)
-            else:  # It ended at this very moment.
+            else:  # It ended at exactly this time.
                 placed.append(lost)
                 rule.ended(machine, lost.end - lost.start)
                 rule.died(machine)
@@ -100,7 +101,7 @@ def carry_out_online(
 
 
 def _beginning(problem: VisitProblem) -> list[tuple[float, int, int]]:
-    """Events: when, and the configuration and the machine that are free then; -1: none."""
+    """Return initial events: time, configuration and machine that become free; -1: none."""
     events = [(problem.free_config(config), config, -1) for config in range(len(problem.costs))]
     events += [(problem.free_machine(machine), -1, machine) for machine in range(len(problem.speeds))]
     heapq.heapify(events)

@@ -1,4 +1,4 @@
-"""The node agent as a whole: its parts, their start and their ordered stop."""
+"""The node agent: creates its parts, starts them and stops them in order."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _JANITOR_SECONDS: Final = 1.0
 
 
 class NodeAgent:
-    """One node: `start`, then `wait`, then `stop`."""
+    """The agent of one node: call `start`, then `wait`, then `stop`."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Put the parts together; nothing runs yet. Made inside a running event loop.
+        """Create the parts without starting them. Call this in a running event loop.
 
         Raises:
-            Conflict: another agent uses the data folder.
+            Conflict: Another agent uses the data folder.
         """
         self._settings = settings
         self._incarnation = uuid.uuid4().hex
@@ -103,7 +103,7 @@ class NodeAgent:
         self._server = Server(
             "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
         )
-        # Training processes are on this machine, whatever the agent's own host is.
+        # Training processes run on this computer, whatever host the agent listens on.
         self._application_server = Server("application")
         self._outlet = Outlet(settings.host, idle_seconds=idle)
         node = NodeAgentServicer(
@@ -127,7 +127,7 @@ class NodeAgent:
         return self._server.address
 
     async def start(self) -> str:
-        """Listen, then dial the scheduler; answers the address of NodeAgentService."""
+        """Start listening and connect to the scheduler; return the address of NodeAgentService."""
         self._machines.application_address = await self._application_server.start()
         address = await self._server.start()
         self._outlet.start()
@@ -138,11 +138,11 @@ class NodeAgent:
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set, or raise as soon as a part of the agent fails."""
+        """Wait until `stop` is set; raise as soon as a part of the agent fails."""
         await self._background.wait(stop)
 
     async def stop(self) -> None:
-        """Stop in order: no new runs, all processes ended, last words sent, connections closed. Safe to call twice."""
+        """Stop in order: refuse new runs, end all processes, send the last messages, close connections. Safe to call twice."""
         self._partitions.stop()
         await self._predictions.stop()
         await self._runs.stop()
@@ -160,10 +160,10 @@ class NodeAgent:
             await self._snapshots.close()
             self._folders.close()
 
-    # What the session asks and tells.
+    # Implementation of `SessionOwner`.
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Who this agent is and what it runs."""
+        """Return the first message of a session: this agent's identity, machines, runs and snapshots."""
         return wire.AgentHello(
             node=self._settings.node,
             incarnation=self._incarnation,
@@ -177,32 +177,32 @@ class NodeAgent:
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """A session began: its lease is the one that later runs get from this agent."""
+        """Adopt the parameters of a new session; later runs get its lease."""
         self._predictions.new_session()
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
 
     def forget_snapshots(self, hashes: list[str]) -> None:
-        """Delete snapshots that nobody needs any more, except those that a run took anew and is still telling of."""
+        """Delete snapshots that are no longer needed, except those that a run took again and has not announced yet."""
         try:
             self._snapshots.forget(hashes)
         except HopyardError as error:
             _log.error("the scheduler asks to forget what is no snapshot: %s", error)
 
     def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
-        """Ship snapshots that no run here knows of any more."""
+        """Upload snapshots that no run here refers to."""
         self._orders.take(orders)
 
     def shipment_acknowledged(self, experiment: str, number: int) -> None:
-        """Nobody needs to hear of an order again."""
+        """Drop the result of an upload order that the scheduler has acknowledged."""
         self._orders.acknowledged(experiment, number)
 
     def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
-        """What became of orders, as far as the scheduler has not taken it over."""
+        """Return the results of upload orders that the scheduler has not acknowledged."""
         return self._orders.unacknowledged()
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Say what lies in the snapshot folder and is not busy; partial files are deleted if that is wanted."""
+        """Report the idle files in the snapshot folder; delete partial files if requested."""
         if not self._background.stopping:
             self._background.start(self._inventory(wanted), name="inventory")
 
@@ -223,7 +223,7 @@ class NodeAgent:
             _log.warning("the scheduler asks what lies in the snapshot folder, which cannot be read: %s", error)
 
     def asked(self, question: wire.NodeQuestion) -> None:
-        """Answer a question of the scheduler, when the answer is there."""
+        """Answer a question of the scheduler, as soon as the answer is available."""
         if question.kind == "predict":
             self._predictions.ask(question)
         elif question.kind == INSPECT:
@@ -233,7 +233,7 @@ class NodeAgent:
             self._session.answer(wire.NodeAnswer(ticket=question.ticket, error=error))
 
     def withdrawn(self, ticket: str) -> None:
-        """The scheduler does not wait for an answer any more."""
+        """Cancel a question that the scheduler has withdrawn."""
         self._predictions.withdraw(ticket)
 
     async def _start_predictor(self, key: PredictorKey) -> PredictorProcess:
@@ -285,7 +285,7 @@ class NodeAgent:
     async def _prepare(self) -> None:
         try:
             await self._machines.prepare(self._settings.spare_runners)
-        except (RunnerDied, OSError) as error:  # a run that needs one says so itself
+        except (RunnerDied, OSError) as error:  # A run that needs a process reports the error itself.
             _log.warning("no process can be started before there is a run for it: %s", error)
 
     async def _keep_tidy(self) -> None:
@@ -315,7 +315,7 @@ class NodeAgent:
         self._above = above
 
     async def _flush(self) -> None:
-        """Give the last messages some time to reach the scheduler."""
+        """Wait a limited time for the scheduler to acknowledge the last messages."""
         if not self._session.connected:
             return
         try:

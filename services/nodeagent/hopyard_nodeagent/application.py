@@ -1,4 +1,4 @@
-"""ApplicationService: what training processes speak to, on loopback, each with its own token."""
+"""ApplicationService: the service for training processes, on loopback, with a token for each process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SCHEME: Final = "Bearer "
 
 
 class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
-    """Lets the training processes of this agent attach."""
+    """Serves the training processes of this agent."""
 
     def __init__(self, machines: Machines, snapshot_folder: Path) -> None:
-        """Serve the processes on these machines; the state they save goes into `snapshot_folder`."""
+        """Serve the processes on `machines`; saved state goes to `snapshot_folder`."""
         self._machines = machines
         self._snapshot_folder = snapshot_folder
 

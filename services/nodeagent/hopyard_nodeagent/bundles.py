@@ -1,4 +1,4 @@
-"""The experiments' code on this node, each bundle unpacked once."""
+"""Code bundles of experiments on this node; each is unpacked once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Bundles:
     """Unpacked code bundles, each in a folder named by its hash."""
 
     def __init__(self, folder: Path, store: BlobClient) -> None:
-        """Unpack into `folder`, which exists."""
+        """Unpack into `folder`, which must exist."""
         self._folder = folder
         self._store = store
         self._opening: dict[str, asyncio.Lock] = {}
 
     async def folder(self, sha256: str) -> Path:
-        """Folder of a bundle's code; got from the store when it is not here yet.
+        """Return the folder of a bundle's code; download the bundle if necessary.
 
         Raises:
-            HopyardError: the store does not give it.
-            BundleError: it is not a bundle that may be unpacked.
+            HopyardError: The store does not provide it.
+            BundleError: It is not a valid bundle.
         """
         target = self._folder / check_hash(sha256)
         async with self._opening.setdefault(sha256, asyncio.Lock()):
@@ -40,15 +40,15 @@ class Bundles:
         return target
 
     async def copy(self, sha256: str, target: Path) -> None:
-        """Copy a bundle's code to a folder that is not there yet: a run's own, in which it may write.
+        """Copy a bundle's code to a new folder, in which the run may write.
 
         Args:
-            sha256: the bundle; empty: there is none, and the folder is empty.
-            target: the copy.
+            sha256: The bundle; empty: there is none, and the folder is empty.
+            target: The copy; must not exist yet.
 
         Raises:
-            HopyardError: the store does not give it.
-            BundleError: it is not a bundle that may be unpacked.
+            HopyardError: The store does not provide it.
+            BundleError: It is not a valid bundle.
         """
         source = await self.folder(sha256) if sha256 else None
         await asyncio.to_thread(_copy, source, target)

@@ -1,4 +1,4 @@
-"""`hopyard agent`: the node agent as a process."""
+"""The command `hopyard agent`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def command(
             port=port,
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
-            # Warm ones would be idle, and those that start at one time share the CPUs.
+            # Two for each CPU: more would be idle, and processes that start at the same time share the CPUs.
             spare_runners=2 * len(os.sched_getaffinity(0)) if idle_runner_seconds else 0,
             snapshot_quota=quota,
             data_quota=partitions,
@@ -122,10 +122,10 @@ def command(
 
 
 def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
-    """Bytes of an option.
+    """Return the bytes that an option specifies; None if it is not given.
 
     Raises:
-        InvalidInput: It is no number of bytes.
+        InvalidInput: It is not a number of bytes.
     """
     if given is None:
         return None
@@ -138,10 +138,10 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
 
 
 def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[MachineSettings, ...]:
-    """Cut a node into machines.
+    """Divide a node into machines.
 
     Raises:
-        InvalidInput: `gpus` is no list of different indices, or cannot be shared out evenly.
+        InvalidInput: `gpus` is not a list of distinct indices, or cannot be divided evenly.
     """
     try:
         indices = [int(text) for text in gpus.split(",") if text.strip()]

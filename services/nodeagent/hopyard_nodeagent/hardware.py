@@ -1,4 +1,4 @@
-"""The kind of host that this is: what is measured on one machine holds for those of the same kind alone."""
+"""Identifies the kind of host. Measurements on one machine apply to machines of the same kind only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LONGEST: Final = 200
 
 
 def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
-    """A machine's hardware in words: its host's CPUs, and the GPUs that it has (`mine`), by their names.
+    """Describe a machine's hardware: the CPUs of its host and its own GPUs (`mine`), by name.
 
     Returns:
-        Empty where a GPU's name is not known.
+        The description; empty if the name of a GPU is unknown.
     """
     if not all(index in gpus for index in mine):
         return ""
@@ -30,12 +30,12 @@ def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
 
 
 def cpus(listed: Path = _CPUS) -> str:
-    """The model of this host's CPUs and how many there are, hyper-threads counted."""
+    """Return the CPU model of this host and the number of hardware threads."""
     return f"{_model(listed) or platform.processor() or platform.machine()}, {os.cpu_count() or 1} CPUs"
 
 
 def gpus() -> Mapping[int, str]:
-    """The names of this host's NVIDIA GPUs, by index, as their driver says them. Takes up to 10 s; empty where it says nothing."""
+    """Return the names of this host's NVIDIA GPUs by index, from nvidia-smi. Takes up to 10 s; empty if it fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
@@ -47,7 +47,7 @@ def gpus() -> Mapping[int, str]:
 
 
 def named(lines: str) -> Mapping[int, str]:
-    """Names by index, from lines such as `0, NVIDIA H200`."""
+    """Parse lines such as `0, NVIDIA H200` into names by index."""
     found = {}
     for line in lines.splitlines():
         index, comma, name = line.partition(",")
@@ -57,7 +57,7 @@ def named(lines: str) -> Mapping[int, str]:
 
 
 def _model(listed: Path) -> str:
-    """What the kernel calls the first CPU; empty: it does not say (not every architecture's does)."""
+    """Return the model name of the first CPU; empty if the kernel does not provide it."""
     try:
         lines = listed.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

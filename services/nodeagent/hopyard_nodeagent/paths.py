@@ -1,4 +1,4 @@
-"""Where an agent keeps what on its disk."""
+"""The layout of an agent's data folder."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _LONGEST_NAME: Final = 120
 class Folders:
     """The agent's data folder.
 
-        snapshots/<sha256>                  snapshots: what trainers saved, or packed files
-        needs/<sha256>.*                    which experiments they are for
+        snapshots/<sha256>                  snapshots: folders of trainers, or packed files
+        needs/<sha256>.*                    the experiments that need a snapshot
         bundles/<sha256>/                   unpacked code
-        logs/jobs/<experiment>/<job>.log    what the job's runs on this node printed; other ranks than 0: <job>.rank1.log
-        logs/runners/<machine>.log          what runners say between runs
-        logs/predictors.log                 what predictors print
+        logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
+        logs/runners/<machine>.log          output of runners between runs
+        logs/predictors.log                 output of predictors
         logs/commands.jsonl                 the commands that were carried out
-        processes/                          the training processes and predictors that live
-        partitions/<sha256>/                copies of partitions that were got by URL
-        inspected.json                      what was read of partitions at paths
-        scratch/                            emptied at every start of the agent
-        agent.id                            what names the folder
-        agent.lock                          held by the one agent that uses it
+        processes/                          the live training processes and predictors
+        partitions/<sha256>/                copies of partitions downloaded by URL
+        inspected.json                      the cache of hashes of partitions at paths
+        scratch/                            temporary; emptied when the agent starts
+        agent.id                            the id of this folder
+        agent.lock                          held by the agent that uses it
 
-    Ids are opaque, so they are escaped where they become file names.
+    Ids are opaque, so they are escaped in file names.
     """
 
     def __init__(self, data: Path) -> None:
-        """Lock and make the folders; what an earlier agent left half-done is removed.
+        """Lock and create the folders; remove temporary files of an earlier agent.
 
         Raises:
-            Conflict: another agent uses the data folder.
+            Conflict: Another agent uses the data folder.
         """
         self.data = data.absolute()
         self.data.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class Folders:
             raise
 
     def close(self) -> None:
-        """Leave the data folder to another agent; safe to call twice."""
+        """Release the data folder to other agents; safe to call twice."""
         self._lock.give_back()
 
     def _make(self) -> None:
@@ -86,35 +86,35 @@ class Folders:
                 partial.unlink()
 
     def job_log(self, experiment: str, job: str, rank: int = 0) -> Path:
-        """The log of a job, or of another rank than 0 of its gangs."""
+        """Return the path of a job's log, or of the log of another rank of its gangs."""
         return self.logs / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
 
     @property
     def inspected(self) -> Path:
-        """What was read of partitions at paths."""
+        """The file with the cache of hashes of partitions."""
         return self.data / "inspected.json"
 
     @property
     def commands(self) -> Path:
-        """The record of the commands that were carried out."""
+        """The file with the commands that were carried out."""
         return self.logs / "commands.jsonl"
 
     @property
     def predictor_log(self) -> Path:
-        """The log of all processes that predict."""
+        """The log of all predictor processes."""
         return self.logs / "predictors.log"
 
     def runner_log(self, machine: str) -> Path:
-        """The log of a machine's runners."""
+        """Return the log of a machine's runners."""
         return self.logs / "runners" / f"{_name(machine)}.log"
 
     def scratch(self, run: RunKey) -> Path:
-        """A folder for the files of one run."""
+        """Return the temporary folder of a run."""
         return self._scratch / f"{_name(run.experiment)}.{_name(run.job)}.{run.attempt}.{run.rank}"
 
 
 def _home(file: Path) -> str:
-    """What names a data folder, through all starts of its agents."""
+    """Return the id of a data folder, created once and kept."""
     with suppress(FileNotFoundError):
         if known := file.read_text(encoding="ascii", errors="replace").strip():
             return known
@@ -126,7 +126,7 @@ def _home(file: Path) -> str:
 
 
 def _name(text: str) -> str:
-    """A file name for an id: no separators, never "." or "..", no longer than file systems allow."""
+    """Return a file name for an id: without separators, not "." or "..", and short enough for file systems."""
     escaped = quote(text, safe="").replace(".", "%2E") or "%"
     if len(escaped) <= _LONGEST_NAME:
         return escaped

@@ -1,4 +1,4 @@
-"""Where the scheduler is: an address, or what a scheduler on this computer wrote into its folder."""
+"""Finds the scheduler: a given address, or the one that a scheduler on this computer wrote to its folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LOOK_SECONDS: Final = 0.01
 
 
 async def scheduler_at(given: str) -> str:
-    """The scheduler's HOST:PORT; of a folder the address in it, waited for until a scheduler has written it.
+    """Return the scheduler's HOST:PORT; for a folder, wait until a scheduler has written its address there.
 
-    So an agent can be started together with the scheduler, and finds one that was started anew at another address.
+    An agent can therefore start before its scheduler, and finds a restarted scheduler at a new address.
     """
     if not is_folder(given):
         return given
@@ -27,5 +27,5 @@ async def scheduler_at(given: str) -> str:
 
 
 def is_folder(given: str) -> bool:
-    """Whether this is a path, not HOST:PORT."""
+    """Return whether this is a path, not HOST:PORT."""
     return "/" in given

@@ -1,4 +1,4 @@
-"""NodeAgentService: what the agent answers to people and to other agents."""
+"""NodeAgentService: the agent's service for people and for other agents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         status: Callable[[], Awaitable[wire.GetStatusResponse]],
         stopping: Callable[[], bool],
     ) -> None:
-        """Answer from the node's parts; followed logs end when `stopping` says so."""
+        """Serve from the parts of the node; followed logs end when `stopping` returns True."""
         self._runs = runs
         self._snapshots = snapshots
         self._folders = folders

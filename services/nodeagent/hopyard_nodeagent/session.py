@@ -1,6 +1,6 @@
-"""The session with the scheduler: dialled by the agent, kept for ever, taken up again after every break.
+"""The session with the scheduler, which the agent opens and reopens after every interruption.
 
-It ends for good only when the scheduler says that another agent of this name is alive.
+It ends only if another agent with the same name is alive.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ _DEFAULT_HEARTBEAT_SECONDS: Final = 1.0
 _DEFAULT_LEASE_SECONDS: Final = 10.0
 
 _MOST_BYTES: Final = 1024 * 1024
-"""When messages that are sent together have so many bytes, no further one joins them."""
+"""Size limit of messages that are sent together."""
 
 
 Call: TypeAlias = grpc.aio.StreamStreamCall[wire.AgentSessionRequest, wire.AgentSessionResponse]
 
 
 class SessionOwner(Protocol):
-    """What the session tells the agent."""
+    """The agent as the session sees it."""
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Who this agent is and what it runs."""
+        """Return the first message of a session: the agent's identity, machines, runs and snapshots."""
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """A session began."""
+        """Handle the start of a session."""
 
     def forget_snapshots(self, hashes: list[str]) -> None:
-        """Nobody needs these snapshots any more."""
+        """Delete snapshots that are no longer needed."""
 
     def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
-        """The scheduler wants these snapshots in the store."""
+        """Upload these snapshots."""
 
     def shipment_acknowledged(self, experiment: str, number: int) -> None:
-        """The scheduler has taken over what became of an order."""
+        """Handle the acknowledgement of an upload order's result."""
 
     def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
-        """What became of orders, as far as it has not."""
+        """Return the results of upload orders that are not acknowledged."""
 
     def asked(self, question: wire.NodeQuestion) -> None:
-        """The scheduler asks something; `SchedulerSession.answer` is for what there is to say to it."""
+        """Answer a question with `SchedulerSession.answer`."""
 
     def withdrawn(self, ticket: str) -> None:
-        """The scheduler does not wait for an answer any more."""
+        """Cancel a question."""
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """The scheduler asks what lies on the disk; `SchedulerSession.found` is for what there is to say to it."""
+        """Report the files on disk with `SchedulerSession.found`."""
 
 
 class SchedulerSession:
     """Keeps a session with the scheduler open.
 
-    Runs do not depend on it: while the scheduler is away they train on and their messages wait. Which of them are not
-    wanted any more is said by the welcome of the next session.
+    Runs do not depend on it: while the scheduler is away they continue to train, and their messages are queued. The
+    next session's welcome lists runs that the scheduler no longer knows.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class SchedulerSession:
         backoff: Backoff,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Dial `scheduler` (HOST:PORT, or its folder); `clock` is monotonic."""
+        """Create a session to `scheduler` (HOST:PORT, or its folder); `clock` is monotonic."""
         self._scheduler = scheduler
         self._owner = owner
         self._backoff = backoff
         self._clock = clock
-        # Waits between tries only spread the load; nothing that is to repeat depends on them.
+        # Random waits only spread the load; replays do not depend on them.
         self._rng = random.Random()
         self._epochs = EpochGuard()
         self._changed: dict[NodeRun, None] = {}
@@ -104,35 +104,35 @@ class SchedulerSession:
         self.connected = False
 
     def changed(self, run: NodeRun) -> None:
-        """A run has something to say."""
+        """Mark a run that has messages to send."""
         self._changed[run] = None
         self._wake.set()
 
     def shipped(self, answer: wire.SnapshotShipped) -> None:
-        """An order to ship was carried out or given up; said in the next session again, unless it is acknowledged by then."""
+        """Send the result of an upload order; unacknowledged results are sent again in the next session."""
         if self.connected:
             self._say(wire.AgentSessionRequest(shipped=answer))
 
     def answer(self, answer: wire.NodeAnswer) -> None:
-        """A question is answered. Without a session nothing is said: the scheduler asks again in the next."""
+        """Send an answer. Without a session it is dropped: the scheduler asks again in the next one."""
         if self.connected:
             self._say(wire.AgentSessionRequest(answer=answer))
 
     def found(self, inventory: wire.SnapshotInventory) -> None:
-        """What lies on the disk. Without a session nothing is said: whoever asked waits no more."""
+        """Send an inventory. Without a session it is dropped: the request has ended."""
         if self.connected:
             self._say(wire.AgentSessionRequest(inventory=inventory))
 
     def evicted(self, hashes: list[str]) -> None:
-        """The node does not hold these snapshots any more. Without a session nothing is said: the next hello lists the rest."""
+        """Report deleted copies. Without a session nothing is sent: the next session's first message lists all copies."""
         if self.connected:
             self._say(wire.AgentSessionRequest(evicted=wire.SnapshotsEvicted(sha256=hashes)))
 
     async def serve(self, runs: Runs) -> None:
-        """Hold session after session, for ever.
+        """Hold one session after the other, forever.
 
         Raises:
-            Conflict: the scheduler does not want this agent: another one of this name is alive.
+            Conflict: Another agent with this name is alive.
         """
         failures = 0
         while True:
@@ -215,7 +215,8 @@ class SchedulerSession:
                 self._check_epoch(message.command.epoch)
                 taken = runs.command(message.command)
                 if taken is not None:
-                    # It only keeps the command from coming again in the next session: it goes with what is said next.
+                    # The acknowledgement only prevents a repetition in the next session, so it waits for the next
+                    # message.
                     ack = wire.ChannelAck(run=message.command.run, sequence=taken)
                     self._acks[RunKey.of(message.command.run)] = wire.AgentSessionRequest(ack=ack)
             case "ack":
@@ -233,7 +234,7 @@ class SchedulerSession:
             case "withdraw_question":
                 self._owner.withdrawn(message.withdraw_question.ticket)
             case _:
-                pass  # a heartbeat
+                pass  # A heartbeat.
 
     async def _write(self, call: Call) -> None:
         while True:
@@ -254,14 +255,14 @@ class SchedulerSession:
                 await call.write(first)
 
     def _waiting(self) -> Iterator[wire.AgentSessionRequest]:
-        """What waits to be said, and what comes meanwhile."""
+        """Yield the messages to send, including those that are added meanwhile."""
         while self._asides or self._changed:
             while self._asides:
                 yield self._asides.popleft()
             for key in list(self._acks):
                 yield self._acks.pop(key)
             for run in list(self._changed):
-                # One message a run and turn: what its process says meanwhile is merged into the next one.
+                # One message of each run in a turn; new reports are merged into the next one.
                 message = run.outgoing.take()
                 if message is None:
                     self._changed.pop(run, None)
@@ -277,7 +278,7 @@ class SchedulerSession:
             self._say(wire.AgentSessionRequest(heartbeat=wire.AgentHeartbeat()))
 
     def _say(self, request: wire.AgentSessionRequest) -> None:
-        """Say something that belongs to this session only."""
+        """Send a message that is valid in this session only."""
         self._asides.append(request)
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""What an agent is started with."""
+"""The settings of an agent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard._net.rpc import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
-    """One machine (slot bundle) of the node.
+    """One machine (slot) of the node.
 
     Attributes:
         id: "node/index".
-        cpus: CPU threads a training process gets (>= 1).
-        gpus: GPU indices that it sees.
-        hardware: the kind of host that it is of (`hopyard_nodeagent.hardware`); empty: not known.
+        cpus: Number of CPU threads of a training process (>= 1).
+        gpus: The visible GPU indices.
+        hardware: The kind of host (`hopyard_nodeagent.hardware`); empty: unknown.
     """
 
     id: str

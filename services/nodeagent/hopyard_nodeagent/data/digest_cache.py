@@ -1,4 +1,4 @@
-"""What lies at a path, read once and remembered while the file stays as it is."""
+"""Reads the content of paths and caches the result until the file changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hopyard.errors import Aborted, InvalidInput
 _log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 2
-"""Files that are read at a time: more would only share the disk."""
+"""Number of files read at the same time; more would only compete for the disk."""
 
 MAX_KNOWN: Final = 20_000
-"""Paths that are remembered."""
+"""Maximum number of cached paths."""
 
 
 class Inspector:
-    """Reads files and folders, in threads. What it has read is in `memory` also for the next agent."""
+    """Reads files and folders in threads. The cache is kept in the file `memory` for later agents."""
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory
@@ -35,16 +35,16 @@ class Inspector:
         self._stopped = False
 
     def stop(self) -> None:
-        """Ends what is being read."""
+        """Abort the reads in progress."""
         self._stopped = True
 
     async def look(self, path: Path) -> Content:
-        """What a file or folder holds now.
+        """Return size, hash and number of examples of a file or folder.
 
         Raises:
-            NotFound: There is nothing.
-            InvalidInput: It is neither a regular file nor a folder of such, or no absolute path.
-            Aborted: It changes while it is read.
+            NotFound: The path does not exist.
+            InvalidInput: The path is not absolute, or not a regular file or a folder of regular files.
+            Aborted: The content changed while it was read.
             OSError: It cannot be read.
         """
         if not path.is_absolute():
@@ -64,13 +64,13 @@ class Inspector:
                 del self._known[next(iter(self._known))]
             self._new = True
         async with self._writing:
-            if self._new:  # Else another one has written this down, too.
+            if self._new:  # Otherwise a concurrent call has written the cache already.
                 self._new = False
                 await asyncio.to_thread(self._remember, dict(self._known))
         return found
 
     def _remember(self, known: dict[str, tuple[Stamp, Content]]) -> None:
-        """For the next agent, which would read all of it again otherwise; it is right without, and only slower."""
+        """Save the cache for the next agent. A failure only costs time later."""
         rows = {path: [was, found.size, found.sha256, found.examples] for path, (was, found) in known.items()}
         partial = self._memory.with_name(f".{self._memory.name}.{os.getpid()}.partial")
         try:

@@ -1,4 +1,4 @@
-"""The partitions of data sets on this node: what the scheduler asks about them, and where a run finds its own."""
+"""Partitions on this node: answers the scheduler's questions about them and provides them to runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _log = logging.getLogger(__name__)
 
 
 class NodePartitions:
-    """Answers questions of the kind "inspect", and has a run's partition ready.
+    """Answers questions of the kind "inspect" and provides the partitions of runs.
 
     Args:
         inspector: Reads paths.
-        remote: Gets URLs.
+        remote: Downloads URLs.
         background: Owns the tasks, one for each question.
-        say: Gives answers to the scheduler.
+        say: Sends answers to the scheduler.
     """
 
     def __init__(
@@ -38,21 +38,21 @@ class NodePartitions:
         self._say = say
 
     def ask(self, question: wire.NodeQuestion) -> None:
-        """Answers a question, when all that it asks about has been looked at."""
+        """Answer a question when all its paths have been read."""
         self._background.start(self._answer(question), name="inspection")
 
     def stop(self) -> None:
-        """Ends what is being read."""
+        """Abort the reads in progress."""
         self._inspector.stop()
 
     @asynccontextmanager
     async def ready(self, start: wire.StartRun) -> AsyncIterator[str]:
-        """The path of a run's input, which stays while it is used; empty: it has none.
+        """Provide the path of a run's input while it is used; empty: the run has none.
 
         Raises:
-            HopyardError: The partition is not here, is not what was registered, or cannot be got.
+            HopyardError: The partition is missing, differs from the registered one, or cannot be downloaded.
         """
-        if not start.input_name:  # A path of the policy's own.
+        if not start.input_name:  # A path given by the policy.
             yield start.input
         elif is_url(start.input):
             with self._remote.use(start.input_sha256):

@@ -1,4 +1,4 @@
-"""Partitions that nodes get by URL: got at their first read, verified, kept within a budget of bytes."""
+"""Partitions by URL: downloaded at first use, verified, and kept within a quota."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy on this disk: its hash, file, bytes, and when it was used last."""
+    """A copy on disk: its hash, file, size in bytes, and the time of its last use."""
 
     sha256: str
     path: Path
@@ -32,10 +32,10 @@ class Copy:
 
 
 class Remote:
-    """The node's copies of partitions by URL: each a file named as in its URL, in a folder named by its hash."""
+    """The node's copies of partitions by URL. Each is a file with its name in the URL, in a folder with the name of its hash."""
 
     def __init__(self, folder: Path, quota: int | None) -> None:
-        """Use `folder`, which exists; it may hold `quota` bytes, None: as many as there is room for."""
+        """Use `folder`, which must exist, for at most `quota` bytes; None: no limit."""
         self._folder = folder
         self._incoming = folder / ".incoming"
         shutil.rmtree(self._incoming, ignore_errors=True)
@@ -45,16 +45,16 @@ class Remote:
         self._one = asyncio.Lock()
 
     def find(self, sha256: str) -> Path | None:
-        """The copy with a hash; None: it is not here.
+        """Return the copy with a hash; None: there is none.
 
         Raises:
-            InvalidInput: The hash is none.
+            InvalidInput: The hash is invalid.
         """
         return next((file for file in self._of(check_hash(sha256))), None)
 
     @contextmanager
     def use(self, sha256: str) -> Iterator[None]:
-        """Keeps a copy while it is used."""
+        """Protect a copy from deletion while it is used."""
         self._used[sha256] += 1
         try:
             yield
@@ -62,28 +62,28 @@ class Remote:
             self._used[sha256] -= 1
 
     async def get(self, url: str, sha256: str, size: int) -> tuple[Path, bool]:
-        """Has a partition here.
+        """Provide a partition; download it if necessary.
 
         Args:
-            url: Where it is.
-            sha256: What it must be; empty: what it is now.
-            size: Its bytes; 0: not known.
+            url: The URL.
+            sha256: The expected hash; empty: any content.
+            size: The size in bytes; 0: unknown.
 
         Returns:
-            Its file, and whether it was got just now.
+            The file, and whether it was downloaded now.
 
         Raises:
             NotFound: There is nothing at the URL.
-            DataLoss: There is something else.
-            Exhausted: The budget has no room for it.
-            InvalidInput: No store is known that the URL could be of.
-            Unavailable: The store did not give it.
-            Unsupported: What gets URLs is not installed.
+            DataLoss: The content has another hash.
+            Exhausted: It does not fit into the quota.
+            InvalidInput: No known store serves such a URL.
+            Unavailable: The store did not provide it.
+            Unsupported: The package for downloads is not installed.
         """
         if sha256 and (known := self.find(sha256)) is not None:
             os.utime(known)
             return known, False
-        async with self._one:  # One at a time: what makes room for one must not take another's.
+        async with self._one:  # One at a time, so that concurrent downloads do not take each other's room.
             if sha256 and (known := self.find(sha256)) is not None:
                 return known, False
             self._make_room(url, size)
@@ -91,7 +91,7 @@ class Remote:
             return await asyncio.to_thread(self._keep, got, url, sha256), True
 
     def copies(self) -> list[Copy]:
-        """What is here, the one that was used longest ago first."""
+        """Return all copies, the least recently used first."""
         found = [
             Copy(folder.name, file, (status := file.stat()).st_size, status.st_mtime)
             for folder in self._folder.iterdir()
@@ -109,7 +109,7 @@ class Remote:
             got.path.unlink()
             raise DataLoss(f"{url}: found {got.size} bytes with the hash {got.sha256}; registered is {sha256}")
         try:
-            self._make_room(url, 0)  # The bytes are here, so they count already.
+            self._make_room(url, 0)  # The downloaded bytes are in the folder, so they count already.
         except Exhausted:
             got.path.unlink()
             raise
@@ -121,10 +121,10 @@ class Remote:
         return target
 
     def _make_room(self, url: str, size: int) -> None:
-        """Deletes copies that nobody uses until so many bytes more fit.
+        """Delete unused copies until `size` more bytes fit.
 
         Raises:
-            Exhausted: They do not.
+            Exhausted: They do not fit.
         """
         if self._quota is None:
             return
@@ -145,7 +145,7 @@ class Remote:
 
 
 async def _chunks(url: str) -> AsyncIterator[bytes]:
-    """The bytes at a URL; credentials come from the environment."""
+    """Yield the bytes at a URL; credentials come from the environment."""
     base, _, name = url.rpartition("/")
     store, exceptions = store_at(base), need("obstore.exceptions", "data")
     try:

@@ -1,4 +1,4 @@
-"""Processes that predict: each holds one predictor, and answers one question at a time beside training."""
+"""Predictor processes: each holds one predictor and answers one question at a time at low priority."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
 
 START_SECONDS: Final = 120.0
-"""How long a process may take until its predictor is made: it imports its packages at the lowest priority."""
+"""Time limit for starting a process and its predictor, which imports packages at the lowest priority."""
 
 _LEAVE_SECONDS: Final = 2.0
 
@@ -44,18 +44,18 @@ _ONE_THREAD: Final = (
 
 
 class PredictorFailed(Exception):
-    """A question got no answer; the message says why, and the process may be gone."""
+    """A question failed; the message says why. The process may have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorKey:
-    """What a process is for: questions with equal keys may share one.
+    """The purpose of a process: questions with equal keys may share one.
 
     Attributes:
-        name: the predictor's, or `module:Class`.
-        parameters_json: its parameters, a JSON object.
-        folder: where `module:Class` is looked for first; None: nowhere.
-        memory_bytes: what its process and the children of that may hold; 0: no limit.
+        name: The name of the predictor, or `module:Class`.
+        parameters_json: Its parameters, a JSON object.
+        folder: The folder to import `module:Class` from; None: none.
+        memory_bytes: Memory limit of the process and its children; 0: none.
     """
 
     name: str
@@ -65,14 +65,14 @@ class PredictorKey:
 
 
 class Spent:
-    """The time that a process has spent on a task: computing, and waiting for anything but a processor.
+    """The time that a process has spent on a task: computing, or waiting for anything but a CPU.
 
-    At the lowest priority it may wait long for a processor that training has; only after `_PATIENCE` times the limit by the
-    clock that does not excuse it any more.
+    At the lowest priority it may wait long for a CPU that training uses. That time is excused up to `_PATIENCE` times
+    the limit in wall-clock time.
     """
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic, look: Look | None = None) -> None:
-        """Begin now; `look` tells the processor time of the process, and whether it wants a processor."""
+        """Start counting; `look` returns the CPU time of the process and whether it is runnable."""
         self._clock = clock
         self._look = look or partial(_look, pid)
         self._began = self._before = clock()
@@ -80,7 +80,7 @@ class Spent:
         self._spent = 0.0
 
     def more_than(self, seconds: float) -> bool:
-        """Whether it is more than so much; to be asked again and again."""
+        """Return whether more than `seconds` were spent; must be called repeatedly."""
         now = self._clock()
         used, wants = self._look()
         self._spent += used - self._used if wants else now - self._before
@@ -93,18 +93,18 @@ def _look(pid: int) -> tuple[float, bool]:
         process = psutil.Process(pid)
         times = process.cpu_times()
         return times.user + times.system, process.status() == psutil.STATUS_RUNNING
-    except psutil.Error:  # It has ended, which its streams say.
+    except psutil.Error:  # It has ended; reading its streams will show that.
         return 0.0, True
 
 
 class PredictorProcess:
-    """One process, which ends with this one.
+    """One predictor process, which ends together with the agent.
 
-    What it starts ends with it, as long as that stays in its session.
+    Its children end with it, as long as they stay in its session.
     """
 
     def __init__(self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None]) -> None:
-        """Take over a process that was just started and writes to `log`; `over` hears that it has ended."""
+        """Wrap a process that was just started and writes to `log`; `over` is called when it has ended."""
         self.key = key
         self._process = process
         self._log = log
@@ -118,14 +118,14 @@ class PredictorProcess:
 
     @property
     def usable(self) -> bool:
-        """Whether it can be asked something."""
+        """Whether it can answer questions."""
         return self._process.returncode is None
 
     async def make(self, seconds: float = START_SECONDS) -> None:
-        """Have it make its predictor.
+        """Make the process create its predictor.
 
         Raises:
-            PredictorFailed: it does not; the process is gone.
+            PredictorFailed: It failed; the process has ended.
         """
         wanted = {
             "name": self.key.name,
@@ -138,18 +138,19 @@ class PredictorProcess:
             raise PredictorFailed(str(said["error"]))
 
     async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
-        """Put a question; returns its `result`, or the `error` that the predictor raised.
+        """Ask a question; return its `result`, or the `error` that the predictor raised.
 
-        If this is cancelled the process is killed.
+        A cancellation kills the process.
 
         Raises:
-            PredictorFailed: it took longer than `seconds` (> 0), or the process ended; either way it is gone.
+            PredictorFailed: It took longer than `seconds` (> 0), or the process ended. In both cases the process has
+                ended.
         """
         return await self._asked(question, seconds, "over one prediction")
 
     async def kill(self) -> None:
-        """End it and its children at once; returns when it is gone."""
-        if self.usable:  # Else its number may be another's by now.
+        """Kill the process and its children; return when they have ended."""
+        if self.usable:  # Otherwise its process id may belong to another process.
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.shield(self._exit)
@@ -191,7 +192,7 @@ class PredictorProcess:
             await asyncio.wait(ending)
 
     async def _watch(self) -> None:
-        """Look at its memory while it has a question, and not with each of many quick ones: to look takes long as well."""
+        """Watch its memory during questions. A pause at the start keeps short questions cheap, because measuring takes time."""
         await asyncio.sleep(self._measured + _TICK_SECONDS - time.monotonic())
         await self._guard.watch(self.kill)
 
@@ -229,12 +230,12 @@ class PredictorProcess:
 async def start_predictor(
     key: PredictorKey, log: Path, *, started: Callable[[int], None], over: Callable[[int], None]
 ) -> PredictorProcess:
-    """Start a process of this agent's own interpreter, in a session of its own, with one thread and without GPUs.
+    """Start a process of this agent's interpreter in a new session, with one thread and without GPUs.
 
-    What its predictor prints is appended to `log`. `started` and `over` hear the number of the process.
+    The output of the predictor is appended to `log`. `started` and `over` are called with the process id.
 
     Raises:
-        PredictorFailed: it cannot be started.
+        PredictorFailed: It cannot be started.
     """
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}

@@ -1,4 +1,4 @@
-"""Predictions beside training: a few processes of the lowest priority that take the scheduler's questions in turn."""
+"""The queue of predictions: a few low-priority processes answer the scheduler's questions in turn."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey
 _log = logging.getLogger(__name__)
 
 MOST_PROCESSES: Final = 8
-"""Processes at a time, however many machines the node has."""
+"""Maximum number of processes, for any number of machines."""
 
 MOST_WAITING: Final = 1000
-"""Questions that may wait; the scheduler puts far fewer at a time."""
+"""Maximum number of waiting questions; the scheduler sends far fewer at a time."""
 
 _MOST_REMEMBERED: Final = 200
 
@@ -35,25 +35,24 @@ class Answering(Protocol):
 
     @property
     def key(self) -> PredictorKey:
-        """What it is for."""
+        """Its purpose."""
 
     @property
     def usable(self) -> bool:
-        """Whether it can be asked something."""
+        """Whether it can answer questions."""
 
     async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
-        """Its `result` or its `error`; raises `PredictorFailed`; killed when cancelled."""
+        """Return its `result` or its `error`; raise `PredictorFailed`; a cancellation kills it."""
 
     async def kill(self) -> None:
-        """End it."""
+        """Kill it."""
 
 
 class PredictionQueue:
-    """The questions of the scheduler, and the processes that answer them.
+    """The questions of the scheduler and the processes that answer them.
 
-    Processes are started when they are needed, kept warm for further questions to the same predictor, and ended when they
-    have had none for a while. A question lasts as long as its session; answers are remembered for a while, so that
-    one that is put again is answered at once.
+    Processes are started on demand, kept warm for further questions to the same predictor, and ended when idle. A
+    question is valid for one session. Answers are cached, so that a repeated question is answered at once.
     """
 
     def __init__(
@@ -67,16 +66,16 @@ class PredictionQueue:
         say: Callable[[wire.NodeAnswer], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start without processes.
+        """Create the queue without processes.
 
         Args:
-            start: starts a process with its predictor made, or raises `PredictorFailed`.
-            bundle: the folder of a code bundle by its hash.
-            background: owns the tasks.
-            processes: how many at a time (>= 1).
-            idle_seconds: how long a process without questions is kept.
-            say: gets the answers.
-            clock: measures how long processes are idle.
+            start: Starts a process and its predictor, or raises `PredictorFailed`.
+            bundle: Returns the folder of a code bundle by its hash.
+            background: Owns the tasks.
+            processes: Maximum number of processes (>= 1).
+            idle_seconds: Time after which an idle process is ended.
+            say: Receives the answers.
+            clock: Measures idle times.
         """
         self._start = start
         self._bundle = bundle
@@ -92,7 +91,7 @@ class PredictionQueue:
         self._stopped = False
 
     def ask(self, question: wire.NodeQuestion) -> None:
-        """Take a question; one that is here already goes on as it is, and one that was answered is answered again."""
+        """Accept a question. A pending one is not started again, and an answered one is answered from the cache."""
         ticket = question.ticket
         if ticket in self._answers:
             self._say(self._answers[ticket])
@@ -104,25 +103,25 @@ class PredictionQueue:
                 self._say(wire.NodeAnswer(ticket=ticket, error=f"{MOST_WAITING} predictions wait on this node already"))
 
     def withdraw(self, ticket: str) -> None:
-        """Nobody wants the answer to a question any more."""
+        """Cancel a question."""
         self._waiting.pop(ticket, None)
         self._answers.pop(ticket, None)
         if ticket in self._under_way:
             self._under_way[ticket].cancel()
 
     def new_session(self) -> None:
-        """What still matters of what waits is asked again; what is under way is likely to be."""
+        """Drop waiting questions, because the scheduler asks again in the new session; running ones continue."""
         self._waiting.clear()
 
     async def end_idle(self) -> None:
-        """End the processes that had no question for too long, and forget those that ended by themselves."""
+        """End processes that were idle for too long, and drop those that have ended."""
         late = self._clock() - self._idle_seconds
         for process in [process for process, since in self._idle if since <= late or not process.usable]:
             self._idle = [one for one in self._idle if one[0] is not process]
             await process.kill()
 
     async def stop(self) -> None:
-        """End all processes; nothing more is answered. Safe to call twice."""
+        """End all processes; no further answers are sent. Safe to call twice."""
         self._stopped = True
         self._waiting.clear()
         tasks = list(self._under_way.values())
@@ -169,7 +168,7 @@ class PredictionQueue:
         return wire.NodeAnswer(ticket=question.ticket, result_json=json.dumps(said["result"], separators=(",", ":")))
 
     async def _process(self, key: PredictorKey) -> Answering:
-        """A process for a question that is under way: a warm one, or a new one, in the place of the one idle longest."""
+        """Return a process for a question: a warm one, or a new one that replaces the process idle for the longest time."""
         for index, (process, _) in enumerate(self._idle):
             if process.key == key and process.usable:
                 del self._idle[index]

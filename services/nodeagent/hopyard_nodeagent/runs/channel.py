@@ -1,9 +1,9 @@
-"""One run's channel to the scheduler, without I/O: numbers, acknowledgements, repetition.
+"""A run's channel to the scheduler, without I/O: sequence numbers, acknowledgements, repetition.
 
-Outgoing messages wait unnumbered until the session can take them; until then a new one may be merged into the last.
-Once numbered, a message never changes, and it is kept until the scheduler acknowledges it: after a reconnection
-everything that is unacknowledged goes out again, in order. Incoming commands are taken exactly once and in order:
-what was taken before is a duplicate, what comes after a gap is ignored until the scheduler has filled it.
+Outgoing messages are unnumbered until the session can send them; until then a new one may be merged into the last. A
+numbered message never changes and is kept until the scheduler acknowledges it. After a reconnection all unacknowledged
+messages are sent again, in order. Incoming commands are accepted exactly once and in order: earlier numbers are
+duplicates, and commands after a gap are ignored until the scheduler has filled it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Generic[Body]):
-    """A message with its place in the channel (1, 2, 3, ...) and the time at which it was made."""
+    """A message with its sequence number in the channel (1, 2, 3, ...) and its time."""
 
     sequence: int
     at: float
@@ -29,7 +29,7 @@ class Outgoing(Generic[Body]):
     """The direction to the scheduler."""
 
     def __init__(self, merge: Callable[[Body, Body], bool]) -> None:
-        """Use `merge(last, new)` to put a new message into the last one that waits; False: it cannot be merged."""
+        """Create an empty channel. `merge(last, new)` adds a message to the last unsent one; False: it cannot be merged."""
         self._merge = merge
         self._waiting: deque[tuple[float, Body]] = deque()
         self._unacknowledged: deque[Numbered[Body]] = deque()
@@ -37,16 +37,16 @@ class Outgoing(Generic[Body]):
         self._last_sequence = 0
 
     def __len__(self) -> int:
-        """Messages that are not acknowledged."""
+        """Return the number of unacknowledged messages."""
         return len(self._waiting) + len(self._unacknowledged)
 
     def push(self, body: Body, at: float) -> None:
-        """Add a message; the channel may change it from now on."""
+        """Add a message; the channel may modify it from now on."""
         if not (self._waiting and self._merge(self._waiting[-1][1], body)):
             self._waiting.append((at, body))
 
     def take(self) -> Numbered[Body] | None:
-        """The next message to send in this session; None: everything was sent."""
+        """Return the next message to send in this session; None: all were sent."""
         if self._sent_in_session < len(self._unacknowledged):
             message = self._unacknowledged[self._sent_in_session]
         elif self._waiting:
@@ -60,12 +60,12 @@ class Outgoing(Generic[Body]):
         return message
 
     def __iter__(self) -> Iterator[Body]:
-        """Messages that are not acknowledged, sent or not, in order."""
+        """Yield all unacknowledged messages, sent or not, in order."""
         yield from (message.body for message in self._unacknowledged)
         yield from (body for _, body in self._waiting)
 
     def acknowledged(self, sequence: int) -> list[Body]:
-        """Everything up to `sequence` has arrived for good; returns what was not known to have, in order."""
+        """Drop all messages up to `sequence`; return those that were not acknowledged before, in order."""
         arrived: list[Body] = []
         while self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
             arrived.append(self._unacknowledged.popleft().body)
@@ -73,7 +73,7 @@ class Outgoing(Generic[Body]):
         return arrived
 
     def new_session(self) -> None:
-        """Send again all that is unacknowledged."""
+        """Start a new session, in which all unacknowledged messages are sent again."""
         self._sent_in_session = 0
 
 
@@ -86,11 +86,11 @@ class Incoming:
 
     @property
     def taken(self) -> int:
-        """The last command that was taken, to be acknowledged after every delivery, a duplicate's too."""
+        """The number of the last accepted command, acknowledged after every delivery, including duplicates."""
         return self._taken
 
     def take(self, sequence: int) -> bool:
-        """Whether the command with this number is to be carried out: it is the next one."""
+        """Return whether the command with this number must be carried out, because it is the next one."""
         if sequence != self._taken + 1:
             return False
         self._taken = sequence
@@ -98,10 +98,10 @@ class Incoming:
 
 
 class EpochGuard:
-    """Refuses schedulers that a newer one has replaced."""
+    """Rejects schedulers that a newer one has replaced."""
 
     def __init__(self) -> None:
-        """No scheduler was seen yet."""
+        """Start without a known scheduler."""
         self._newest = 0
 
     @property
@@ -110,7 +110,7 @@ class EpochGuard:
         return self._newest
 
     def admits(self, epoch: int) -> bool:
-        """Whether a scheduler of this epoch may command; remembers it if so."""
+        """Return whether a scheduler of this epoch may send commands; if so, remember the epoch."""
         if epoch < self._newest:
             return False
         self._newest = epoch

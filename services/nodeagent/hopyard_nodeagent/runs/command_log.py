@@ -1,4 +1,4 @@
-"""What agents of a node have carried out: one line a command, kept over their deaths."""
+"""A log of the commands that agents of a node have carried out, kept across restarts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from hopyard_nodeagent.runs.run_key import RunKey
 _log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 16 << 20
-"""When the record is so long, it becomes the older one, in place of the one before it."""
+"""Maximum size of the log; then it replaces the older log."""
 
 
 class CommandRecord:
     """Appends each command to a file before it is carried out: JSON Lines with at, run, sequence, kind and epoch.
 
-    It is for people and tests, who compare it with what the journal says was sent: nothing is read from it again. Whatever
-    kills the agent, a line that was written stays; a computer that loses its power may lose the last ones.
+    People and tests compare it with the journal; Hopyard itself does not read it. Written lines survive any end of the
+    agent; a power failure may lose the last ones.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
-        """Write to `path`, whose folder exists; the older record is beside it, with `.1` behind its name."""
+        """Write to `path`, whose folder must exist; the older log has the suffix `.1`."""
         self._path = path
         self._max_bytes = max_bytes
         self._clock = clock
 
     def add(self, command: resource_manager_pb2.RunCommand) -> None:
-        """A command is about to be carried out. A disk that takes no more is logged, and costs the record only."""
+        """Log a command that is about to be carried out. Write errors are logged and otherwise ignored."""
         line = {
             "at": self._clock(),
             "run": list(RunKey.of(command.run)),
@@ -42,7 +42,7 @@ class CommandRecord:
             "epoch": command.epoch,
         }
         try:
-            # One write a line, with nothing kept back: a killed agent leaves whole lines.
+            # One unbuffered write for each line, so that a killed agent leaves complete lines.
             with self._path.open("ab", buffering=0) as file:
                 file.write(json.dumps(line).encode() + b"\n")
                 full = file.tell() >= self._max_bytes

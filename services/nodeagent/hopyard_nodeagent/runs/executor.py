@@ -1,4 +1,4 @@
-"""Making runs: code, snapshot and process brought together, and every way it can go wrong turned into an end."""
+"""Executes runs: gets code, snapshot and process, and turns every failure into an end of the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Executor:
-    """Makes one run after the other on each machine."""
+    """Executes runs, one after the other on each machine."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Executor:
         partitions: NodePartitions,
         images: ProcessImages,
     ) -> None:
-        """Use the node's parts."""
+        """Use the parts of the node."""
         self._images = images
         self._machines = machines
         self._snapshots = snapshots
@@ -57,13 +57,13 @@ class Executor:
         self._partitions = partitions
         self.lease_seconds = 10.0
         self.join_seconds = 300.0
-        """How long the ranks of a gang may take to come together."""
+        """Time limit for the ranks of a gang to meet."""
         self._deletions: set[asyncio.Future[None]] = set()
 
     async def execute(self, run: NodeRun, heard: Sink) -> resource_manager_pb2.RunEnded:
-        """Make a run and return how it ended; `heard` gets what its process says meanwhile.
+        """Execute a run and return its end; `heard` receives the messages of its process.
 
-        A cancellation kills the process and leaves here.
+        A cancellation kills the process and propagates.
         """
         log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
         log_began = log_reader.size(log)
@@ -96,7 +96,7 @@ class Executor:
             return run.lost(f"a bug in the node agent: {error!r}")
 
     def _delete(self, scratch: Path) -> None:
-        """Nobody waits for it: neither who is told of the run's end nor who has the machine next."""
+        """Delete a folder in the background, so that neither the end of the run nor the next run waits for it."""
         deletion = asyncio.get_running_loop().run_in_executor(None, partial(shutil.rmtree, scratch, ignore_errors=True))
         self._deletions.add(deletion)
         deletion.add_done_callback(self._deletions.discard)
@@ -115,7 +115,7 @@ class Executor:
             runner = await (
                 self._machines.script(machine, preparation, log) if script else self._runner(machine, preparation)
             )
-            if script:  # It speaks when it has something to say; that it runs is known.
+            if script:  # A script attaches only when it reports, but it is known to run.
                 heard(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=run.position)))
             if fetching is not None and (fetching.done() or not runner.awaits_snapshots):
                 await arrived(run, fetching)
@@ -149,7 +149,7 @@ class Executor:
         return ended
 
     async def _coming(self, run: NodeRun, stack: AsyncExitStack) -> tuple[str, asyncio.Task[Fetched] | None]:
-        """Where a run's snapshot is going to be, and its way there, which ends with `stack`; empty and None: it has no snapshot."""
+        """Start to fetch a run's snapshot; return its path and the task, which ends with `stack`. Empty and None: no snapshot."""
         if not run.start.HasField("snapshot"):
             return "", None
         sha256 = run.start.snapshot.sha256
@@ -158,7 +158,7 @@ class Executor:
         return str(path), await stack.enter_async_context(beside(fetch))
 
     def _folders_of(self, run: NodeRun) -> tuple[Path, Path]:
-        """A run's own folder, and its log."""
+        """Create a run's temporary folder and its log."""
         scratch = self._folders.scratch(run.key)
         scratch.mkdir()
         log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
@@ -167,9 +167,9 @@ class Executor:
         return scratch, log
 
     async def _code(self, start: resource_manager_pb2.StartRun, own: Path) -> Path:
-        """The experiment's code: shared by trainers, which stay; a copy for a command, which writes where it runs.
+        """Return the folder of the code: shared by trainers, a copy for commands, which may write to it.
 
-        Processes that are restored bring their copy with them.
+        Restored processes bring their copy.
         """
         program = start.program
         if is_command(program):
@@ -181,11 +181,11 @@ class Executor:
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 
     async def _runner(self, machine: AgentMachine, preparation: Preparation) -> Runner:
-        """A runner for a program. One that still holds what an earlier run left is no start for a run with a limit."""
+        """Return a runner for a program. A warm one that holds too much memory is not used for a run with a limit."""
         program, definition = preparation.program, preparation.definition
         runner = await self._machines.runner(machine, program, definition)
         limit = definition.memory_bytes
-        # The data that it keeps for this run are wanted.
+        # The data cache of the runner is useful for this run, so it does not count.
         most = (limit + min(data_budget(definition), limit)) // 2
         if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, most) > most:
             await runner.leave()
@@ -194,7 +194,7 @@ class Executor:
 
 
 class _NothingReported(Exception):
-    """A script has ended without a word."""
+    """A script ended without a report."""
 
 
 def _with_last_lines(message: str, log: Path, since: int) -> str:
@@ -203,7 +203,7 @@ def _with_last_lines(message: str, log: Path, since: int) -> str:
 
 
 def _placed(start: resource_manager_pb2.StartRun, place: str) -> resource_manager_pb2.StartRun:
-    """A start with its input where it is on this node."""
+    """Return a start command with the input's path on this node."""
     if place == start.input:
         return start
     placed = resource_manager_pb2.StartRun()
@@ -219,7 +219,7 @@ async def _made(
     heard: Sink,
     fetching: asyncio.Task[Fetched] | None,
 ) -> resource_manager_pb2.RunEnded:
-    """Make a run, whose snapshot may still be on its way; if it does not come that is how the run ends, whatever its process says."""
+    """Execute a run whose snapshot may still be in transit. If the snapshot does not arrive, that is the reported end."""
     making = guarded(run.make(runner, message, heard), _guards(run, runner), runner.kill, RunnerDied)
     if fetching is None or not message.snapshot_awaited:
         return await making
@@ -235,7 +235,7 @@ def _guards(run: NodeRun, runner: Runner) -> list[Guard]:
     if run.start.program.memory_bytes:
         guards.append(MemoryGuard(runner.pid, run.start.program.memory_bytes))
     if run.start.iteration_timeout:
-        # Before a script attaches, nobody else looks whether it hangs.
+        # Before a script attaches, only this guard can detect that it hangs.
         words = ("and was ended",) if runner.program.once else ()
         guards.append(SilenceGuard(run.start.iteration_timeout, lambda: runner.heard, lambda: run.training, *words))
     return guards

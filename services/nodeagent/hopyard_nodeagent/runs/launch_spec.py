@@ -1,4 +1,4 @@
-"""What a run's program needs from the node: who may run it, and how its process is started."""
+"""Determines how the process of a run is started on this node."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from hopyard_nodeagent.settings import MachineSettings
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _RESERVED: Final = "HOPYARD_"
-# -P: the folder it is started in is no import path.
+# -P: do not import from the working directory.
 _RUNNER: Final = ("-P", "-m", "hopyard._runtime.runner")
 
 
 class ProgramRefused(Exception):
-    """This agent cannot run such a program; another try here fails alike."""
+    """This agent cannot run such a program; another attempt would fail in the same way."""
 
 
 class NodeUnable(ProgramRefused):
-    """Nor can it run that of any other job of the experiment."""
+    """This agent cannot run any job of the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """What a process is started for. Runs with equal programs may share a warm process.
+    """The specification of a process. Runs with equal specifications may share a warm process.
 
     Attributes:
-        experiment: whose program it is: experiments never share a process.
-        definition: the program on the wire, serialized.
-        arguments: how its process is started.
-        once: it is a script, whose process makes one run and is the user's own from its first instruction on.
-        parent: its process starts the user's program as a child.
+        experiment: The experiment; experiments never share a process.
+        definition: The serialized program.
+        arguments: The command line.
+        once: The process is a script of the user, which makes one run.
+        parent: The process starts the user's program as a child.
     """
 
     experiment: str
@@ -58,11 +58,11 @@ class Preparation:
     """How a run's program runs on this node.
 
     Attributes:
-        program: the process to start, or to take if it is there.
-        definition: what its environment is made of.
-        working_folder: where the user's program runs.
-        command: the user's program, if it is a command: the job's values are in its arguments.
-        variables: what is added to its environment.
+        program: The process to start or reuse.
+        definition: The source of its environment.
+        working_folder: The working directory of the user's program.
+        command: The user's command with the job's values filled in; empty for a trainer.
+        variables: Additional environment variables.
     """
 
     program: LaunchSpec
@@ -73,23 +73,23 @@ class Preparation:
 
 
 def is_command(program: resource_manager_pb2.RunProgram) -> bool:
-    """Whether the program is a command of the user's (a script, or a log program), and no trainer."""
+    """Return whether the program is a command of the user (a script or a log program), not a trainer."""
     return program.WhichOneof("kind") in ("command", "log")
 
 
 def prepared(
     key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Path, host: ProcessHost | None = None
 ) -> Preparation:
-    """How to make a run on this node.
+    """Determine how to make a run on this node.
 
     Args:
-        key: the run.
-        start: what it is.
-        code_folder: where the experiment's code lies.
-        host: what dumps and restores its processes; None: nothing does. If it restores them, nothing is looked for on this node.
+        key: The run.
+        start: Its start command.
+        code_folder: The folder of the experiment's code.
+        host: Dumps and restores the processes; None: not used. If it restores them, nothing is checked on this node.
 
     Raises:
-        ProgramRefused: it asks for something that this node does not have, or that such a program cannot do.
+        ProgramRefused: The run needs something that this node or this kind of program does not support.
     """
     program = start.program
     kind = program.WhichOneof("kind")
@@ -119,7 +119,7 @@ def prepared(
     if kind == "command" and host is None:
         once = LaunchSpec(key.experiment, program.SerializeToString(deterministic=True), tuple(command), once=True)
         return Preparation(once, program, working, tuple(command), variables)
-    # Its runner is this agent's own: what the experiment sets is for its program.
+    # The runner itself belongs to the agent; the experiment's settings apply to its program.
     plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
     if kind == "log":
         plain.log.CopyFrom(program.log)
@@ -133,7 +133,7 @@ def prepared(
 
 
 def _seen(found: Preparation, folder: str) -> Preparation:
-    """What is said of places in a run's folder, as its processes see them."""
+    """Replace paths in a run's folder by those that its processes see."""
     return replace(
         found,
         working_folder=Path(str(found.working_folder).replace(folder, MOUNT)),
@@ -143,15 +143,15 @@ def _seen(found: Preparation, folder: str) -> Preparation:
 
 
 def spare() -> tuple[LaunchSpec, resource_manager_pb2.RunProgram]:
-    """A runner that has no program yet, and what its environment is made of: as most experiments want it.
+    """Return the specification of a runner without a program, and its environment, as most experiments need it.
 
-    That is this agent's interpreter, nothing added to the environment, one thread.
+    It uses this agent's interpreter, no additional variables and one thread.
     """
     return LaunchSpec("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
 
 
 def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str:
-    """The Python that the experiment wants: its own, or this agent's."""
+    """Return the Python interpreter of the experiment, or this agent's."""
     if not program.interpreter:
         return sys.executable
     path = working / program.interpreter
@@ -177,27 +177,29 @@ def _need_training_alone(start: resource_manager_pb2.StartRun) -> None:
 
 
 def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: str) -> dict[str, str]:
-    """What every command finds in its environment."""
+    """Return the environment variables of every command."""
     values = hyperparameters_from_proto(start.hyperparameters)
     variables = {
         "HOPYARD_EXPERIMENT": key.experiment,
         "HOPYARD_JOB": key.job,
         "HOPYARD_HYPERPARAMETERS": json.dumps(values, sort_keys=True),
         "HOPYARD_SEED": str(start.seed),
-        "PYTHONUNBUFFERED": "1",  # What a script prints shows in its log at once, and its last words are not lost.
+        "PYTHONUNBUFFERED": "1",  # Output appears in the log at once and is not lost when the script is killed.
     }
     folder = Path(interpreter).parent
-    if (folder.parent / "pyvenv.cfg").is_file():  # As if it were activated, for the programs that a command starts.
+    if (
+        folder.parent / "pyvenv.cfg"
+    ).is_file():  # Activate the virtual environment for the programs that a command starts.
         variables["VIRTUAL_ENV"] = str(folder.parent)
         variables["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
     return variables
 
 
 def _checked(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the experiment adds to the environment.
+    """Check the environment variables of the experiment and return them.
 
     Raises:
-        ProgramRefused: it sets a variable that begins with HOPYARD_.
+        ProgramRefused: It sets a variable that begins with HOPYARD_.
     """
     for name in environment:
         if name.startswith(_RESERVED):
@@ -208,22 +210,22 @@ def _checked(environment: Mapping[str, str]) -> dict[str, str]:
 def environment_of(
     program: resource_manager_pb2.RunProgram, machine: MachineSettings, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a program's process, before the agent adds its own address and token.
+    """Return the environment of a program's process, without the agent's address and token.
 
-    Thread counts and visible GPUs must stand before anything is imported; the counts are the same at every resume if
-    the experiment names them. What the experiment sets wins over both; a variable of Hopyard's own cannot be set by it.
+    Thread counts and visible GPUs must be set before anything is imported. Thread counts are the same at every resume
+    if the experiment sets them. The experiment's variables have precedence, but it cannot set variables of Hopyard.
 
     Raises:
-        ProgramRefused: the experiment sets a variable that begins with HOPYARD_.
+        ProgramRefused: The experiment sets a variable that begins with HOPYARD_.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(_RESERVED)}
     threads = program.threads or machine.cpus
     environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
-    # Empty: a machine without GPUs sees none, also on a node that has some.
+    # Empty: a machine without GPUs sees none, even if the node has some.
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in machine.gpus)
     return environment | _checked(program.environment)
 
 
 def agent_variables(address: str, token: str) -> dict[str, str]:
-    """What a training process needs to find and convince its agent."""
+    """Return the variables with which a training process finds the agent and authenticates."""
     return {"HOPYARD_AGENT": address, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Reading the append-only logs of jobs and runners."""
+"""Reads the append-only logs of jobs and runners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TAIL_LINES: Final = 12
 
 
 def size(path: Path) -> int:
-    """Bytes of a log; 0 if it is not there."""
+    """Return the size of a log in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -22,7 +22,7 @@ def size(path: Path) -> int:
 
 
 def last_lines(path: Path, since: int = 0) -> str:
-    """The last few lines of a log behind byte `since`; empty if there are none."""
+    """Return the last lines of a log after byte `since`; empty if there are none."""
     end = size(path)
     begin = max(since, end - _TAIL_BYTES)
     if begin >= end:
@@ -34,12 +34,12 @@ def last_lines(path: Path, since: int = 0) -> str:
 
 
 async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
-    """Chunks of a log from byte `offset` on, each with its own offset.
+    """Yield chunks of a log from byte `offset`, each with its own offset.
 
     Args:
-        path: the log; it may not be there yet.
-        offset: where to begin; negative: that many bytes before the present end.
-        follow: asked before each look at the end; the stream ends when it says no and everything was read.
+        path: The log; it may not exist yet.
+        offset: The first byte; negative: counted from the present end.
+        follow: Called before each read; the stream ends when it returns False and everything was read.
     """
     position = max(0, size(path) + offset) if offset < 0 else offset
     while True:

@@ -1,4 +1,4 @@
-"""The node's machines, each with the warm runner on it."""
+"""The machines of the node, each with its warm runner."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import MachineSettings
 
 _NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR})
-"""What the start of a command fails with that is no program."""
+"""Error numbers of a failed start that mean that the program does not exist or is not executable."""
 
 
 class AgentMachine:
-    """One slot bundle."""
+    """One slot with its CPUs and GPUs."""
 
     def __init__(self, settings: MachineSettings) -> None:
-        """No runner yet."""
+        """Create a machine without a runner."""
         self.settings = settings
         self.lock = asyncio.Lock()
-        """Held by the run that has the machine."""
+        """Held by the run that uses the machine."""
         self.runner: Runner | None = None
         self.environment: Mapping[str, str] = {}
-        """That its runner was started with, but for what the agent adds."""
+        """The environment of the runner, without the agent's variables."""
         self.idle_since = 0.0
 
 
@@ -55,7 +55,7 @@ class Machines:
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make machines without runners, and end what an earlier agent left; `clock` measures how long they are idle."""
+        """Create machines without runners and end processes of an earlier agent; `clock` measures idle times."""
         self._machines = {machine.id: AgentMachine(machine) for machine in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
@@ -66,24 +66,24 @@ class Machines:
         self.application_address = ""
 
     def get(self, machine: str) -> AgentMachine:
-        """A machine by its id.
+        """Return a machine by its id.
 
         Raises:
-            InvalidInput: there is none; the message names those there are.
+            InvalidInput: There is none; the message lists the existing ones.
         """
         if machine not in self._machines:
             raise InvalidInput(f"machine {machine!r} is not on this node; it has {', '.join(self._machines) or 'none'}")
         return self._machines[machine]
 
     def settings(self) -> list[MachineSettings]:
-        """All machines' settings, in order."""
+        """Return the settings of all machines, in order."""
         return [machine.settings for machine in self._machines.values()]
 
     async def runner_of(self, token: str) -> Runner:
-        """The training process that a token was given to.
+        """Return the training process with a token.
 
         Raises:
-            PermissionDenied: to none that lives.
+            PermissionDenied: No live process has it.
         """
         starting = self._starting.get(token)
         if starting is not None:
@@ -96,11 +96,11 @@ class Machines:
     async def runner(
         self, machine: AgentMachine, program: LaunchSpec, definition: resource_manager_pb2.RunProgram
     ) -> Runner:
-        """An attached runner for a program on a machine whose lock the caller holds: the warm one, or a new one.
+        """Return an attached runner for a program: the warm one, or a new one. The caller must hold the machine's lock.
 
         Raises:
-            RunnerDied: it could not be started, or did not attach.
-            ProgramRefused: the program wants an environment it may not have.
+            RunnerDied: It could not be started, or did not attach.
+            ProgramRefused: The environment of the program is not allowed.
         """
         present = machine.runner
         if present is not None and present.usable and present.program == program:
@@ -121,12 +121,13 @@ class Machines:
         return runner
 
     async def prepare(self, most: int) -> None:
-        """Start processes that have no program yet on `most` machines (>= 0) that have none.
+        """Start runners without a program on at most `most` machines (>= 0) that have none.
 
-        Who gets such a machine first need not wait for a process to start, if its program wants nothing special of it.
+        The first run on such a machine need not wait for a process to start, unless its program needs another
+        environment.
 
         Raises:
-            RunnerDied: one could not be started.
+            RunnerDied: One could not be started.
         """
         program, definition = spare()
         for machine in list(self._machines.values())[:most]:
@@ -138,11 +139,11 @@ class Machines:
                     self.released(machine)
 
     async def script(self, machine: AgentMachine, preparation: Preparation, log: Path) -> Runner:
-        """The process of a script on a machine whose lock the caller holds; it attaches when it has something to say.
+        """Start the process of a script; it attaches when it reports. The caller must hold the machine's lock.
 
         Raises:
-            RunnerDied: it could not be started just now.
-            ProgramRefused: there is no such program, or it wants an environment it may not have.
+            RunnerDied: It could not be started now.
+            ProgramRefused: The program does not exist, or its environment is not allowed.
         """
         environment = environment_of(preparation.definition, machine.settings, os.environ) | dict(preparation.variables)
         try:
@@ -155,10 +156,10 @@ class Machines:
     async def _start(
         self, machine: AgentMachine, program: LaunchSpec, environment: Mapping[str, str], log: Path, folder: Path
     ) -> Runner:
-        """Start a process in the place of the present one."""
+        """Start a process that replaces the present one."""
         present = machine.runner
         if present is not None:
-            # One that made no run has nothing to leave in order.
+            # A process that made no run has nothing to clean up.
             await (present.leave() if present.used else present.kill())
             machine.runner = None
         token = secrets.token_urlsafe(32)
@@ -184,11 +185,11 @@ class Machines:
         return runner
 
     def released(self, machine: AgentMachine) -> None:
-        """A run has left the machine."""
+        """Record that a run has left the machine."""
         machine.idle_since = self._clock()
 
     async def end_idle(self, idle_seconds: float) -> None:
-        """End the runners that had no work for so long, and forget those that ended by themselves."""
+        """End runners that were idle for `idle_seconds`, and drop those that have ended."""
         for machine in self._machines.values():
             idle = self._clock() - machine.idle_since
             runner = machine.runner
@@ -198,11 +199,11 @@ class Machines:
                     machine.runner = None
 
     async def kill_all(self) -> None:
-        """End all training processes at once."""
+        """Kill all training processes."""
         runners = [machine.runner for machine in self._machines.values() if machine.runner is not None]
         await asyncio.gather(*(runner.kill() for runner in runners))
 
 
 def _fits(runner: Runner, has: Mapping[str, str], program: LaunchSpec, wants: Mapping[str, str]) -> bool:
-    """Whether a process that has no program yet was started as this one wants it."""
+    """Return whether a process without a program was started as this program needs it."""
     return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

@@ -1,4 +1,4 @@
-"""Memory limits of runs: what a training process and its children use, looked at while a run is under way."""
+"""Memory limits of runs: measures a training process and its children periodically."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def used_bytes(pid: int, limit: int = 0) -> int:
-    """Bytes of physical memory that a process and its children hold; 0 if it is gone.
+    """Return the physical memory of a process and its children in bytes; 0 if it has ended.
 
-    What children left behind when they ended counts too, while it is in the session that the process leads.
-    Pages that they share count once where that can be told (on Linux), but only above `limit`: to tell it takes long.
+    Orphans of ended children count while they are in the session of the process. Shared pages count once where this can
+    be measured (on Linux), but only if the total is above `limit`, because the measurement is slow.
     """
     try:
         parent = psutil.Process(pid)
@@ -34,14 +34,14 @@ def used_bytes(pid: int, limit: int = 0) -> int:
 
 
 class MemoryGuard:
-    """Watches the memory of one process tree against a limit.
+    """Watches the memory of one process tree.
 
     Args:
         pid: The training process.
-        limit: Bytes that it and its children may hold together.
-        setting: What sets that in an experiment's file.
-        look_seconds: Between two looks.
-        measure: Bytes that the tree holds; may block.
+        limit: Memory limit of the process and its children, in bytes.
+        setting: The name of the setting, for messages.
+        look_seconds: Interval between measurements.
+        measure: Returns the memory of the tree in bytes; may block.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class MemoryGuard:
         self._look_seconds = look_seconds
         self._measure = measure
         self.excess = ""
-        """What it used when it was above the limit, in words; empty: it never was."""
+        """A message about the memory above the limit; empty: the limit was never exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Look until cancelled; at the first look above the limit, call `end` and return."""
+        """Measure until cancelled; if the limit is exceeded, call `end` and return."""
         while True:
             used = await asyncio.to_thread(self._measure, self._pid, self._limit)
             if used > self._limit:
@@ -75,17 +75,17 @@ class MemoryGuard:
 
 
 def of_session(leader: int) -> list[int]:
-    """The processes of a session, by the id of the one that leads or led it."""
+    """Return the processes of a session, given its leader."""
     found = []
     for other in psutil.pids():
-        with suppress(ProcessLookupError, PermissionError):  # it ended meanwhile, or is hidden from us
+        with suppress(ProcessLookupError, PermissionError):  # It ended meanwhile, or is hidden from us.
             if os.getsid(other) == leader:
                 found.append(other)
     return found
 
 
 def end_left(leader: int) -> None:
-    """Kills what is left of the session that a process led. Looks at all processes of the machine, which blocks."""
+    """Kill all processes of a session. Reads the process table, which blocks."""
     for process in of_session(leader):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -111,7 +111,7 @@ def _proportional(process: psutil.Process) -> int:
         return int(process.memory_full_info().pss)
     except psutil.NoSuchProcess:
         return 0
-    except psutil.AccessDenied:  # it has become somebody else's
+    except psutil.AccessDenied:  # It belongs to another user now.
         return _resident(process)
 
 

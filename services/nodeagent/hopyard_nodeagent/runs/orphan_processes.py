@@ -1,6 +1,6 @@
-"""Processes that a killed agent left behind: written down while they live, and ended by the next agent in the same folder.
+"""Ends processes that a killed agent left behind: live ones are recorded in files for the next agent in the same folder.
 
-Most end with their agent by themselves. A script that has not attached yet does not, and neither does what a command has started.
+Most processes end together with their agent. A script that has not attached yet, and children of commands, do not.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _log = logging.getLogger(__name__)
 
 _STARTING: Final = "starting-"
 END_SECONDS: Final = 10.0
-"""How long processes may take to be gone that were killed."""
+"""Time limit for killed processes to disappear."""
 _SAME_SECONDS: Final = 2.0
-"""The system tells when a process began by a clock that may be set meanwhile."""
+"""Tolerance for the start time of a process, which is measured by an adjustable clock."""
 
 
 class Leftovers:
-    """A file for each living process that leads a session, in a folder that exists."""
+    """One file for each live process that leads a session, in an existing folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them in `folder`."""
+        """Keep the files in `folder`."""
         self._folder = folder
 
     @contextmanager
     def starting(self, token: str) -> Iterator[None]:
-        """A process with this token in its environment is being started; it is noted before this ends."""
+        """Mark that a process with this token in its environment is being started, until its id is recorded."""
         named = _named(token)
         file = self._folder / f"{_STARTING}{named}"
         file.write_text(json.dumps({"host": socket.gethostname()}))
@@ -47,17 +47,17 @@ class Leftovers:
             file.unlink(missing_ok=True)
 
     def note(self, pid: int) -> None:
-        """A process was started; one that is gone already is left out."""
+        """Record a started process, unless it has ended."""
         with suppress(psutil.NoSuchProcess):
             began = psutil.Process(pid).create_time()
             (self._folder / str(pid)).write_text(json.dumps({"host": socket.gethostname(), "began": began}))
 
     def forget(self, pid: int) -> None:
-        """A process has ended, and all of its session."""
+        """Remove the record of a process whose session has ended."""
         (self._folder / str(pid)).unlink(missing_ok=True)
 
     def end_all(self) -> None:
-        """End what an earlier agent has left on this host; its machines are free when that is gone."""
+        """End the processes that an earlier agent left on this host and wait until they are gone."""
         files = list(self._folder.iterdir())
 
         def left() -> list[int]:
@@ -73,35 +73,35 @@ class Leftovers:
 
 
 def _left(file: Path) -> list[int]:
-    """Processes of the session that a file tells of, if it is still that one."""
+    """Return the processes of the recorded session, if it still is the same session."""
     if file.name.startswith(_STARTING):
         return _with_token(file.name.removeprefix(_STARTING))
     try:
         leader, noted = int(file.name), json.loads(file.read_text())
         host, began = str(noted["host"]), float(noted["began"])
-    except (ValueError, TypeError, KeyError):  # half written: its process was just being started
+    except (ValueError, TypeError, KeyError):  # Incomplete: the agent was killed while it wrote the file.
         return []
     if host != socket.gethostname():
         return []
     try:
         present = psutil.Process(leader).create_time()
     except psutil.NoSuchProcess:
-        present = began  # While any of a session is left, its number is given to no other.
+        present = began  # The session id is not reused while processes of the session exist.
     return of_session(leader) if abs(present - began) < _SAME_SECONDS else []
 
 
 def _named(token: str) -> str:
-    """What a file may be called after a token, which is a secret."""
+    """Return a file name derived from a token, which is secret."""
     return hashlib.sha256(token.encode()).hexdigest()[:32]
 
 
 def _with_token(named: str) -> list[int]:
-    """Processes of the sessions whose leaders have a token: their agent was killed before it knew their numbers."""
+    """Return processes whose environment has a token: their agent was killed before it recorded their ids."""
     found = []
     for process in psutil.process_iter():
         try:
             token = process.environ().get("HOPYARD_TOKEN")
-        except psutil.Error:  # another user's, or gone
+        except psutil.Error:  # The process belongs to another user or has ended.
             continue
         if token is not None and _named(token) == named:
             found.append(process.pid)

@@ -1,4 +1,4 @@
-"""All runs of the node: commands in, messages out, forgotten when nothing is left to say."""
+"""All runs of the node: accepts commands, relays messages, and drops runs that are complete."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ class Runs:
         record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Start without runs.
+        """Create the table without runs.
 
-        `changed` is told which run has something to say to the scheduler, `record` which command is about to be carried out.
+        `changed` is called with each run that has a message for the scheduler, `record` with each command before it is
+        carried out.
         """
         self._node = node
         self._executor = executor
@@ -55,28 +56,28 @@ class Runs:
         self.shipper: Uploader | None = None
         self._quiet = asyncio.Event()
         self.accepting = True
-        """Whether new runs are begun; False once the agent stops."""
+        """Whether new runs are accepted; False once the agent stops."""
 
     def all(self) -> list[NodeRun]:
-        """Every run with a process or with something unacknowledged."""
+        """Return every run with a process or with unacknowledged messages."""
         return list(self._runs.values())
 
     def unacknowledged(self) -> int:
-        """Messages that wait for the scheduler's acknowledgement."""
+        """Return the number of unacknowledged messages."""
         return sum(len(run.outgoing) for run in self._runs.values())
 
     def live(self, experiment: str, job: str, rank: int = 0) -> bool:
-        """Whether a rank of a run of a job is under way here."""
+        """Return whether a rank of a job's run is active here."""
         return any(
             not run.over and run.key[:2] == (experiment, job) and run.key.rank == rank for run in self._runs.values()
         )
 
     def place(self, key: RunKey) -> common_pb2.GangPlace:
-        """Where the gang meets whose rank 0 has this key.
+        """Return the meeting place of a gang, given the key of its rank 0.
 
         Raises:
-            NotFound: that run is not under way here.
-            Unavailable: its process has not said it yet.
+            NotFound: The run is not active here.
+            Unavailable: Its process has not opened the place yet.
         """
         run = self._runs.get(key)
         if run is None or run.over:
@@ -86,11 +87,11 @@ class Runs:
         return run.place
 
     def speak_of(self, sha256: str) -> bool:
-        """Whether the scheduler has yet to take over that a run here took a snapshot with this hash."""
+        """Return whether a run here took a snapshot with this hash and the scheduler has not acknowledged it."""
         return any(run.speaks_of(sha256) for run in self._runs.values())
 
     def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
-        """Take a command over; returns what to acknowledge on its channel, None: nothing."""
+        """Accept a command; return the sequence number to acknowledge, or None."""
         key = RunKey.of(command.run)
         if key in self._forgotten:
             return command.sequence
@@ -105,10 +106,10 @@ class Runs:
         return run.incoming.taken
 
     def acknowledged(self, key: RunKey, sequence: int) -> None:
-        """The scheduler has journalled a run's messages up to `sequence`: what snapshots they tell of is shipped now.
+        """Handle the acknowledgement of a run's messages up to `sequence`: upload the snapshots that they announce.
 
-        Only if the run does not leave that to the scheduler (`ships_by_order`). And not before: the scheduler may be deleting
-        an older snapshot with equal bytes, and carries that out first.
+        Runs with `ships_by_order` leave uploads to the scheduler. Uploads start only after the acknowledgement, because
+        the scheduler may be deleting an older snapshot with equal bytes, which it does before it acknowledges.
         """
         run = self._runs.get(key)
         if run is not None:
@@ -121,13 +122,13 @@ class Runs:
             self._quiet.set()
 
     async def wait_acknowledged(self) -> None:
-        """Wait until everything is acknowledged; to be asked when no run says anything any more."""
+        """Wait until everything is acknowledged. Call this when no run sends messages any more."""
         self._quiet.clear()
         if self.unacknowledged():
             await self._quiet.wait()
 
     def unknown(self, keys: Iterable[RunKey]) -> None:
-        """The scheduler does not want these runs (any more): end them without a word."""
+        """End runs that the scheduler no longer knows, without a message."""
         for key in keys:
             run = self._runs.get(key)
             if run is not None:
@@ -136,7 +137,7 @@ class Runs:
                 self._forget(run)
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """A snapshot of a run was stored, or was given up because of `error`."""
+        """Report that a snapshot of a run was stored, or why its upload was given up."""
         run = self._runs.get(shipment.run)
         if run is not None:
             message = resource_manager_pb2.SnapshotStored(
@@ -146,7 +147,7 @@ class Runs:
             self._tell_session(run)
 
     async def stop(self) -> None:
-        """End all runs; their jobs go back to their last snapshots."""
+        """End all runs; their jobs resume from their last snapshots."""
         self.accepting = False
         for run in self._runs.values():
             run.kill(run.lost(f"node {self._node} stops"))
@@ -171,7 +172,7 @@ class Runs:
                 _log.error("%s: command %d has the unknown body %s", run.key, command.sequence, other)
 
     def _displace(self, new: NodeRun) -> None:
-        """The scheduler gives a machine to a new run only when it counts the old one as gone."""
+        """End an older run on the same machine: the scheduler reassigns a machine only when it considers the old run lost."""
         for run in self._runs.values():
             if run is not new and run.start.machine == new.start.machine:
                 run.kill(run.lost(f"its machine was given to {new.key}"))
@@ -196,7 +197,7 @@ class Runs:
         self._tell_session(run)
 
     def _tell_session(self, run: NodeRun) -> None:
-        if run.key in self._runs:  # a forgotten run has nobody to talk to
+        if run.key in self._runs:  # A dropped run has no channel any more.
             self._changed(run)
 
     def _forget_if_done(self, run: NodeRun) -> None:
@@ -208,7 +209,7 @@ class Runs:
         if self.shipper is not None:
             self.shipper.forget(run.key)
         self._runs.pop(run.key, None)
-        # A start command that arrives a second time must not make the same attempt again.
+        # A repeated start command must not start the same attempt again.
         self._forgotten[run.key] = None
         while len(self._forgotten) > _MOST_REMEMBERED:
             self._forgotten.popitem(last=False)

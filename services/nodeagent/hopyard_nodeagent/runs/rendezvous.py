@@ -1,4 +1,4 @@
-"""How the ranks of a gang find each other: the nodes of the others ask that of rank 0 where it lets them in."""
+"""Rendezvous of a gang: the nodes of the other ranks ask the node of rank 0 for the meeting place."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hopyard_nodeagent.runs.run_key import RunKey
 
 _BACKOFF: Final = Backoff(first=0.05, most=0.5)
 _ANSWER_SECONDS: Final = 10.0
-"""How long one answer of rank 0's agent may take before it is asked again."""
+"""Timeout of one request to rank 0's agent; then it is repeated."""
 
 
 async def gang_of(key: RunKey, start: resource_manager_pb2.StartRun, seconds: float) -> wire.Gang | None:
-    """What a run's process needs to know of its gang; None for a run on one machine.
+    """Return what a run's process needs to know about its gang; None for a run on one machine.
 
     Args:
-        key: the run.
-        start: its start command.
-        seconds: how long the ranks may take to come together, beginning now.
+        key: The run.
+        start: Its start command.
+        seconds: Time limit for the ranks to meet, from now.
 
     Raises:
-        TimedOut: rank 0 was not ready in that time.
-        Unavailable: the scheduler does not know where all ranks are.
+        TimedOut: Rank 0 was not ready in time.
+        Unavailable: The scheduler does not know the addresses of all ranks.
     """
     if start.world <= 1:
         return None

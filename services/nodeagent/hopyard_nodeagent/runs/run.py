@@ -21,11 +21,11 @@ from hopyard_nodeagent.snapshots.transfers import Fetched, check_hash
 
 _MOST_REPORTS: Final = 500
 _MOST_BYTES: Final = 1024 * 1024
-"""Reports in one message, and their bytes: what waits while the scheduler is away goes out in few messages of bounded size."""
+"""Maximum number of reports in one message, and of its bytes, so that queued reports are sent in few messages of bounded size."""
 
 
 def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_pb2.RunMessage) -> bool:
-    """Put reports into a message of reports that still waits; False: these two stay apart."""
+    """Merge reports into an unsent message of reports; return False if they must stay separate."""
     if not (last.HasField("reports") and new.HasField("reports")):
         return False
     if len(last.reports.reports) + len(new.reports.reports) > _MOST_REPORTS:
@@ -37,7 +37,7 @@ def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_p
 
 
 def snapshot_of(message: resource_manager_pb2.RunMessage) -> common_pb2.Snapshot | None:
-    """The snapshot whose existence a message tells of."""
+    """Return the snapshot that a message announces, if any."""
     if message.HasField("snapshot_taken"):
         return message.snapshot_taken.snapshot
     if message.HasField("ended") and message.ended.HasField("snapshot"):
@@ -51,7 +51,7 @@ _REASONS: Final = frozenset(common_pb2.RunEndReason.values()) - {common_pb2.RUN_
 
 
 def _refused(report: common_pb2.Report, last: int) -> str:
-    """Why a report that follows one at `last` cannot be passed on; Hopyard's own runner sends no such one, other libraries may."""
+    """Return why a report after position `last` is invalid; empty: it is valid. Hopyard's own runner sends only valid reports."""
     at = f"report at position {report.position}:"
     if not last < report.position <= _FURTHEST:
         return f"{at} allowed: {last + 1} to {_FURTHEST}; each report's is above the last one's"
@@ -66,61 +66,61 @@ def _refused(report: common_pb2.Report, last: int) -> str:
 
 
 def _first_refused(reports: Sequence[common_pb2.Report], last: int) -> str:
-    """Why these reports cannot be passed on; empty: they can."""
+    """Return why the first invalid one of these reports is invalid; empty: all are valid."""
     positions = [last, *(report.position for report in reports)]
     return next(filter(None, map(_refused, reports, positions)), "")
 
 
 class NodeRun:
-    """What is known of a run: its channel, and its process while there is one."""
+    """The state of a run: its channel and, while it exists, its process."""
 
     def __init__(
         self, key: RunKey, start: resource_manager_pb2.StartRun, node: str, *, clock: Callable[[], float]
     ) -> None:
-        """Open the channel of a run; `clock` gives seconds since the epoch."""
+        """Open the channel of a run; `clock` returns seconds since the epoch."""
         self.key = key
         self.start = start
         self.outgoing: Outgoing[resource_manager_pb2.RunMessage] = Outgoing(merge_reports)
         self.incoming = Incoming()
         self.over = False
-        """Whether `ended` was said: its machine is free, nothing but snapshot_stored follows."""
+        """Whether `ended` was sent: the machine is free, and only `snapshot_stored` may follow."""
         self.training = False
-        """Whether its process has said that it trains."""
+        """Whether its process has announced that it trains."""
         self.reported = False
-        """Whether its process has reported anything."""
+        """Whether its process has sent a report."""
         self.position = start.snapshot.position if start.HasField("snapshot") else 0
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
-        """How it ends if its task is cancelled."""
+        """The end to report if its task is cancelled."""
         self.fetched = Fetched()
-        """What had to be got to start it."""
+        """What was downloaded to start it."""
         self.place: common_pb2.GangPlace | None = None
-        """Where the gang meets whose rank 0 this is, once its process has said it."""
+        """The meeting place of the gang, if this is rank 0 and its process has opened it."""
         self._node = node
         self._clock = clock
         self._runner: Runner | None = None
         self._commands: list[wire.AttachResponse] = []
         self._last_saved = ""
-        """Hash of what its process saved at its end, until `ended` tells of it."""
+        """Hash of the final snapshot until `ended` announces it."""
 
     def speaks_of(self, sha256: str) -> bool:
-        """Whether the scheduler has yet to take over that this run took a snapshot with this hash."""
+        """Return whether this run took a snapshot with this hash and the scheduler has not acknowledged it."""
         told = (snapshot_of(message) for message in self.outgoing)
         return self._last_saved == sha256 or any(snapshot.sha256 == sha256 for snapshot in told if snapshot is not None)
 
     def say(self, message: resource_manager_pb2.RunMessage) -> None:
-        """Send a message of this run to the scheduler."""
+        """Queue a message of this run for the scheduler."""
         self.outgoing.push(message, self._clock())
 
     def numbered(self, message: Numbered[resource_manager_pb2.RunMessage]) -> resource_manager_pb2.RunMessage:
-        """A message as it goes over the wire."""
+        """Return a message as sent over the wire."""
         message.body.run.CopyFrom(self.key.to_proto())
         message.body.sequence = message.sequence
         message.body.at = message.at
         return message.body
 
     def tell(self, command: wire.AttachResponse) -> None:
-        """Pass a command on to the process; it waits until there is one."""
+        """Pass a command to the process; queue it until the process exists."""
         if self._runner is None:
             self._commands.append(command)
         else:
@@ -129,15 +129,15 @@ class NodeRun:
     async def make(
         self, runner: Runner, start: wire.ApplicationStart, heard: Callable[[wire.AttachRequest], None]
     ) -> resource_manager_pb2.RunEnded:
-        """Make the run on an attached runner; `heard` gets what its process says.
+        """Make the run on an attached runner; `heard` receives the messages of its process.
 
         Raises:
-            RunnerDied: the process ended in the middle of it.
+            RunnerDied: The process ended during the run.
         """
         self._amend(start)
         execution = runner.execute(start, heard)
         self._runner = runner
-        # What came for the run meanwhile follows its start.
+        # Commands that arrived meanwhile follow the start.
         for command in self._commands:
             runner.tell(command)
         self._commands.clear()
@@ -150,9 +150,9 @@ class NodeRun:
         return ended
 
     def _amend(self, start: wire.ApplicationStart) -> None:
-        """Make amendments that came before the process was there a part of what it starts with: it may train faster than it hears.
+        """Merge amendments that arrived before the process exists into its start, because it may train before it receives them.
 
-        Commands are started already, by what they were to do before; and the ranks of a gang hear from rank 0.
+        Commands are excluded, because they have been started already; so are gangs, whose ranks follow rank 0.
         """
         if is_command(start.start.program) or start.start.world > 1:
             return
@@ -167,15 +167,15 @@ class NodeRun:
             self.relay(converters.amended(amend.ticket, answer))
 
     def kill(self, ended: resource_manager_pb2.RunEnded) -> None:
-        """End the run at once; it then says that it `ended` so."""
+        """Kill the run; `ended` is reported as its end."""
         if not self.over and self.killed is None and self.task is not None:
             self.killed = ended
             self.task.cancel()
 
     def relay(self, request: wire.AttachRequest) -> common_pb2.Snapshot | None:
-        """Send what the process said to the scheduler; returns the snapshot that it took, if it says so.
+        """Relay a message of the process to the scheduler; return the snapshot that it announces, if any.
 
-        What no scheduler could take ends the run as the program's failure, with the reason.
+        An invalid message ends the run as a failure of the program, with the reason.
         """
         if self.over or self.killed is not None:
             return None
@@ -183,7 +183,7 @@ class NodeRun:
         snapshot: common_pb2.Snapshot | None = None
         match request.WhichOneof("message"):
             case "started" if self.training:
-                return None  # a script's agent has said it already
+                return None  # The agent has announced it already for a script.
             case "started":
                 self.training = True
                 message.started.CopyFrom(request.started)
@@ -217,7 +217,7 @@ class NodeRun:
         return snapshot
 
     def acceptable(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """The end that a process says; one that no scheduler could take is the program's failure."""
+        """Return the end that a process reports; an invalid one is replaced by a failure of the program."""
         if ended.reason not in _REASONS or not 0 <= ended.position <= _FURTHEST:
             known = ", ".join(map(common_pb2.RunEndReason.Name, sorted(_REASONS)))
             found = f"reason {ended.reason} and position {ended.position}"
@@ -230,16 +230,16 @@ class NodeRun:
         return ended
 
     def end(self, ended: resource_manager_pb2.RunEnded) -> None:
-        """Say the last word of the run."""
+        """Send the end of the run."""
         self.over = True
         self._last_saved = ""
         self.say(resource_manager_pb2.RunMessage(ended=ended))
 
     def located(self, snapshot: common_pb2.Snapshot) -> common_pb2.Snapshot:
-        """A snapshot of this run, with this node as its place.
+        """Return a snapshot of this run with this node as its location.
 
         Raises:
-            InvalidInput: its hash is none.
+            InvalidInput: Its hash is invalid.
         """
         check_hash(snapshot.sha256)
         found = common_pb2.Snapshot()
@@ -251,7 +251,7 @@ class NodeRun:
         return found
 
     def lost(self, message: str, *, snapshot_missing: bool = False) -> resource_manager_pb2.RunEnded:
-        """An end that is nobody's code's fault: the job goes back to its last snapshot, or, if that is missing, another."""
+        """Return an end caused by the infrastructure: the job resumes from its last snapshot, or an older one if that is missing."""
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_LOST,
             position=self.position,
@@ -261,7 +261,7 @@ class NodeRun:
         )
 
     def failed(self, message: str, *, unable: bool = False) -> resource_manager_pb2.RunEnded:
-        """An end that is the experiment's fault; `unable`: any of its runs would end so here."""
+        """Return an end caused by the experiment's program; `unable`: any run of the experiment would end so here."""
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_FAILED,
             position=self.position,
@@ -271,7 +271,7 @@ class NodeRun:
         )
 
     def terminated(self, message: str) -> resource_manager_pb2.RunEnded:
-        """An end that was ordered."""
+        """Return an end that was ordered."""
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_TERMINATED, position=self.position, message=message
         )

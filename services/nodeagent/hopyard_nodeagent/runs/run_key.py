@@ -1,4 +1,4 @@
-"""What names a run on this node."""
+"""The key of a run on this node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hopyard.v1 import common_pb2
 
 
 class RunKey(NamedTuple):
-    """One process of one attempt of one job: the name of a channel."""
+    """One process of one attempt of one job; identifies a channel."""
 
     experiment: str
     job: str
@@ -17,11 +17,11 @@ class RunKey(NamedTuple):
 
     @classmethod
     def of(cls, run: common_pb2.RunRef) -> RunKey:
-        """The key of a run on the wire."""
+        """Convert a key from the wire."""
         return cls(run.experiment, run.job, run.attempt, run.rank)
 
     def to_proto(self) -> common_pb2.RunRef:
-        """The run on the wire."""
+        """Convert the key for the wire."""
         return common_pb2.RunRef(experiment=self.experiment, job=self.job, attempt=self.attempt, rank=self.rank)
 
     def __str__(self) -> str:

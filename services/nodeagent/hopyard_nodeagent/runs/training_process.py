@@ -1,4 +1,4 @@
-"""Training processes: one warm runner a machine, reused for runs of the same program."""
+"""Training processes: one warm runner on each machine, reused for runs of the same program."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS: Final = 10.0
-"""How long the last messages of a process that has ended may take: its connection has ended too, so they are here or arrive soon."""
+"""Time limit for the last messages of an ended process; its connection has ended too, so they arrive soon."""
 _EXIT_SECONDS: Final = 2.0
-"""How long a process that has hung up may take to end by itself."""
+"""Time limit for a process that closed its connection to exit."""
 _LEAVE_SECONDS: Final = 2.0
 _TIDY_SECONDS: Final = 10.0
-"""How long a script may take to clean up when its run is over."""
+"""Time limit for a script to clean up after its run."""
 _HEARTBEAT_SECONDS: Final = 1.0
 
 Sink = Callable[[wire.AttachRequest], None]
 
 
 class RunnerDied(Exception):
-    """The process of a run is gone; the message says how.
+    """The process of a run has ended; the message says how.
 
     Attributes:
-        exit_code: negative for a signal; None: it had none when it was given up.
-        by_itself: in the middle of a run the code that it ran ended it: it exited or crashed, and nobody killed it.
+        exit_code: The exit code; negative for a signal; None: unknown.
+        by_itself: Whether the program exited or crashed during a run, without being killed.
     """
 
     def __init__(self, message: str, exit_code: int | None, *, by_itself: bool = False) -> None:
-        """Say how it died."""
+        """Create the error."""
         super().__init__(message)
         self.exit_code = exit_code
         self.by_itself = by_itself
@@ -61,7 +61,7 @@ class Runner:
     def __init__(
         self, process: Process, token: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
     ) -> None:
-        """Take over a process that was just started and writes to `log` between runs; `over` hears that it has ended."""
+        """Wrap a process that was just started and writes to `log` between runs; `over` is called when it has ended."""
         self.program = program
         self.pid = process.pid
         self._token = token
@@ -74,11 +74,11 @@ class Runner:
         self._responses: asyncio.Queue[wire.AttachResponse] = asyncio.Queue()
         self._leaving = False
         self._folder = ""
-        """Name of the folder that processes see at MOUNT which it has started, and which outlive it."""
+        """Name of the folder that child processes see at MOUNT; they may outlive the process."""
         self.awaits_snapshots = False
-        """Whether a run may begin in it while its snapshot is on its way; known once it has attached."""
+        """Whether a run may start in it before its snapshot has arrived; known once it has attached."""
         self.heard = time.monotonic()
-        """When it said something last, if only that it lives."""
+        """Time of its last message, heartbeats included."""
         self._sink: Sink | None = None
         self._start: wire.ApplicationStart | None = None
         self._ended: asyncio.Future[resource_manager_pb2.RunEnded] | None = None
@@ -86,20 +86,20 @@ class Runner:
 
     @property
     def usable(self) -> bool:
-        """Whether another run can be given to it."""
+        """Whether it can take another run."""
         return not (self._leaving or self._exit.done() or self._detached.is_set())
 
     @property
     def used(self) -> bool:
-        """Whether it was given a run already."""
+        """Whether it has had a run."""
         return self._ended is not None
 
     @property
     def start(self) -> wire.ApplicationStart:
-        """The run that it makes.
+        """The start message of its present run.
 
         Raises:
-            Conflict: it makes none.
+            Conflict: It has no run.
         """
         if self._start is None:
             raise Conflict(f"process {self.pid} has no run")
@@ -109,7 +109,7 @@ class Runner:
         """Wait until the process has attached.
 
         Raises:
-            RunnerDied: it ended first, or took longer than `seconds` and was killed.
+            RunnerDied: It ended first, or took longer than `seconds` and was killed.
         """
         attached = asyncio.create_task(self._attached.wait())
         try:
@@ -128,11 +128,11 @@ class Runner:
         requests: AsyncIterator[wire.AttachRequest],
         respond: Callable[[wire.AttachResponse], Awaitable[None]],
     ) -> None:
-        """Serve the process's attachment until it ends.
+        """Serve the process's connection until it ends.
 
         Raises:
-            Conflict: the process is attached already.
-            InvalidInput: it does not say hello first.
+            Conflict: The process is attached already.
+            InvalidInput: Its first message is not `hello`.
         """
         if self._attached.is_set():
             raise Conflict(f"process {self.pid} is attached already")
@@ -158,15 +158,14 @@ class Runner:
             self._detached.set()
 
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
-        """Give the process a run at once; the coroutine returns how it ended.
+        """Give the process a run at once; the returned coroutine returns the end of the run.
 
-        `sink` gets all other messages of the process. A script that ends by itself, with exit code 0, has `finished`; where,
-        its reports have said.
-
-        If the coroutine is cancelled the process is killed. A script's process is gone when it returns.
+        `sink` receives all other messages of the process. A script that exits with code 0 has `finished`, at the
+        position of its last report. A cancellation of the coroutine kills the process. The process of a script has
+        ended when the coroutine returns.
 
         Raises:
-            RunnerDied: it ended in the middle of the run, or lost its attachment and was killed.
+            RunnerDied: It ended during the run, or lost its connection and was killed.
         """
         self._ended = asyncio.get_running_loop().create_future()
         self._sink, self._start = sink, start
@@ -200,20 +199,20 @@ class Runner:
     async def _wait_until_told(
         self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
     ) -> None:
-        """Wait until a runner says that its run ended, or is gone."""
+        """Wait until a runner reports the end of its run, or has ended."""
         ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            # Its last messages may still be on their way when the process is gone already, and the other way round.
+            # Its last messages may arrive after its exit is noticed, and the other way round.
             await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
         if not ended.done():
             await asyncio.wait({self._exit}, timeout=_EXIT_SECONDS)
 
     async def _was_alive(self) -> bool:
-        """Whether the process had not ended until it was killed here.
+        """Return whether the process was alive until it was killed here.
 
-        What it left behind does not count. Its exit code tells the difference: this agent may hear of an exit late, and a process
-        that has ended keeps its own code when it is killed.
+        Its orphans do not count. The exit code tells: this agent may notice an exit late, and an ended process keeps
+        its own code.
         """
         if self._process.returncode is not None:
             return False
@@ -223,7 +222,7 @@ class Runner:
     async def _wait_until_over(
         self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
     ) -> None:
-        """Wait until a script has ended, whether it ever attached or not; once its run is over it has some time for that."""
+        """Wait until a script has exited, attached or not; after the end of its run it has limited time for that."""
         ends: set[asyncio.Future[Any]] = {ended, self._exit}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
@@ -233,11 +232,11 @@ class Runner:
             await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Send something to the process."""
+        """Send a message to the process."""
         self._responses.put_nowait(response)
 
     async def leave(self) -> None:
-        """Let an idle process go; it is killed if it takes long."""
+        """Let an idle process exit; kill it if it takes too long."""
         if self.usable:
             self._leaving = True
             self.tell(wire.AttachResponse(exit=wire.ApplicationExit(reason="no further run comes")))
@@ -245,7 +244,7 @@ class Runner:
         await self.kill()
 
     async def kill(self) -> None:
-        """End the process and its children at once; returns when it is gone."""
+        """Kill the process and its children; return when they have ended."""
         if not self._exit.done():
             self._kill_group()
         await asyncio.shield(self._exit)
@@ -271,7 +270,7 @@ class Runner:
 
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
-        # What it started and left behind: data loaders, for instance. Until they are gone the machine is not free.
+        # Orphans of the process, such as data loaders. The machine is free when they have ended.
         self._kill_group()
         await asyncio.to_thread(procfs.end, partial(of_session, self.pid), END_SECONDS)
         if self._folder:
@@ -282,7 +281,7 @@ class Runner:
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        if self.program.parent:  # The user's program has a group of its own.
+        if self.program.parent:  # The user's program has its own process group.
             for process in of_session(self.pid):
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -294,7 +293,7 @@ class Runner:
             said = f"the program ended with exit code {code}" if self.program.once else ""
             said = said or f"the training process ended with exit code {code} {when}"
             return RunnerDied(said, code, by_itself=by_itself)
-        # Nobody but the kernel, which does so when memory is short, kills a process without another word.
+        # Only the kernel kills a process without a message, when memory is short.
         why = " (out of memory?)" if -code == signal.SIGKILL else ""
         message = f"the training process was killed by signal {_signal_name(-code)}{why} {when}"
         return RunnerDied(message, code, by_itself=running and -code in CRASHES)
@@ -304,7 +303,7 @@ class Runner:
         return f"; it said:\n{text}" if text else ""
 
     def authenticates(self, token: str) -> bool:
-        """Whether a token is this process's, compared in constant time."""
+        """Return whether a token belongs to this process, compared in constant time."""
         return secrets.compare_digest(self._token.encode(), token.encode())
 
 
@@ -317,12 +316,12 @@ async def spawn(
     folder: Path,
     over: Callable[[int], None] | None = None,
 ) -> Runner:
-    """Start a training process in a session of its own, without input, its output appended to `log`.
+    """Start a training process in a new session, without input, with its output appended to `log`.
 
-    `over` hears its id when it has ended.
+    `over` is called with its id when it has ended.
 
     Raises:
-        RunnerDied: its interpreter cannot be started.
+        RunnerDied: Its interpreter cannot be started.
     """
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -346,5 +345,5 @@ async def spawn(
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal has no name of its own
+    except ValueError:  # Real-time signals have no names.
         return str(number)

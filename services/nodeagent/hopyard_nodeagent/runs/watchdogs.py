@@ -1,4 +1,4 @@
-"""What an agent watches in a run from outside, because its process cannot be trusted to see it itself."""
+"""Watchdogs of an agent for limits that a training process cannot enforce itself."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 _MARGIN_SECONDS: Final = 10.0
-"""A process that trains gives a sign of life each second; it may be this late on a busy machine."""
+"""Tolerance for heartbeats, which a training process sends each second, on a busy computer."""
 
 T = TypeVar("T")
 
 
 class LimitExceeded(Exception):
-    """A run went beyond what its experiment allows, and was ended: the fault of the code that it ran."""
+    """A run exceeded a limit of its experiment and was ended; its code is responsible."""
 
 
 class Guard(Protocol):
@@ -26,25 +26,25 @@ class Guard(Protocol):
 
     @property
     def excess(self) -> str:
-        """What was found beyond the limit, in words; empty: nothing."""
+        """A message about the exceeded limit; empty: it was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Look until cancelled, or call `end` once when the limit is exceeded, and return."""
+        """Watch until cancelled, or call `end` once when the limit is exceeded, and return."""
 
 
 class SilenceGuard:
-    """Finds iterations that hang in code which lets no other thread of their process run.
+    """Detects hanging iterations in code that blocks all threads of its process.
 
-    All others are found by the process itself, as soon as they take longer than the limit.
+    The process itself detects all other iterations that take longer than the limit.
 
     Args:
-        limit: Seconds that an iteration may take.
-        heard: When the process was heard last, on the clock.
-        training: Whether it trains; before that, no iteration can hang.
-        words: What is said of an excess, behind the limit.
+        limit: Maximum seconds of an iteration.
+        heard: Returns the time of the last message of the process.
+        training: Returns whether it trains; before that, no iteration can hang.
+        words: The end of the message about an excess.
         clock: Monotonic seconds.
-        look_seconds: Between two looks.
-        margin_seconds: Silence beyond the limit that is no excess yet.
+        look_seconds: Interval between checks.
+        margin_seconds: Additional silence that is allowed.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class SilenceGuard:
         self.excess = ""
 
     def look(self) -> bool:
-        """Look once; answers whether the limit is exceeded."""
+        """Check once; return whether the limit is exceeded."""
         now = self._clock()
         if now - self._looked > 3 * self._look_seconds or not self._training():
-            self._began = now  # this agent itself was stopped and could hear nobody, or there is nothing to wait for
+            self._began = now  # The agent itself was stopped and received nothing, or the run does not train yet.
         self._looked = now
         if now - max(self._heard(), self._began) > self._limit + self._margin_seconds:
             self.excess = f"an iteration took longer than {self._limit:g} s, {self._words}"
         return bool(self.excess)
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Look until cancelled; end what hangs."""
+        """Check until cancelled; end a run that hangs."""
         while not self.look():  # noqa: ASYNC110 (nobody tells of silence)
             await asyncio.sleep(self._look_seconds)
         await end()
@@ -91,16 +91,16 @@ async def guarded(
     end: Callable[[], Awaitable[None]],
     died: type[Exception],
 ) -> T:
-    """Make a run while guards watch it.
+    """Execute a run under watch.
 
     Args:
         making: The run.
-        guards: What watches it.
-        end: Ends its process at once.
-        died: What `making` raises when its process has ended in the middle of it.
+        guards: The watchdogs.
+        end: Kills its process.
+        died: The error of `making` when its process ends during the run.
 
     Raises:
-        LimitExceeded: A guard has ended it.
+        LimitExceeded: A watchdog has ended it.
     """
     watching = [asyncio.create_task(guard.watch(end), name=type(guard).__name__) for guard in guards]
     try:

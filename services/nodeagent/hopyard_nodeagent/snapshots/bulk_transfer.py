@@ -1,7 +1,7 @@
-"""Contents of snapshots over plain TCP, aside of the gRPC call that asks for them: without the copies that gRPC makes of every message.
+"""Transfers the contents of snapshots over plain TCP instead of gRPC, which copies every message.
 
-Who may have what is settled by the call, which names a port and a ticket that is good for one connection. What arrives is
-compared with the snapshot's hash like everything else.
+A gRPC call authorizes the transfer: it names a port and a ticket for one connection. The received content is verified
+by the snapshot's hash.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _log = logging.getLogger(__name__)
 
 _TICKET_BYTES: Final = 32
 _TICKET_SECONDS: Final = 30.0
-"""How long whoever has connected may take to show a ticket; its computer may be busy."""
+"""Time limit for a new connection to send its ticket."""
 _CONNECT_SECONDS: Final = 2.0
 _AT_ONCE: Final = 8
 _CALLERS: Final = 4 * _AT_ONCE
-"""Connections that may be open, those included that wait to show a ticket."""
+"""Maximum number of open connections, including those that have not sent a ticket."""
 _AGAIN_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The contents of files, one behind the other, for whoever connects with the ticket.
+    """The concatenated contents of files, for the connection that sends the ticket.
 
     Attributes:
-        ticket: what to send first.
-        files: their paths and sizes.
-        given: done when somebody has had them, or why they could not be given.
+        ticket: The first bytes that the receiver sends.
+        files: Paths and sizes.
+        given: Completed when the contents were sent, or failed with the reason.
     """
 
     ticket: bytes
@@ -52,10 +52,10 @@ class Offer:
 
 
 class Outlet:
-    """Gives what is offered, a few connections at a time."""
+    """Sends offered contents, over a few connections at a time."""
 
     def __init__(self, host: str, *, idle_seconds: float) -> None:
-        """Listen on `host`; who takes nothing for `idle_seconds` is given up."""
+        """Prepare to listen on `host`; a receiver that accepts nothing for `idle_seconds` is disconnected."""
         self._host = host
         self._idle_seconds = idle_seconds
         self._offers: dict[bytes, Offer] = {}
@@ -66,12 +66,12 @@ class Outlet:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0: it does not (yet, or any more), or gives to as many as it can at a time."""
+        """The port; 0: it is not listening or has no capacity left."""
         full = len(self._offers) + len(self._open) >= _AT_ONCE
         return 0 if self._listener is None or full else self._listener.getsockname()[1]
 
     def start(self) -> None:
-        """Listen from now on, in the running event loop; where that cannot be, contents go with the calls."""
+        """Start listening, in the running event loop. If that fails, contents are sent over gRPC."""
         host = self._host.strip("[]")
         try:
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
@@ -85,9 +85,9 @@ class Outlet:
         self._listen(asyncio.get_running_loop(), self._listener)
 
     def stop(self) -> None:
-        """Listen no more, and hang up on everybody. Safe to call twice, and before `start`.
+        """Stop listening and close all connections. Safe to call twice, and before `start`.
 
-        A connection that a thread serves is closed by that thread, which ends now; all others are closed here.
+        A connection served by a thread is closed by that thread; all others are closed here.
         """
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -102,7 +102,7 @@ class Outlet:
 
     @asynccontextmanager
     async def offer(self, folder: Path, found: Sequence[FolderMember]) -> AsyncIterator[Offer]:
-        """Offer the contents of a folder's files until the caller leaves."""
+        """Offer the contents of a folder's files until the context ends."""
         files = [(folder / member.name, member.size) for member in found if member.size]
         offer = Offer(secrets.token_bytes(_TICKET_BYTES), files, asyncio.get_running_loop().create_future())
         self._offers[offer.ticket] = offer
@@ -116,16 +116,16 @@ class Outlet:
         loop.add_reader(listener, self._accept, loop, listener)
 
     def _accept(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
-        """Accept one connection and hand it to a thread.
+        """Accept one connection and pass it to a thread.
 
-        This is one callback of the event loop and no task: a task that is cancelled after the loop has accepted for it leaves an
-        open connection to nobody.
+        This is one callback of the event loop instead of a task: a task cancelled after the loop has accepted for it
+        would leak the connection.
         """
         try:
             connection, _ = listener.accept()
-        except BlockingIOError:  # the caller has left already
+        except BlockingIOError:  # The caller has disconnected.
             return
-        except OSError as error:  # too many open files, for instance
+        except OSError as error:  # For example, too many open files.
             _log.warning("nobody can fetch contents of snapshots just now: %s", error)
             loop.remove_reader(listener)
             self._again = loop.call_later(_AGAIN_SECONDS, self._listen, loop, listener)
@@ -138,14 +138,14 @@ class Outlet:
         giving.add_done_callback(partial(self._over, connection))
 
     def _over(self, connection: socket.socket, giving: Future[None]) -> None:
-        """Close a connection: on the thread that served it, or where its turn was cancelled."""
+        """Close a connection, after its thread has served it or its job was cancelled."""
         connection.close()
         self._open.discard(connection)
         if not giving.cancelled() and (error := giving.exception()) is not None:
             _log.error("contents of a snapshot could not be given", exc_info=error)
 
     def _give(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-        """Serve one connection, on a thread."""
+        """Serve one connection in a thread."""
         with suppress(OSError):
             offer = self._offers.pop(_exactly(connection, _TICKET_BYTES, _TICKET_SECONDS), None)
             if offer is None:
@@ -158,26 +158,26 @@ class Outlet:
                         connection.sendfile(file, count=size)
             except OSError as failed:
                 error = failed
-            with suppress(RuntimeError):  # the agent has stopped
+            with suppress(RuntimeError):  # The agent has stopped.
                 loop.call_soon_threadsafe(_settle, offer.given, error)
 
 
 class Unreachable(Exception):
-    """The other side's port cannot be reached from here, though its service can: the contents have to come with the call."""
+    """The port of the other side cannot be reached, although its service can; use gRPC instead."""
 
 
 async def take(
     threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: FileWriter
 ) -> None:
-    """Write the `size` bytes that are offered at HOST, PORT for a ticket, on one of `threads`.
+    """Receive the `size` bytes that are offered at HOST, PORT for a ticket, in one of `threads`.
 
-    When it returns or raises, nothing writes any more. The connection is closed on the thread that used it, so also when the
-    event loop has ended by then.
+    When it returns or raises, nothing is written any more. The thread that used the connection closes it, even if the
+    event loop has ended.
 
     Raises:
-        Unreachable: nobody answers there.
-        Unavailable: the other side hung up, or was silent for `idle_seconds`.
-        SnapshotFileError, OSError: they cannot be written.
+        Unreachable: Nothing answers there.
+        Unavailable: The other side disconnected, or was silent for `idle_seconds`.
+        SnapshotFileError, OSError: The contents cannot be written.
     """
     connecting = threads.submit(socket.create_connection, place, _CONNECT_SECONDS)
     try:
@@ -189,7 +189,7 @@ async def take(
         raise Unreachable(f"port {place[1]} of {place[0]} cannot be reached: {error}") from error
     try:
         taking = threads.submit(_take, connection, ticket, writer, size, idle_seconds)
-    except BaseException:  # the agent has stopped
+    except BaseException:  # The agent has stopped.
         connection.close()
         raise
     taking.add_done_callback(lambda _: connection.close())
@@ -198,7 +198,7 @@ async def take(
         await asyncio.shield(taken)
     finally:
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # The thread ends now if it has not.
+            connection.shutdown(socket.SHUT_RDWR)  # This ends the thread, if it still runs.
         await ended(taken)
 
 
@@ -218,7 +218,7 @@ def _take(connection: socket.socket, ticket: bytes, writer: FileWriter, size: in
 
 
 def _fill(block: memoryview, connection: socket.socket, left: int) -> None:
-    """Receive a block whole: parts of it are not worth another thread's attention. `left` bytes are to come, this block's included."""
+    """Receive a complete block, because smaller parts would cost thread switches. `left` bytes remain, including this block."""
     filled = 0
     while filled < len(block):
         try:
@@ -236,7 +236,7 @@ def _hang_up(connecting: Future[socket.socket]) -> None:
 
 
 def _exactly(connection: socket.socket, size: int, seconds: float) -> bytes:
-    """What a caller says first; less if it hangs up or takes longer than that."""
+    """Return the first `size` bytes of a caller; fewer if it disconnects or takes longer than `seconds`."""
     until, found = time.monotonic() + seconds, b""
     while len(found) < size and (left := until - time.monotonic()) > 0:
         connection.settimeout(left)

@@ -1,4 +1,4 @@
-"""The snapshots on this node's disk, each named by its hash: folders as trainers saved them, or packed files."""
+"""The snapshots on this node's disk, each named by its hash: folders of trainers, or packed files."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, Fetched, check_h
 _log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 10.0
-"""What was written or used within so many seconds is not cleared away: a process may be about to tell of it."""
+"""Files written or used within this time are not deleted, because a process may be about to announce them."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A snapshot on the disk: its hash (empty: nobody finished it), size in bytes, and when it was used last."""
+    """A snapshot on disk: its hash (empty: incomplete), size in bytes, and the time of its last use."""
 
     path: Path
     sha256: str
@@ -41,10 +41,10 @@ class File:
 
 
 class Snapshots:
-    """The node's snapshot folder. The time of modification of what lies there is when it was written or used last.
+    """The node's snapshot folder. The modification time of an entry is the time of its creation or last use.
 
-    What takes long on the disk is done in order on one thread beside the event loop. What becomes of a name is decided on the loop:
-    a snapshot appears and goes by one renaming. A link leads to one in memory, which follows to the disk.
+    Slow disk operations run in order in one thread. Changes of names happen in the event loop: a snapshot appears and
+    disappears with one rename. A symbolic link refers to a snapshot in memory that is being copied to disk.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class Snapshots:
         *,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """Use `folder`, which exists; what is missing is got from peers or the store.
+        """Use `folder`, which must exist; missing snapshots are fetched from peers or the store.
 
-        `needs` say which experiments what lies there is for. A peer that sends nothing for `idle_seconds` is given up.
+        `needs` records which experiments need each snapshot. A peer that sends nothing for `idle_seconds` is given up.
         """
         self.folder = folder
         self.spoken_of: Callable[[str], bool] = lambda sha256: False
-        """Whether the scheduler has yet to take over that a snapshot with this hash was taken here."""
+        """Returns whether a run took a snapshot with this hash and the scheduler has not acknowledged it."""
         self.shipping: Callable[[str], bool] = lambda sha256: False
-        """Whether a snapshot is on its way to the store."""
+        """Returns whether a snapshot is being uploaded."""
         self._store = store
         self._needs = needs or SnapshotReferences()
         self._needs.keep(path.name for path in folder.iterdir())
@@ -71,32 +71,32 @@ class Snapshots:
         self._disk = ThreadPoolExecutor(1, "disk")
         self._deletions: set[asyncio.Future[None]] = set()
         self._sizes: dict[tuple[str, int], int] = {}
-        """Bytes of folders, by name and inode: nobody changes one, and a look into all of them takes seconds."""
+        """Sizes of folders by name and inode; folders never change, and measuring all of them takes seconds."""
         self._used: Counter[str] = Counter()
         self._unwanted: set[str] = set()
         self._fetches: dict[str, asyncio.Lock] = {}
         self.in_memory = InMemory(folder)
 
     def path(self, sha256: str) -> Path:
-        """Where a snapshot is, or would be.
+        """Return the path of a snapshot, whether it exists or not.
 
         Raises:
-            InvalidInput: the hash is none.
+            InvalidInput: The hash is invalid.
         """
         return self.folder / check_hash(sha256)
 
     def hashes(self) -> list[str]:
-        """What is on the disk and not about to be deleted."""
+        """Return the hashes of all snapshots that are not about to be deleted."""
         names = (path.name for path in self.folder.iterdir() if not path.name.startswith("."))
         return sorted(name for name in names if name not in self._unwanted)
 
     async def size_bytes(self) -> int:
-        """Bytes of all of it."""
+        """Return the total size in bytes."""
         return sum(one.size for one in await self.files())
 
     @contextmanager
     def use(self, sha256: str) -> Iterator[Path]:
-        """Keep a snapshot while it is used: deletions of it wait."""
+        """Protect a snapshot from deletion while it is used; the deletion follows afterwards."""
         path = self.path(sha256)
         self._used[sha256] += 1
         try:
@@ -111,19 +111,19 @@ class Snapshots:
                     self.forget([sha256])
 
     def busy(self, sha256: str) -> bool:
-        """Whether a snapshot is in use, on its way to the store, or not yet told of."""
+        """Return whether a snapshot is in use, being uploaded, or not yet announced."""
         return bool(self._used[sha256]) or self.shipping(sha256) or self.spoken_of(sha256)
 
     async def files(self) -> list[File]:
-        """What lies in the folder, the one that was used longest ago first."""
+        """Return all entries of the folder, the least recently used first."""
         return await asyncio.get_running_loop().run_in_executor(self._disk, self._files)
 
     async def idle(self, older_than_seconds: float) -> list[File]:
-        """What nobody has used for so many seconds and is not busy, partial files included."""
+        """Return the entries that were not used for `older_than_seconds` and are not busy, including partial files."""
         return self._idle(await self.files(), older_than_seconds)
 
     async def remove_partials(self, partials: Iterable[File]) -> None:
-        """Delete what nobody finished."""
+        """Delete partial files."""
         for one in partials:
             await asyncio.get_running_loop().run_in_executor(self._disk, remove, one.path)
 
@@ -132,7 +132,7 @@ class Snapshots:
         return [one for one in files if one.used_at <= before and not (one.sha256 and self.busy(one.sha256))]
 
     def _files(self) -> list[File]:
-        """The same as `files`, on the disk's thread: sizes first, since times of use are to be those of the end."""
+        """Return all entries, in the disk thread. Sizes are measured first, so that the times of use are recent."""
         sizes = {path: self._size(path) for path in self.folder.iterdir()}
         self._sizes = {key: size for key, size in sizes.values() if key is not None}
         found = []
@@ -144,7 +144,7 @@ class Snapshots:
         return sorted(found, key=lambda file: (file.used_at, file.path.name))
 
     def _size(self, path: Path) -> tuple[tuple[str, int] | None, int]:
-        """Bytes of what lies there, and under which key they may be remembered."""
+        """Return the cache key and the size in bytes of an entry."""
         with suppress(FileNotFoundError):
             status = path.stat()
             if stat.S_ISDIR(status.st_mode) and not path.name.startswith("."):
@@ -153,16 +153,16 @@ class Snapshots:
         return None, size_of(path)
 
     async def make_room(self, quota: int) -> tuple[list[str], int]:
-        """Delete copies of what is in the store, those used longest ago first, until the folder has at most `quota` bytes.
+        """Delete copies of stored snapshots, least recently used first, until the folder has at most `quota` bytes.
 
-        What is busy stays, and what the store does not have for each experiment that has it here: equal bytes that are another's may
-        be deleted there at any time.
+        Kept are busy snapshots, and those that the store does not hold for each experiment that needs them here: a copy
+        stored for other experiments may be deleted from the store at any time.
 
         Returns:
-            What was deleted, and the bytes that are left above the quota.
+            The deleted hashes, and the bytes that remain above the quota.
 
         Raises:
-            HopyardError: The store cannot be asked.
+            HopyardError: The store cannot be queried.
         """
         files = await self.files()
         above = sum(one.size for one in files) - quota
@@ -172,7 +172,7 @@ class Snapshots:
         stored = await self._stored([one.sha256 for one in candidates])
         deleted = []
         for one in candidates:
-            # It may have been taken anew, or be wanted, since the store was asked.
+            # It may have been taken again or requested since the store was queried.
             if above <= 0 or one.sha256 not in stored or self.busy(one.sha256) or not _untouched(one):
                 continue
             self._delete(one.path)
@@ -181,7 +181,7 @@ class Snapshots:
         return deleted, max(above, 0)
 
     async def _stored(self, hashes: Sequence[str]) -> set[str]:
-        """Those that the store has for everybody who has them here."""
+        """Return the hashes that the store holds for every experiment that needs them here."""
         stored = await self._store.stored(hashes)
         wanted: dict[str, list[str]] = {}
         for sha256 in hashes:
@@ -192,10 +192,10 @@ class Snapshots:
         return stored
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """Delete snapshots, those in use as soon as they are not; what is not there is fine.
+        """Delete snapshots; those in use are deleted later; missing ones are ignored.
 
-        One that is `spoken_of` stays: equal states give equal hashes, and whoever wants this one deleted does not know
-        yet that it was taken anew.
+        One that is `spoken_of` stays: equal states have equal hashes, and the scheduler does not know yet that it was
+        taken again.
         """
         for sha256 in hashes:
             path = self.path(sha256)
@@ -208,23 +208,23 @@ class Snapshots:
                 self._delete(path)
 
     def taken(self, sha256: str, experiment: str) -> None:
-        """A run of an experiment has taken this snapshot (anew): a deletion of it that still waits is taken back.
+        """Record that a run took this snapshot; a pending deletion is cancelled.
 
-        If it lies in memory it begins to follow to the disk.
+        If it is in memory, copying it to disk starts.
         """
         self._unwanted.discard(sha256)
         self._needs.add(sha256, experiment)
         self.in_memory.leave(self.path(sha256))
 
     async def fetch(self, sha256: str, peers: Sequence[str], experiment: str = "") -> Fetched:
-        """Have a snapshot here for an experiment: from the disk, from the first peer that gives it, or from the store.
+        """Provide a snapshot for an experiment: from disk, from the first peer that has it, or from the store.
 
         Returns:
-            What had to be got, and where from.
+            What was downloaded, and from where.
 
         Raises:
-            NotFound: nobody that answered has it, and the store has not; the message says what each one answered.
-            Unavailable: nobody gave it, and the store could not be asked.
+            NotFound: Neither a peer nor the store has it; the message has all answers.
+            Unavailable: No peer provided it, and the store could not be queried.
         """
         fetched = await self._fetch(sha256, peers)
         if experiment:
@@ -251,10 +251,10 @@ class Snapshots:
                 raise kind(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
 
     async def discard_if_corrupt(self, sha256: str) -> bool:
-        """Delete a snapshot whose bytes are not what its hash promises, so that the next start gets another copy.
+        """Delete a snapshot whose bytes do not match its hash, so that the next start fetches another copy.
 
         Returns:
-            Whether it was.
+            Whether it was corrupt.
         """
         path = self.path(sha256)
         if not path.exists() or (await asyncio.to_thread(_hash, path)) == sha256:
@@ -264,13 +264,13 @@ class Snapshots:
         return True
 
     async def close(self) -> None:
-        """Close the connections to peers; deletions are carried out."""
+        """Close the connections to peers and wait for deletions."""
         await self._peers.close()
         await asyncio.gather(*self._deletions)
         self._disk.shutdown(wait=False)
 
     def _delete(self, path: Path) -> None:
-        """It is gone at once, and its bytes when there is time."""
+        """Remove a snapshot at once; its bytes are deleted later."""
         self.in_memory.forget(path)
         self._needs.forget(path.name)
         gone = path.with_name(f".{uuid.uuid4().hex}.gone")
@@ -284,14 +284,14 @@ class Snapshots:
 
 
 def _untouched(one: File) -> bool:
-    """Whether nobody has taken or used it since it was looked at."""
+    """Return whether a file was not used since its status was read."""
     with suppress(FileNotFoundError):
         return one.path.stat().st_mtime == one.used_at
     return False
 
 
 def _hash(path: Path) -> str:
-    """The hash of what is there; empty: it is nothing that a snapshot may be."""
+    """Return the hash of a snapshot's content; empty if it is not a valid snapshot."""
     try:
         return (hash_folder(path) if path.is_dir() else hash_file(path)).sha256
     except SnapshotFileError:

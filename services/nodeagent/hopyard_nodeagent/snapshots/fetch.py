@@ -1,4 +1,4 @@
-"""A run's snapshot on its way to this node, while everything else of the run is made ready."""
+"""Fetches a run's snapshot while the rest of the run is prepared."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class SnapshotMissing(Exception):
-    """Nobody has the snapshot that a run goes on from; the message says who was asked."""
+    """Nobody has the snapshot that a run resumes from; the message says who was asked."""
 
 
 @asynccontextmanager
 async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Do something beside what is done inside. It ends no later than that: what is not over then is cancelled."""
+    """Run a coroutine concurrently with the context; it is cancelled when the context ends."""
     task = asyncio.create_task(making)
     try:
         yield task
@@ -29,15 +29,15 @@ async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T
         task.cancel()
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # Whoever wants to know has asked.
+            task.exception()  # Mark the exception as retrieved; the context has awaited the task if it needs the result.
 
 
 async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
-    """Wait until a run's snapshot is here, and note what had to be got.
+    """Wait until a run's snapshot has arrived, and record what was downloaded.
 
     Raises:
-        SnapshotMissing: nobody has it.
-        HopyardError, OSError: it could not be got.
+        SnapshotMissing: Nobody has it.
+        HopyardError, OSError: It could not be fetched.
     """
     try:
         run.fetched = await fetching
@@ -46,10 +46,10 @@ async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
 
 
 async def announced(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
-    """Tell the process of a run, which has begun, what becomes of its snapshot.
+    """Tell the running process whether its snapshot has arrived.
 
     Raises:
-        SnapshotMissing, HopyardError, OSError: as `arrived`; the process has been told, and ends the run.
+        SnapshotMissing, HopyardError, OSError: As `arrived`; the process has been told and ends the run.
     """
     try:
         await arrived(run, fetching)

@@ -1,4 +1,4 @@
-"""Snapshots from agent to agent: unpacked where the other one keeps them so, the contents aside of gRPC where that can be."""
+"""Fetches snapshots from other agents: unpacked if the peer has a folder, with the contents over plain TCP if possible."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from hopyard_nodeagent.snapshots.transfers import in_time, read_chunks, receive_
 _log = logging.getLogger(__name__)
 
 _MOST_MEMBERS: Final = 10_000
-"""A snapshot with more files and folders comes packed: their names have to fit in one message."""
+"""A snapshot with more files and folders is sent packed, because their names must fit into one message."""
 _MOST_LINKS: Final = 16
 _AT_ONCE: Final = 16
 _BEYOND_SECONDS: Final = 600.0
-"""A peer whose other port could not be reached is tried there again after so long: networks are mended, agents started anew."""
+"""Time after which an unreachable port of a peer is tried again."""
 
 
 class _Link:
-    """A connection to another agent, and how many fetch over it."""
+    """A connection to another agent, and the number of fetches that use it."""
 
     def __init__(self, peer: str) -> None:
         self.channel: Channel = channel(peer)
@@ -41,24 +41,25 @@ class _Link:
 
 
 class Peers:
-    """The other agents. Connections stay open for the next snapshot."""
+    """Connections to other agents, which stay open for further snapshots."""
 
     def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """A peer that sends nothing for `idle_seconds` is given up; `clock` is monotonic."""
+        """Create without connections. A peer that sends nothing for `idle_seconds` is given up; `clock` is monotonic."""
         self._idle_seconds = idle_seconds
         self._links: dict[str, _Link] = {}
         self._clock = clock
         self._beyond: dict[str, float] = {}
-        """Those whose other ports cannot be reached, and until when that is taken for granted."""
+        """Peers whose TCP port cannot be reached, and the time until which gRPC is used instead."""
         self._threads = ThreadPoolExecutor(_AT_ONCE, "taking")
 
     async def fetch(self, peer: str, sha256: str, target: Path) -> int:
-        """Put a snapshot that a peer holds to `target`, which appears whole or not at all; returns its size in bytes.
+        """Fetch a snapshot of a peer to `target`, which appears complete or not at all; return its size in bytes.
 
-        It is a folder if the peer keeps it so. Nothing waits for the disk: what a power failure damages the hash tells.
+        It is a folder if the peer has a folder. Writes are not synchronized to disk: damage by a power failure is
+        detected by the hash.
 
         Raises:
-            HopyardError: the peer cannot be reached, does not have it, falls silent, or sends something else.
+            HopyardError: The peer cannot be reached, does not have it, is silent, or sends other bytes.
         """
         try:
             return await self._fetch(peer, sha256, target, beside=self._reachable(peer))
@@ -87,7 +88,7 @@ class Peers:
             return await receive_snapshot(_pieces(first, arriving), target, sha256, source)
 
     def _reachable(self, peer: str) -> bool:
-        """Whether its other port can be reached, as far as that is known."""
+        """Return whether the TCP port of a peer is assumed to be reachable."""
         now = self._clock()
         self._beyond = {other: until for other, until in self._beyond.items() if until > now}
         return peer not in self._beyond
@@ -101,13 +102,13 @@ class Peers:
     @asynccontextmanager
     async def _link(self, peer: str) -> AsyncIterator[Channel]:
         link = self._links.pop(peer, None) or _Link(peer)
-        self._links[peer] = link  # The one used last is the last.
+        self._links[peer] = link  # The order of the dictionary is the order of use.
         link.users += 1
         try:
             await self._let_go()
             yield link.channel
         except HopyardError:
-            # Whoever tries again does so at once: a connection that broke would wait before it is made anew.
+            # A retry follows at once; reusing a broken connection would wait for its reconnection.
             if self._links.get(peer) is link:
                 del self._links[peer]
             raise
@@ -147,12 +148,12 @@ async def _pieces(
 async def responses(
     path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.Outlet | None
 ) -> AsyncGenerator[wire.FetchSnapshotResponse]:
-    """What a caller that asks for the snapshot at `path` is sent.
+    """Yield the messages that send the snapshot at `path` to a caller.
 
     Raises:
-        NotFound: there is none.
-        DataLoss: it is damaged.
-        Unavailable: it could not be read, or the caller left.
+        NotFound: It does not exist.
+        DataLoss: It is damaged.
+        Unavailable: It could not be read, or the caller disconnected.
     """
     found = await asyncio.to_thread(_contents, path)
     unpacked = request.unpacked and 0 < len(found) <= _MOST_MEMBERS
@@ -178,7 +179,7 @@ async def responses(
 
 
 def _contents(path: Path) -> list[FolderMember]:
-    """What a folder holds; of a packed file nothing is known."""
+    """Return the members of a folder; empty for a packed file."""
     if path.is_dir():
         return members(path)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""What this node offers for snapshots of whole processes: a CRIU that works, and room in memory for images."""
+"""Support for snapshots of whole processes on this node: a working CRIU and memory for images."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _PYTHON: Final = re.compile(r"python[0-9.]*")
 
 
 class ProcessImages:
-    """Gives runs of commands what their processes are dumped and restored with.
+    """Decides which runs of commands use CRIU.
 
     Args:
-        named: The CRIU to use; empty: the one that is found, "off": none.
-        home: What names the agent's data folder: no other agent's processes and images have it in their names.
-        budget: Bytes of memory that images may take together; None: a quarter of this computer's.
+        named: The CRIU binary; empty: search for it; "off": do not use CRIU.
+        home: The id of the agent's data folder, which marks its processes and images.
+        budget: Maximum total size of images in memory, in bytes; None: a quarter of the memory.
     """
 
     def __init__(self, named: str, home: str, budget: int | None) -> None:
-        """End the processes, and delete the images, that an earlier agent left."""
+        """End the processes and delete the images of an earlier agent."""
         self._named = named
         self._home = home
         self._budget = _quarter() if budget is None else budget
         self._memory = MEMORY / f"hopyard-{home}"
         self._criu: Criu | None = None
         self._none = False
-        """Whether it was looked for in vain: who leaves the provider open is not kept waiting for another look."""
+        """Whether CRIU was not found, so that programs that do not require it skip the search."""
         self._looking = asyncio.Lock()
         left = procfs.mounted(MOUNT, home)
         if left:
@@ -56,16 +56,16 @@ class ProcessImages:
         shutil.rmtree(self._memory, ignore_errors=True)
 
     async def host(self, start: resource_manager_pb2.StartRun, scratch: Path, gpus: bool = False) -> ProcessHost | None:
-        """What a run's processes are dumped and restored with; None: they are not.
+        """Return the settings for dumping and restoring a run's processes; None: CRIU is not used.
 
         Args:
             start: The run.
             scratch: Its folder.
-            gpus: Whether its machine has some.
+            gpus: Whether its machine has GPUs.
 
         Raises:
-            NodeUnable: Its experiment wants that, and this node cannot.
-            CriuUnavailableError: It is to go on from such a snapshot, and this node cannot.
+            NodeUnable: The experiment requires CRIU, and this node does not support it.
+            CriuUnavailableError: The run resumes from a CRIU snapshot, and this node does not support it.
         """
         program = start.program
         restores = start.snapshot.provider == PROVIDER
@@ -83,7 +83,7 @@ class ProcessImages:
             _log.info("no snapshots of processes are taken: %s", error)
             return None
         host = ProcessHost(criu=str(criu.path), folder=str(scratch / f"{self._home}.{secrets.token_hex(8)}"))
-        with suppress(OSError):  # Without memory for them images are made on the disk.
+        with suppress(OSError):  # If memory cannot be used, images are created on disk.
             self._memory.mkdir(mode=0o700, exist_ok=True)
             host.memory_folder, host.memory_bytes = str(self._memory), self._budget
         return host
@@ -105,10 +105,10 @@ def _checked(named: str) -> Criu:
 
 
 def _offered(start: resource_manager_pb2.StartRun, gpus: bool) -> bool:
-    """Whether a program that leaves the provider open may have no state but its processes.
+    """Return whether CRIU is used for a program with `snapshot_provider` auto.
 
-    Not a script that goes on from a checkpoint. Nor one that may speak to its agent by gRPC, as other languages than Python do: that
-    connection would not outlive a dump. A script that uses GPUs has to ask for it.
+    Excluded are scripts that resume from a checkpoint; programs that may use gRPC, as those in other languages than
+    Python, because the connection would not survive a dump; and scripts with GPUs, which must request CRIU explicitly.
     """
     program = start.program
     if program.snapshot_provider != AUTO:

@@ -1,4 +1,4 @@
-"""Which experiments the snapshots on a node are for: their runs took or got them here. Kept on the disk for later agents."""
+"""Records which experiments need the snapshots on a node, on disk for later agents."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _log = logging.getLogger(__name__)
 
 
 class SnapshotReferences:
-    """Experiments by snapshot. Equal trainings have equal snapshots, so one copy may be for several.
+    """Experiments by snapshot. Equal training produces equal snapshots, so several experiments may need one copy.
 
-    A small file tells of each, so that none is forgotten when the agent is killed.
+    There is a small file for each pair, so that a killed agent loses none.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Go on with what `folder`, which exists, tells of; None: nothing outlives this agent."""
+        """Load the records in `folder`, which must exist; None: keep records in memory only."""
         self._folder = folder
         self._experiments: dict[str, set[str]] = {}
         for path in folder.iterdir() if folder is not None else ():
             self._experiments.setdefault(path.name.partition(".")[0], set()).add(path.read_text())
 
     def add(self, sha256: str, experiment: str) -> None:
-        """A run of an experiment took a snapshot, or is about to get it here."""
+        """Record that a run of an experiment took a snapshot, or is about to fetch it."""
         known = self._experiments.setdefault(sha256, set())
         if experiment in known:
             return
@@ -32,23 +32,23 @@ class SnapshotReferences:
         if self._folder is not None:
             try:
                 self._file(self._folder, sha256, experiment).write_text(experiment)
-            except OSError as error:  # A full disk costs the memory of later agents only.
+            except OSError as error:  # A full disk only affects later agents.
                 _log.error(
                     "an agent that is started anew will not know that %s needs %s: %s", experiment, sha256, error
                 )
 
     def of(self, sha256: str) -> Collection[str]:
-        """The experiments that a snapshot is for, as far as that is known."""
+        """Return the experiments that are known to need a snapshot."""
         return self._experiments.get(sha256, ())
 
     def forget(self, sha256: str) -> None:
-        """The copy is not here any more."""
+        """Remove the records of a deleted copy."""
         for experiment in self._experiments.pop(sha256, ()):
             if self._folder is not None:
                 self._file(self._folder, sha256, experiment).unlink(missing_ok=True)
 
     def keep(self, hashes: Iterable[str]) -> None:
-        """Only these snapshots are here."""
+        """Remove the records of all other snapshots than these."""
         for sha256 in self._experiments.keys() - set(hashes):
             self.forget(sha256)
 

@@ -1,4 +1,4 @@
-"""The agent's use of AppStat: packed snapshots and code bundles by hash."""
+"""Client of AppStat's blob store: packed snapshots and code bundles by hash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, in_time, patienc
 _AT_ONCE: Final = 1000
 _SOURCE: Final = "the snapshot store"
 _ENDED_MEANWHILE: Final = "Internal error from Core"
-"""What gRPC says of a request that is being sent when the other side ends the call; its own status may be lost then."""
+"""gRPC's message for a request that is being sent when the other side ends the call; its own status may be lost then."""
 
 
 class BlobClient:
@@ -34,8 +34,8 @@ class BlobClient:
     ) -> None:
         """Use the AppStat at this address; None: the one that the scheduler names when it is first needed.
 
-        A transfer in which it neither sends nor takes anything for `idle_seconds` is given up; it may take
-        `storing_seconds` until a blob that it has all of is stored.
+        A transfer without progress for `idle_seconds` is given up. Storing a completely sent blob may take
+        `storing_seconds`.
         """
         self._idle_seconds = idle_seconds
         self._storing_seconds = storing_seconds
@@ -51,13 +51,13 @@ class BlobClient:
             await self._channel.close()
 
     async def has(self, sha256: str, owner: str) -> bool:
-        """Whether it is there; then the owner needs it from now on."""
+        """Return whether a blob exists; if so, `owner` becomes an owner of it."""
         stub = await self._stub()
         request = appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner)
         return sha256 in (await stub.HasBlobs(request)).sha256
 
     async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
-        """Those of the hashes that are there, for an owner if one is named; nobody needs them more than before."""
+        """Return which hashes exist, for an owner if one is given. Owners do not change."""
         stub = await self._stub()
         found: set[str] = set()
         for start in range(0, len(hashes), _AT_ONCE):
@@ -67,20 +67,20 @@ class BlobClient:
         return found
 
     async def put(self, snapshot: Path, sha256: str, owner: str) -> None:
-        """Put a packed file, or what a folder's packed file would hold, that an owner needs.
+        """Upload a packed file, or the packed form of a folder, for an owner.
 
         Raises:
-            DataLoss: the bytes do not have the hash.
-            TimedOut: the store was silent for too long.
-            Unavailable: it is away, or ended the transfer; another try may tell why.
-            FileNotFoundError: there is no such file or folder.
+            DataLoss: The bytes do not match the hash.
+            TimedOut: The store was silent for too long.
+            Unavailable: The store is away, or ended the transfer; a retry may show why.
+            FileNotFoundError: The file or folder does not exist.
         """
         loop = asyncio.get_running_loop()
         limit = asyncio.timeout(self._idle_seconds)
         unread: list[Exception] = []
 
         async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
-            # gRPC asks for the next one as soon as the store has room for it.
+            # gRPC requests the next chunk as soon as the store has room for it.
             first: dict[str, str] = {"sha256": sha256, "owner": owner}
             try:
                 async for data in read_chunks(opened):
@@ -96,14 +96,14 @@ class BlobClient:
             limit.reschedule(loop.time() + self._storing_seconds)
 
         stub = await self._stub()
-        # Opened here, because gRPC leaves the generator where it stands when the store answers early.
+        # Opened here, because gRPC does not finish the generator when the store answers early.
         opened = open_packed(snapshot)
         call = stub.PutBlob(requests())
         try:
             async with patience(limit, _SOURCE):
                 await call
         except asyncio.CancelledError:
-            if unread:  # gRPC cancels the call then, and tells nobody why
+            if unread:  # gRPC then cancels the call without the reason.
                 raise unread[0] from None
             raise
         except Internal as error:
@@ -115,12 +115,12 @@ class BlobClient:
             opened.close()
 
     async def get(self, sha256: str, target: Path) -> int:
-        """Get a blob into a file, which appears whole or not at all; returns its size in bytes.
+        """Download a blob to a file, which appears complete or not at all; return its size in bytes.
 
         Raises:
-            NotFound: it is not there.
-            DataLoss: what arrived does not have the hash.
-            TimedOut: the store was silent for too long.
+            NotFound: It does not exist.
+            DataLoss: The received bytes do not match the hash.
+            TimedOut: The store was silent for too long.
         """
         stub = await self._stub()
 

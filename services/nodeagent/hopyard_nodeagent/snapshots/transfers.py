@@ -1,4 +1,4 @@
-"""Moving packed files between this node, other nodes and the store, verified by their hash."""
+"""Moves packed files between this node, other nodes and the store, verified by their hash."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from hopyard.errors import DataLoss, InvalidInput, TimedOut
 
 CHUNK_BYTES: Final = 1024 * 1024
 IDLE_SECONDS: Final = 30.0
-"""How long the other side of a transfer may be silent."""
+"""Default timeout for silence of the other side."""
 _AHEAD: Final = 8
-"""Chunks that may have arrived and not been written, or been read and not sent: so the two sides seldom wait for one another."""
+"""Number of chunks buffered between network and disk, so that the two sides seldom wait for each other."""
 T = TypeVar("T")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def check_hash(sha256: str) -> str:
-    """Return a hash that is one; what is not cannot name a file.
+    """Check a hash, which is used as a file name, and return it.
 
     Raises:
-        InvalidInput: it is not 64 lower-case hexadecimal digits.
+        InvalidInput: It is not 64 lower-case hexadecimal digits.
     """
     if _SHA256.fullmatch(sha256) is None:
         raise InvalidInput(f"sha256: found {sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
@@ -45,12 +45,12 @@ def check_hash(sha256: str) -> str:
 async def receive_file(
     chunks: AsyncIterator[bytes], target: Path, sha256: str, source: str, *, durable: bool = True
 ) -> int:
-    """Write what arrives to `target`, which appears whole or not at all; returns its size in bytes.
+    """Write received chunks to `target`, which appears complete or not at all; return its size in bytes.
 
-    With `durable` False nothing waits for the disk: what a power failure damages the hash tells.
+    With `durable` False, writes are not synchronized to disk; damage by a power failure is detected by the hash.
 
     Raises:
-        DataLoss: the bytes do not have the hash; `source` is named.
+        DataLoss: The bytes do not match the hash; the message names `source`.
     """
     return await _receive(partial(_write, chunks), partial(_FileWriter, durable=durable), target, sha256, source)
 
@@ -62,12 +62,13 @@ async def receive_folder(
     sha256: str,
     source: str,
 ) -> int:
-    """Write a snapshot with these members to the folder `target`: `fill` writes their contents. Nothing waits for the disk.
+    """Write a snapshot with these members to the folder `target`; `fill` writes their contents.
 
-    `target` appears whole or not at all; returns the size of the packed snapshot in bytes.
+    Writes are not synchronized to disk. `target` appears complete or not at all; returns the size of the packed
+    snapshot in bytes.
 
     Raises:
-        DataLoss: the bytes do not have the hash, or are nothing that a snapshot may hold; `source` is named.
+        DataLoss: The bytes do not match the hash, or are not a valid snapshot; the message names `source`.
     """
     try:
         return await _receive(fill, partial(_folder_writer, found=found), target, sha256, source)
@@ -78,12 +79,13 @@ async def receive_folder(
 async def receive_snapshot(
     arriving: AsyncIterator[bytes | list[FolderMember]], target: Path, sha256: str, source: str
 ) -> int:
-    """Write a snapshot to `target`: as a folder, if its members come first, else as a file. Nothing waits for the disk.
+    """Write a snapshot to `target`: as a folder if its members come first, else as a file.
 
-    `target` appears whole or not at all; returns the size of the packed snapshot in bytes.
+    Writes are not synchronized to disk. `target` appears complete or not at all; returns the size of the packed
+    snapshot in bytes.
 
     Raises:
-        DataLoss: the bytes do not have the hash, or are nothing that a snapshot may hold; `source` is named.
+        DataLoss: The bytes do not match the hash, or are not a valid snapshot; the message names `source`.
     """
     first = await anext(arriving, b"")
 
@@ -101,7 +103,7 @@ async def receive_snapshot(
 
 
 async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> Arrived:
-    """Write what arrives into `folder`, under its hash."""
+    """Write received chunks to a file in `folder` that is named by its hash."""
     async with _arriving(partial(_write, chunks), partial(_FileWriter, durable=True), folder) as arrived:
         target = folder / arrived.sha256
         place(arrived.path, target)
@@ -110,7 +112,7 @@ async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> A
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A file that came over the network, with its hash and size in bytes."""
+    """A received file, with its hash and size in bytes."""
 
     path: Path
     sha256: str
@@ -119,23 +121,23 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was got to have a file here: bytes from another agent or from the store; none if it was here."""
+    """What was downloaded to have a file here: bytes from another agent or from the store; 0 if it was here."""
 
     size: int = 0
     from_store: bool = False
 
 
 class FileWriter(Protocol):
-    """Writes what arrives, and finds its hash."""
+    """Writes received data and computes its hash."""
 
     def write(self, data: bytes | memoryview, /) -> None:
-        """Take what follows. It may be read until the next call: its memory is to hold nothing else before."""
+        """Write a chunk. Its memory must not change until the next call."""
 
     def finish(self) -> SnapshotFileInfo:
-        """What it is named by."""
+        """Return hash and size."""
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
 
 
 class _FileWriter:
@@ -183,9 +185,9 @@ async def _receive(
 async def _arriving(
     fill: Callable[[FileWriter], Awaitable[None]], make: Callable[[Path], FileWriter], folder: Path
 ) -> AsyncIterator[Arrived]:
-    """A hidden file or folder with everything that arrives; removed unless it is moved away.
+    """Provide a hidden file or folder with everything received; it is removed unless the caller moves it.
 
-    It is moved on the event loop, at once: a thread might still do that while what is left is removed on another.
+    The caller must move it in the event loop: in a thread, that could race with the removal.
     """
     path = folder / f".{uuid.uuid4().hex}.partial"
     try:
@@ -202,18 +204,18 @@ async def _arriving(
 
 
 async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
-    """Hash and write while what follows arrives."""
+    """Hash and write chunks while further ones are received."""
     behind = _Behind(writer)
     try:
         async for data in chunks:
             await behind.write(data)
     finally:
-        await behind.end()  # Nobody closes a file while somebody writes.
+        await behind.end()  # A file must not be closed during a write.
     behind.check()
 
 
 class _Behind:
-    """Writes on a thread of its own, in order, with some chunks between; that wakes the event loop only when these are too many."""
+    """Writes in a thread, in order, with a bounded buffer; wakes the event loop only when the buffer was full."""
 
     def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
@@ -226,26 +228,26 @@ class _Behind:
         threading.Thread(target=self._work, name="arriving", daemon=True).start()
 
     async def write(self, data: bytes) -> None:
-        """Take a chunk; waits while too many have not been written.
+        """Add a chunk; wait while the buffer is full.
 
         Raises:
-            What made an earlier one fail.
+            BaseException: The error of an earlier chunk.
         """
         self.check()
         self._waiting.put(data)
         if self._waiting.qsize() > _AHEAD:
             self._room.clear()
             self._full = True
-            if self._waiting.qsize() > _AHEAD // 2:  # The thread may have looked before it was told.
+            if self._waiting.qsize() > _AHEAD // 2:  # The thread may have checked before the flag was set.
                 await self._room.wait()
 
     async def end(self) -> None:
-        """Wait until everything is written, also when the caller is cancelled."""
+        """Wait until everything is written, even if the caller is cancelled."""
         self._waiting.put(None)
         await ended(self._ended)
 
     def check(self) -> None:
-        """Raise what made a chunk fail."""
+        """Raise the error of a failed chunk."""
         if self._error is not None:
             raise self._error
 
@@ -263,9 +265,9 @@ class _Behind:
 
 
 async def ended(work: asyncio.Future[Any]) -> None:
-    """Wait until `work` is done, however often the caller is cancelled meanwhile; then raise the cancellation.
+    """Wait until `work` is done, even if the caller is cancelled; then raise the cancellation.
 
-    What `work` raises does not rise here.
+    An exception of `work` is not raised here.
     """
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
@@ -274,13 +276,13 @@ async def ended(work: asyncio.Future[Any]) -> None:
         except asyncio.CancelledError as error:
             cancelled = error
     if not work.cancelled():
-        work.exception()  # It counts as retrieved.
+        work.exception()  # Mark the exception as retrieved.
     if cancelled is not None:
         raise cancelled
 
 
 async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> AsyncIterator[T]:
-    """What arrives, each chunk at most so many seconds after it is waited for.
+    """Yield chunks, waiting at most `seconds` for each.
 
     Raises:
         TimedOut: `source` was silent for longer.
@@ -296,34 +298,34 @@ async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> Asyn
 
 @asynccontextmanager
 async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
-    """Wait inside no longer than a limit that was not entered yet.
+    """Apply a timeout, which must not have been entered, to the context.
 
     Raises:
-        TimedOut: it expired; `source` is named.
+        TimedOut: It expired; the message names `source`.
     """
     try:
         async with limit:
             yield
     except TimeoutError as error:
         if not limit.expired():
-            raise  # somebody else's limit
+            raise  # Another timeout expired.
         raise TimedOut(f"{source} was silent for too long") from error
 
 
 async def packed_chunks(path: Path) -> AsyncIterator[bytes]:
-    """The bytes of a packed snapshot, or of a folder's, in chunks of at most 1 MiB; at least one, which is empty for an empty file.
+    """Yield the bytes of a packed snapshot, or of a folder in packed form, in chunks of at most 1 MiB; at least one chunk.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: It does not exist.
     """
-    # Not opened in a thread: a reader that is cancelled meanwhile would leave an open file to nobody.
+    # Opened in the event loop: with a thread, a cancellation could leak an open file.
     with open_packed(path) as file:
         async for data in read_chunks(file):
             yield data
 
 
 async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes of an open file in such chunks, some of which are read before they are asked for; whoever opened it closes it."""
+    """Yield the bytes of an open file in chunks of at most 1 MiB, reading ahead. The caller closes the file."""
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, "reading")
     reads: deque[asyncio.Future[bytes]] = deque()
@@ -346,6 +348,6 @@ async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 def _heard(read: asyncio.Future[bytes]) -> None:
-    """Nobody waits for what was read ahead when the other side leaves; nor for why it could not be."""
+    """Mark the exception of an unused read as retrieved."""
     if not read.cancelled():
         read.exception()

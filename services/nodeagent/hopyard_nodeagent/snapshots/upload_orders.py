@@ -1,4 +1,4 @@
-"""Snapshots that the scheduler orders this node to ship: no run here knows of them any more."""
+"""Uploads ordered by the scheduler, of snapshots that no run here refers to."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
 
 class UploadOrders:
-    """Carries out each order once, and keeps its answer until the scheduler has taken it over."""
+    """Carries out each order once, and keeps its result until the scheduler acknowledges it."""
 
     def __init__(self, say: Callable[[wire.SnapshotShipped], None]) -> None:
-        """Give answers to `say`, which need not reach the scheduler: what it has not acknowledged is to be said again."""
+        """Send results to `say`. They may get lost; unacknowledged ones are sent again in the next session."""
         self._say = say
         self._answers: dict[tuple[str, int], wire.SnapshotShipped] = {}
         self.shipper: Uploader | None = None
 
     def take(self, orders: Iterable[wire.ShipmentOrder]) -> None:
-        """Ship what is ordered; what was answered is answered again."""
+        """Carry out orders; repeat the results of those that are done."""
         for order in orders:
             answer = self._answers.get((order.experiment, order.number))
             if answer is not None:
@@ -29,7 +29,7 @@ class UploadOrders:
                 self.shipper.ship(Shipment(run, order.position, order.sha256, order.number))
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """What was ordered is stored, or was given up because of `error`."""
+        """Record that an ordered snapshot was stored, or why its upload was given up."""
         order = wire.ShipmentOrder(
             experiment=shipment.run.experiment,
             number=shipment.order,
@@ -41,9 +41,9 @@ class UploadOrders:
         self._say(answer)
 
     def acknowledged(self, experiment: str, number: int) -> None:
-        """The scheduler has taken an answer over."""
+        """Drop an acknowledged result."""
         self._answers.pop((experiment, number), None)
 
     def unacknowledged(self) -> list[wire.SnapshotShipped]:
-        """The answers that it has not."""
+        """Return the unacknowledged results."""
         return list(self._answers.values())

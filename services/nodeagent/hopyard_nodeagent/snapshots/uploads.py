@@ -1,4 +1,4 @@
-"""Shipping snapshots to the store, behind the training."""
+"""Uploads snapshots to the store, independently of the training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SMALL_BYTES: Final = 64 * 1024
 
 REFUSALS: Final = 5
 _AWAY: Final = (Unavailable, TimedOut, Aborted)
-"""What another try mends."""
+"""Errors for which a retry may help."""
 
 
 _GONE: Final = "it is not on this node any more"
@@ -32,13 +32,13 @@ _GONE: Final = "it is not on this node any more"
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A snapshot on its way to the store.
+    """A snapshot to upload.
 
     Attributes:
-        run: The run that took it and tells of it; attempt 0 if the scheduler ordered it.
-        position: Where it was taken.
+        run: The run that took it; attempt 0 if the scheduler ordered the upload.
+        position: The position of the snapshot.
         sha256: Its hash.
-        order: The number of the order; 0: it is its run's.
+        order: The number of the order; 0: not ordered.
     """
 
     run: RunKey
@@ -52,46 +52,46 @@ class Shipment:
 
 
 class Uploader:
-    """Ships in order of arrival, two at a time, each until it is stored, nobody wants it any more, or it is refused.
+    """Uploads in order of arrival, two at a time, each until it is stored, cancelled or refused.
 
-    A store that is away is waited for without end. One that refuses (a blob too big, a full disk) is asked `REFUSALS`
-    times, then the shipment is given up.
+    It waits without limit for an unavailable store. A store that refuses (blob too large, disk full) is tried
+    `REFUSALS` times; then the upload is given up.
     """
 
     def __init__(
         self, snapshots: Snapshots, store: BlobClient, *, backoff: Backoff, done: Callable[[Shipment, str], None]
     ) -> None:
-        """Call `done` with each shipment that is over, and why it was given up; empty: it was stored."""
+        """Create the uploader. `done` is called with each finished upload and the reason if it was given up."""
         self._snapshots = snapshots
         self._store = store
         self._backoff = backoff
         self._done = done
         self._queue: asyncio.Queue[Shipment] = asyncio.Queue()
         self._wanted: set[Shipment] = set()
-        # Waits between tries only spread the load; nothing that is to repeat depends on them.
+        # Random waits only spread the load; replays do not depend on them.
         self._rng = random.Random()
 
     def start(self, background: Background) -> None:
-        """Ship from now on."""
+        """Start uploading."""
         for number in range(CONCURRENCY):
             background.start(self._work(), name=f"shipper-{number}")
 
     def ship(self, shipment: Shipment) -> None:
-        """Ship a snapshot that lies in the snapshot folder; a second time while it is under way changes nothing."""
+        """Upload a snapshot from the snapshot folder; ignored if its upload is pending."""
         if shipment not in self._wanted:
             self._wanted.add(shipment)
             self._queue.put_nowait(shipment)
 
     def pending(self, run: RunKey) -> bool:
-        """Whether snapshots of a run are still on their way."""
+        """Return whether uploads of a run are pending."""
         return any(shipment.run == run for shipment in self._wanted)
 
     def ships(self, sha256: str) -> bool:
-        """Whether a snapshot is on its way."""
+        """Return whether the upload of a snapshot is pending."""
         return any(shipment.sha256 == sha256 for shipment in self._wanted)
 
     def forget(self, run: RunKey) -> None:
-        """Give up the shipments of a run."""
+        """Cancel the uploads of a run."""
         self._wanted = {shipment for shipment in self._wanted if shipment.run != run}
 
     async def _work(self) -> None:
@@ -114,13 +114,13 @@ class Uploader:
                     self._finish(shipment, given_up)
 
     async def _ship(self, shipment: Shipment) -> str:
-        """Try once; returns why no other try can help, empty: it is stored."""
+        """Try once; return why a retry cannot help, or an empty string if it is stored."""
         path = self._snapshots.path(shipment.sha256)
         owner = shipment.run.experiment
         try:
             if not path.exists():
                 return "" if await self._store.has(shipment.sha256, owner) else _GONE
-            # What is small is sent without asking first; the store keeps what it has.
+            # Small files are sent without a query first; the store ignores what it has.
             small = await asyncio.to_thread(size_of, path) <= _SMALL_BYTES
             if small or not await self._store.has(shipment.sha256, owner):
                 await self._store.put(path, shipment.sha256, owner)
@@ -128,14 +128,14 @@ class Uploader:
             return _GONE
         except DataLoss as error:
             if not await self._snapshots.discard_if_corrupt(shipment.sha256):
-                raise  # it was damaged on its way
+                raise  # It was damaged in transit.
             return str(error)
         return ""
 
     def _finish(self, shipment: Shipment, error: str) -> None:
         if shipment in self._wanted:
             if error:
-                # What is gone was let go by the scheduler, as a rule: a newer one has taken its place.
+                # A missing file was usually deleted by the scheduler, because a newer snapshot replaced it.
                 _log.log(logging.INFO if error == _GONE else logging.ERROR, "%s is not stored: %s", shipment, error)
             self._wanted.discard(shipment)
             self._done(shipment, error)

@@ -1,4 +1,4 @@
-"""The calls that make a generator what it is, as they are recorded and made again."""
+"""The recorded calls that determine the state of a generator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard.generator import Result
 
 @dataclass(frozen=True)
 class CreateCall:
-    """A proposal was asked for.
+    """A request for a configuration.
 
     Attributes:
-        job: whose.
-        hyperparameters: what was proposed; None: the generator was exhausted.
+        job: The job.
+        hyperparameters: The proposed configuration; None: the generator was exhausted.
     """
 
     job: str
@@ -24,7 +24,7 @@ class CreateCall:
 
 @dataclass(frozen=True)
 class ReportCall:
-    """An intermediate result was told."""
+    """An intermediate result."""
 
     job: str
     position: int
@@ -33,11 +33,11 @@ class ReportCall:
 
 @dataclass(frozen=True)
 class ReportFinalCall:
-    """A final result was told."""
+    """A final result."""
 
     job: str
     result: Result
 
 
 Call: TypeAlias = CreateCall | ReportCall | ReportFinalCall
-"""One recorded call."""
+"""A recorded call."""

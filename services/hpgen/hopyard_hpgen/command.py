@@ -1,4 +1,4 @@
-"""`hopyard hpgen`: the service as a process."""
+"""The command `hopyard hpgen`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Run the hyperparameter generator service: it proposes configurations.
 
-    It keeps nothing: after a restart the scheduler opens its generators again from the journal.
+    It stores nothing: after a restart the scheduler opens its generators again from the journal.
     """
 
     async def main(stop: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""Between wire messages and the domain's words."""
+"""Converts between wire messages and domain objects."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from hopyard_hpgen.experiment_generator import GeneratorTerms
 
 
 def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:
-    """Recorded calls in their order.
+    """Convert recorded calls, in order.
 
     Raises:
-        InvalidInput: one of them is empty.
+        InvalidInput: One of them is empty.
     """
     return [_call_from_proto(index, message) for index, message in enumerate(messages)]
 
 
 def calls_to_proto(calls: Iterable[Call]) -> list[hpgen_pb2.GeneratorCall]:
-    """Recorded calls as a scheduler sends them; the experiment is named by the request around them."""
+    """Convert recorded calls for the wire; the request that contains them names the experiment."""
     return [_call_to_proto(call) for call in calls]
 
 
 def open_response(terms: GeneratorTerms) -> hpgen_pb2.OpenGeneratorResponse:
-    """The answer to OpenGenerator."""
+    """Return the response to OpenGenerator."""
     return hpgen_pb2.OpenGeneratorResponse(size=terms.size, reads=GENERATOR_READS.to_proto(terms.reads))
 
 
 def create_response(job: str, configuration: Configuration | None) -> hpgen_pb2.CreateJobResponse:
-    """The answer to CreateJob; None means exhausted."""
+    """Return the response to CreateJob; None means exhausted."""
     if configuration is None:
         return hpgen_pb2.CreateJobResponse(job=job, exhausted=True)
     return hpgen_pb2.CreateJobResponse(job=job, hyperparameters=hyperparameters_to_proto(configuration))
 
 
 def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Result:
-    """How a job ended.
+    """Convert the final result of a job.
 
     Raises:
-        InvalidInput: as a job does not end.
+        InvalidInput: The outcome is not a final state.
     """
     outcome = JOB_STATES.from_proto(message.outcome) if message.outcome else JobState.COMPLETED
     if not outcome.ended:

@@ -1,6 +1,6 @@
-"""One experiment's generator: found by name, asked once a job, rebuilt from its recorded calls.
+"""One experiment's generator: created by name, called once for each job, and rebuilt from recorded calls.
 
-Knows nothing of the wire, of threads or of time.
+It is independent of wire messages, threads and time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class GeneratorTerms(NamedTuple):
-    """What there is to know of a generator before its first call.
+    """The properties of a generator, known before its first call.
 
     Attributes:
-        size: how many configurations there are; None: endless, or not known beforehand.
-        reads: which results it is to be told.
+        size: The number of configurations; None: unlimited or unknown.
+        reads: Which results it needs.
     """
 
     size: int | None
@@ -35,24 +35,24 @@ class GeneratorTerms(NamedTuple):
 
 
 class GeneratorFailed(Conflict):
-    """An experiment's generator raised or proposed what it must not; it answers no more until it is opened again."""
+    """A generator raised or made an invalid proposal; it must be opened again before further calls."""
 
 
 class ExperimentGenerator:
-    """A generator with the memory that makes its calls idempotent.
+    """A generator with a record of its calls, which makes them idempotent.
 
-    Each job is asked for once, each (job, position) is told once, in rising order, and each job ends once: repetitions
-    after a crash or a lost answer change nothing. What is passed on to the generator is a function of the calls, so
-    making the recorded ones again gives the same state.
+    Each job gets one configuration. Each (job, position) is reported once, in ascending order, and each job ends once.
+    Repeated calls after a crash or a lost answer change nothing. The generator's state is a function of the calls, so
+    repeating the recorded calls restores it.
     """
 
     def __init__(self, experiment: str, spec: ExperimentSpec, calls: Iterable[Call] = ()) -> None:
-        """Make the generator that `spec` names, and make the recorded calls again.
+        """Create the generator that `spec` names and repeat the recorded calls.
 
         Raises:
-            InvalidInput: no such generator, parameters it does not take, or a space it cannot propose from.
-            Conflict: made again, a call proposed something else than recorded.
-            GeneratorFailed: the generator broke its promises on the way.
+            InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.
+            Conflict: A repeated call proposed another configuration than recorded.
+            GeneratorFailed: The generator violated its contract.
         """
         self.experiment = experiment
         self._space = spec.search_space
@@ -67,27 +67,28 @@ class ExperimentGenerator:
 
     @property
     def terms(self) -> GeneratorTerms:
-        """How many configurations there are in all, and what it is to be told."""
+        """The number of configurations and the results that the generator needs."""
         return GeneratorTerms(self._generator.size, self._generator.reads)
 
     @property
     def failed(self) -> bool:
-        """Whether it broke its promises, so that every call raises `GeneratorFailed`."""
+        """Whether it violated its contract, so that every call raises `GeneratorFailed`."""
         return self._failure is not None
 
     def give_up(self, reason: str) -> GeneratorFailed:
-        """Nobody waits for the call under way any more: it answers no more; answers the error that says so."""
+        """Mark the generator as failed, because a call took too long; return the error."""
         return self._fail(reason)
 
     def is_for(self, spec: ExperimentSpec) -> bool:
-        """Whether `spec` means this very generator: the same name, seed and parameters over the same space."""
+        """Return whether `spec` describes this generator: equal name, seed, parameters and space."""
         return spec.generator == self._spec and spec.search_space == self._space
 
     def create_job(self, job: str) -> Configuration | None:
-        """The configuration of `job`; the same whenever it is asked for again; None: exhausted.
+        """Return the configuration of `job`, the same for every call; None: the generator is exhausted.
 
         Raises:
-            GeneratorFailed: the generator raised, proposed something outside the space, or went on after its end.
+            GeneratorFailed: The generator raised, proposed a configuration outside the space, or continued after it was
+                exhausted.
         """
         if job not in self._created:
             proposed = self._guarded(f"create({job!r})", lambda: self._generator.create(job, len(self._created)))
@@ -96,11 +97,11 @@ class ExperimentGenerator:
         return copy.deepcopy(self._created[job])
 
     def report_performance(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Tell an intermediate result; one that is not beyond the job's last position is already known.
+        """Report an intermediate result; ignored if its position is not beyond the job's last one.
 
         Raises:
-            InvalidInput: the position is below 0.
-            GeneratorFailed: the generator raised.
+            InvalidInput: The position is negative.
+            GeneratorFailed: The generator raised.
         """
         if position < 0:
             raise InvalidInput(f"experiment {self.experiment}: job {job}: a position is 0 or more, found {position}")
@@ -110,10 +111,10 @@ class ExperimentGenerator:
         self._positions[job] = position
 
     def report_final_performance(self, job: str, result: Result) -> None:
-        """Tell how a job ended, once; later results of the job are not passed on.
+        """Report the final result of a job; later results of the job are ignored.
 
         Raises:
-            GeneratorFailed: the generator raised.
+            GeneratorFailed: The generator raised.
         """
         if job in self._ended:
             return
@@ -121,11 +122,11 @@ class ExperimentGenerator:
         self._ended.add(job)
 
     def make_again(self, calls: Iterable[Call]) -> None:
-        """Make recorded calls on the generator as it stands.
+        """Repeat recorded calls on the generator in its present state.
 
         Raises:
-            Conflict: a call proposed something else than recorded.
-            GeneratorFailed: the generator broke its promises on the way.
+            Conflict: A repeated call proposed another configuration than recorded.
+            GeneratorFailed: The generator violated its contract.
         """
         for call in calls:
             self._make_again(call)
@@ -150,7 +151,7 @@ class ExperimentGenerator:
         try:
             return call()
         except (Exception, SystemExit) as error:
-            # Its state may be half changed: only opening it again with the recorded calls gives a sound one.
+            # Its state may be inconsistent; only opening it again with the recorded calls restores it.
             _log.exception("experiment %s: generator %s: %s raised", self.experiment, self._spec.name, what)
             raise self._fail(f"{what} raised {type(error).__name__}: {error}") from error
 
@@ -171,10 +172,10 @@ class ExperimentGenerator:
 
 
 def make_generator(experiment: ExperimentSpec) -> Generator:
-    """The generator that an experiment file names, before its first call.
+    """Create the generator that an experiment file names.
 
     Raises:
-        InvalidInput: no such generator, parameters it does not take, or a space it cannot propose from.
+        InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.
     """
     spec = experiment.generator
     kind = load_plugin(GENERATORS, spec.name, Generator)

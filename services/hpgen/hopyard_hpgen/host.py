@@ -1,4 +1,4 @@
-"""The open generators of all experiments: each is called by one thread at a time, and given up when it takes too long."""
+"""The open generators of all experiments. Each is called by one thread at a time and given up when it takes too long."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hopyard_hpgen.call_log import Call
 from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms
 
 MAX_OPEN: Final = 1000
-"""Most generators that are open at once."""
+"""Maximum number of open generators."""
 
 DEFAULT_SECONDS: Final = 20.0
-"""How long a generator may take over a call."""
+"""Default time limit for a call."""
 
 T = TypeVar("T")
 
 
 class _Recorded:
-    """Recorded calls on their way: `step` is another object for each, since each may take its time."""
+    """Recorded calls being repeated. `step` is a new object for each, because the time limit applies to each call."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls = calls
@@ -39,10 +39,10 @@ class _Recorded:
 
 @dataclass(eq=False)
 class _Open:
-    """A generator and its calls, which take turns in the order they came; a slow one holds up only its experiment.
+    """A generator and its calls, which are made in order of arrival; a slow one delays only its experiment.
 
-    Only the call whose turn it is touches the generator. It is None until the first call, which makes it, is done.
-    While it is `partial` it waits for further recorded calls, and for nothing else.
+    Only the current call uses the generator. `generator` is None until the first call has created it. While it is
+    `partial`, only further recorded calls are accepted.
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -53,11 +53,11 @@ class _Open:
 
 
 class GeneratorHost:
-    """What the service does, by experiment. Use it from one event loop; `close` it at the end.
+    """The operations of the service, by experiment. Use it in one event loop, and `close` it at the end.
 
     Args:
-        seconds: How long a generator may take over a call (> 0). One that takes longer is given up: it answers no more until it
-            is opened again, and its thread is told to end.
+        seconds: Time limit for a call (> 0). A generator that exceeds it is given up: it must be opened again, and its
+            thread is interrupted.
     """
 
     def __init__(self, seconds: float = DEFAULT_SECONDS) -> None:
@@ -70,18 +70,19 @@ class GeneratorHost:
     async def open(
         self, experiment: str, spec: ExperimentSpec, calls: Sequence[Call] = (), *, more: bool = False
     ) -> GeneratorTerms:
-        """Make an experiment's generator, or find it; answers what there is to know of it.
+        """Create an experiment's generator, or find it; return its properties.
 
-        With `calls` the generator is rebuilt from them, also if it is open: the record is the truth, and what a caller
-        asked for without recording it will be asked for again. Without `calls` an open generator stays as it is,
-        unless it has failed. With `more`, further recorded calls follow (`go_on`), and it takes no others until the last.
+        With `calls` the generator is rebuilt from them even if it is open, because the record is authoritative:
+        proposals that were not recorded will be requested again. Without `calls` an open generator stays as it is,
+        unless it has failed. With `more`, further recorded calls follow (`go_on`), and it accepts no others until the
+        last.
 
         Raises:
-            InvalidInput: an empty id, or a generator that cannot be made (`make_generator`).
-            Conflict: it is open for another specification, or the recorded calls do not come out as recorded.
-            GeneratorFailed: it took too long.
-            Exhausted: too many are open.
-            Unavailable: the service stops.
+            InvalidInput: The id is empty, or the generator cannot be created (`make_generator`).
+            Conflict: It is open with another specification, or a recorded call gave another result.
+            GeneratorFailed: It took too long.
+            Exhausted: Too many generators are open.
+            Unavailable: The service is stopping.
         """
         _require("experiment", experiment)
         found = self._open.get(experiment) or self._add(experiment)
@@ -107,12 +108,12 @@ class GeneratorHost:
                 await self.forget(experiment)
 
     async def go_on(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> GeneratorTerms:
-        """Make recorded calls on a generator as it stands: results that it is told, or the rest of an earlier life.
+        """Make recorded calls on an open generator: results to report, or the rest of a rebuild.
 
         Raises:
-            NotFound: the experiment's generator is not there.
-            Conflict: the recorded calls do not come out as recorded.
-            GeneratorFailed: the generator broke its promises, or a call took too long.
+            NotFound: The experiment's generator is not open.
+            Conflict: A recorded call gave another result.
+            GeneratorFailed: The generator violated its contract, or a call took too long.
         """
         found, recorded = self._find(experiment), _Recorded(calls)
 
@@ -126,35 +127,35 @@ class GeneratorHost:
         return await self._on(experiment, found, work, "recorded calls", lambda: recorded.step)
 
     async def create_job(self, experiment: str, job: str) -> Configuration | None:
-        """The configuration of a job (None: exhausted); see `ExperimentGenerator.create_job`.
+        """Return the configuration of a job (None: exhausted); see `ExperimentGenerator.create_job`.
 
         Raises:
-            NotFound: the experiment's generator is not open.
+            NotFound: The experiment's generator is not open.
         """
         _require("job", job)
         return await self._call(experiment, f"create({job!r})", lambda generator: generator.create_job(job))
 
     async def report_performance(self, experiment: str, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Tell an intermediate result; see `ExperimentGenerator.report_performance`. NotFound as in `create_job`."""
+        """Report an intermediate result; see `ExperimentGenerator.report_performance`. NotFound as in `create_job`."""
         _require("job", job)
         what = f"report({job!r}, {position})"
         await self._call(experiment, what, lambda generator: generator.report_performance(job, position, metrics))
 
     async def report_final_performance(self, experiment: str, job: str, result: Result) -> None:
-        """Tell how a job ended; see `ExperimentGenerator.report_final_performance`. NotFound as in `create_job`."""
+        """Report a final result; see `ExperimentGenerator.report_final_performance`. NotFound as in `create_job`."""
         _require("job", job)
         what = f"report_final({job!r})"
         await self._call(experiment, what, lambda generator: generator.report_final_performance(job, result))
 
     async def forget(self, experiment: str) -> None:
-        """Close an experiment's generator; nothing happens if it is not open. Waiting calls are dropped."""
+        """Close an experiment's generator, if it is open. Waiting calls are cancelled."""
         _require("experiment", experiment)
         if (found := self._open.pop(experiment, None)) is not None:
             for call in found.waiting - {found.under_way}:
                 call.cancel()
 
     async def close(self) -> None:
-        """Close all; waiting calls are dropped, those under way are given up. Safe to call twice."""
+        """Close all generators; waiting calls are cancelled, running ones are given up. Safe to call twice."""
         self._closed = True
         while self._open:
             _, found = self._open.popitem()
@@ -196,7 +197,7 @@ class GeneratorHost:
         what: str,
         doing: Callable[[], object] | None = None,
     ) -> T:
-        """Does work when its turn comes. A caller that leaves changes nothing: it is done all the same."""
+        """Do work in turn. If the caller is cancelled, the work is done nevertheless."""
         task = asyncio.create_task(self._in_turn(experiment, found, work, what, doing))
         found.waiting.add(task)
         task.add_done_callback(found.waiting.discard)
@@ -206,7 +207,7 @@ class GeneratorHost:
             if not task.cancelled():
                 task.add_done_callback(_forgotten)
                 raise
-            # Not the caller was cancelled, but the work that waited for its turn.
+            # The waiting work was cancelled, not the caller.
             raise Unavailable(f"experiment {experiment}: its generator was closed meanwhile; open it again") from None
 
     async def _in_turn(
@@ -227,7 +228,7 @@ class GeneratorHost:
 
 
 def _forgotten(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for the outcome."""
+    """Mark the exception of an unobserved task as retrieved."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""The service as a whole: start it, use its address, stop it."""
+"""The service: start it, use its address, stop it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hopyard_hpgen.servicer import SERVICE, HpgenServicer
 
 
 class HpgenService:
-    """The hyperparameter generator service, alone in a process or embedded beside others in one event loop.
+    """The hyperparameter generator service, in its own process or embedded with other services in one event loop.
 
-    It keeps nothing on disk: whoever uses it records the calls and opens generators with them.
+    It stores nothing on disk: its caller records the calls and opens generators with them.
 
     Args:
-        host: where to listen; beyond loopback only with `insecure`.
-        port: 0 takes a free one.
-        data: folder for the address file `hpgen.address`; None: no file.
-        insecure: listen beyond this machine without encryption.
-        seconds: how long a generator may take over a call.
+        host: The host to listen on; beyond loopback only with `insecure`.
+        port: The port; 0: any free port.
+        data: Folder for the address file `hpgen.address`; None: no file.
+        insecure: Listen beyond this computer without encryption.
+        seconds: Time limit for a call of a generator.
 
     Raises:
-        Conflict: the host is not loopback and `insecure` is False.
+        Conflict: The host is not loopback and `insecure` is False.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class HpgenService:
         return self._server.address
 
     async def start(self) -> str:
-        """Listen; answers the address. Raises Conflict if it cannot be listened on."""
+        """Start listening; return the address. Raises Conflict if that is impossible."""
         return await self._server.start()
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Refuse new calls, give those under way `grace` seconds, then give them up. Safe to call twice."""
+        """Refuse new calls, wait `grace` seconds for running ones, then give them up. Safe to call twice."""
         await self._server.stop(grace)
         await self._generators.close()
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set."""
+        """Wait until `stop` is set."""
         await stop.wait()
 
     async def run(self, stop: asyncio.Event) -> None:

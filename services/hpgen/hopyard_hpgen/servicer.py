@@ -1,4 +1,4 @@
-"""HyperparameterGeneratorService: convert, call the host, convert back."""
+"""HyperparameterGeneratorService: converts requests, calls the host, converts responses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hopyard_hpgen import converters
 from hopyard_hpgen.host import GeneratorHost
 
 SERVICE = "hopyard.v1.HyperparameterGeneratorService"
-"""Full name, for health and reflection."""
+"""Full name, for health checks and reflection."""
 
 
 class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
-    """The calls, whose guarantees stand in the proto."""
+    """The RPCs; the proto defines their guarantees."""
 
     def __init__(self, host: GeneratorHost) -> None:
-        """Answer from `host`."""
+        """Serve from `host`."""
         self._host = host
 
     async def OpenGenerator(
@@ -26,7 +26,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.OpenGeneratorRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.OpenGeneratorRequest, hpgen_pb2.OpenGeneratorResponse],
     ) -> hpgen_pb2.OpenGeneratorResponse:
-        """Make an experiment's generator, or find it."""
+        """Create an experiment's generator, or find it."""
         calls = converters.calls_from_proto(request.calls)
         if request.continued:
             terms = await self._host.go_on(request.experiment, calls, more=request.more)
@@ -49,7 +49,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.ReportPerformanceRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.ReportPerformanceRequest, hpgen_pb2.ReportPerformanceResponse],
     ) -> hpgen_pb2.ReportPerformanceResponse:
-        """Learn an intermediate result."""
+        """Record an intermediate result."""
         metrics = metrics_from_proto(request.metrics)
         await self._host.report_performance(request.experiment, request.job, request.position, metrics)
         return hpgen_pb2.ReportPerformanceResponse()
@@ -61,7 +61,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
             hpgen_pb2.ReportFinalPerformanceRequest, hpgen_pb2.ReportFinalPerformanceResponse
         ],
     ) -> hpgen_pb2.ReportFinalPerformanceResponse:
-        """Learn a final result."""
+        """Record a final result."""
         result = converters.result_from_proto(request)
         await self._host.report_final_performance(request.experiment, request.job, result)
         return hpgen_pb2.ReportFinalPerformanceResponse()
@@ -71,6 +71,6 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.CloseGeneratorRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.CloseGeneratorRequest, hpgen_pb2.CloseGeneratorResponse],
     ) -> hpgen_pb2.CloseGeneratorResponse:
-        """Forget an experiment's generator."""
+        """Close an experiment's generator."""
         await self._host.forget(request.experiment)
         return hpgen_pb2.CloseGeneratorResponse()

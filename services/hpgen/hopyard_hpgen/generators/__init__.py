@@ -1,1 +1,1 @@
-"""The built-in generators, found by entry point like everyone else's."""
+"""The built-in generators, found by entry point like external ones."""

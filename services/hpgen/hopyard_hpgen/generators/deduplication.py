@@ -1,4 +1,4 @@
-"""Proposing no configuration twice."""
+"""Avoids duplicate configurations."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 from hopyard.space import Configuration, Problem, Space, SpaceError, below, canonical_json, stream
 
 _ATTEMPTS: Final = 100
-"""Draws before a configuration that is new is looked for in order; reached only when nearly all are taken."""
+"""Number of random draws before the remaining configurations are listed; reached only when nearly all are used."""
 
 _LISTED: Final = 100_000
-"""Spaces up to this size are listed when drawing has become hopeless."""
+"""Maximum size of a space whose remaining configurations are listed."""
 
 
 class Unseen:
-    """What of a space was not proposed yet.
+    """The configurations of a space that were not proposed yet.
 
     Args:
-        space: what is proposed from.
-        seed: of the choice among the last ones.
+        space: The search space.
+        seed: Seed for the choice among the remaining configurations.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
-        """Nothing was proposed yet."""
+        """Start without proposals."""
         self._space = space
         self._seed = seed
         self._seen = set[str]()
@@ -31,14 +31,14 @@ class Unseen:
 
     @property
     def size(self) -> int | None:
-        """How many there are to begin with; None: endless, or, with constraints, not known."""
+        """The size of the space; None: infinite or, with constraints, unknown."""
         return None if self._space.constraints else self._space.size
 
     def first(self, ordinal: int, draw: Callable[[int], Configuration]) -> Configuration | None:
-        """The first of `draw(0)`, `draw(1)`, ... that is new; when drawing has become hopeless, one of the rest.
+        """Return the first new configuration of `draw(0)`, `draw(1)`, ...; if drawing fails, one of the remaining ones.
 
-        None when there is no new one: all are taken, or a hundred draws in a row were known already and the space is too
-        large to look for others in order (bounds one rounding error apart; constraints that only few fit).
+        None: there is no new configuration, or a hundred draws in a row were known and the space is too large to list
+        (bounds one rounding error apart; constraints that few configurations satisfy).
         """
         for attempt in range(_ATTEMPTS if self._rest is None else 0):
             found = draw(attempt)
@@ -54,12 +54,12 @@ class Unseen:
             index = below(stream(self._seed, ordinal, "rest"), len(self._rest))
             self._rest[index], self._rest[-1] = self._rest[-1], self._rest[index]
             found = self._rest.pop()
-            if self.add(found):  # Others may have been noted since the rest was listed.
+            if self.add(found):  # Others may have been added since the remaining ones were listed.
                 return found
         return None
 
     def add(self, configuration: Configuration) -> bool:
-        """Takes note of a configuration; answers whether it is new."""
+        """Record a configuration; return whether it is new."""
         key = canonical_json(configuration)
         if key in self._seen:
             return False
@@ -68,10 +68,10 @@ class Unseen:
 
 
 def need_units(space: Space, generator: str) -> None:
-    """Refuse a space with a parameter that no point of the unit interval stands for.
+    """Check that every parameter of a space can be mapped to the unit interval.
 
     Raises:
-        SpaceError: sequences that cannot be counted.
+        SpaceError: The space has sequences that cannot be enumerated.
     """
     found = [name for name, parameter in space.items() if not parameter.has_unit]
     message = f"{generator} needs sequences that can be counted: give their fields choices, or use the generator random"

@@ -1,4 +1,4 @@
-"""A generator in a process of its own, in any language: it serves HyperparameterGeneratorService, and is asked from here."""
+"""A generator in another process, in any language, which serves HyperparameterGeneratorService."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hopyard.v1 import hpgen_pb2_grpc
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 15.0
-"""How long a process that is away is waited for."""
+"""Maximum time to wait for an unavailable process."""
 
 CALL_SECONDS: Final = 10.0
 
@@ -34,17 +34,17 @@ _AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, 
 
 
 class RemoteGenerator(Generator):
-    """Whatever the process proposes. One that was started anew gets the calls so far again, and goes on from there.
+    """Delegates to a generator in another process. A restarted process gets all calls so far again.
 
     Args:
-        space: What it proposes from.
-        seed: Of its proposals.
-        server: Where it listens, HOST:PORT.
-        of: Which generator it is to be, if it knows several: a name, or module:Class.
-        **parameters: Its own.
+        space: The search space.
+        seed: Seed of the proposals.
+        server: Address of the process, HOST:PORT.
+        of: The generator to use, if the process has several: a name, or module:Class.
+        **parameters: Parameters of that generator.
 
     Raises:
-        InvalidInput: `server` is no address.
+        InvalidInput: `server` is not an address.
     """
 
     def __init__(self, space: Space, seed: int, *, server: str, of: str = "remote", **parameters: Any) -> None:
@@ -53,24 +53,24 @@ class RemoteGenerator(Generator):
         self._definition = {"name": of, "seed": seed, **parameters}
         channel = blocking_channel(server)
         self._stub = hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(channel)
-        self._life = f"life-{uuid.uuid4().hex}"  # The process is told what to propose by the calls, never by this.
+        self._life = f"life-{uuid.uuid4().hex}"  # A random id only; proposals are determined by the calls.
         self._calls: list[pb.GeneratorCall] = []
         self._opened: pb.OpenGeneratorResponse | None = None
         weakref.finalize(self, _forget, self._stub, channel, self._life).atexit = False
 
     @property
     def size(self) -> int | None:
-        """As the process says."""
+        """The size that the process reports."""
         opened = self._open()
         return opened.size if opened.HasField("size") else None
 
     @property
     def reads(self) -> Reads:
-        """As the process says."""
+        """The results that the process needs."""
         return GENERATOR_READS.from_proto(self._open().reads)
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Asks the process."""
+        """Request a configuration from the process."""
         request = pb.CreateJobRequest(experiment=self._life, job=job)
         response = self._ask(lambda: self._stub.CreateJob(request, timeout=CALL_SECONDS))
         recorded = pb.RecordedCreate(job=job)
@@ -80,13 +80,13 @@ class RemoteGenerator(Generator):
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Tells the process."""
+        """Report an intermediate result to the process."""
         request = pb.ReportPerformanceRequest(experiment=self._life, job=job, position=position, metrics=metrics)
         self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS))
         self._calls.append(pb.GeneratorCall(report=request))
 
     def report_final(self, job: str, result: Result) -> None:
-        """Tells the process."""
+        """Report a final result to the process."""
         request = pb.ReportFinalPerformanceRequest(
             experiment=self._life,
             job=job,
@@ -100,7 +100,7 @@ class RemoteGenerator(Generator):
         self._calls.append(pb.GeneratorCall(report_final=request))
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """Makes a call on the process, which may have been started anew meanwhile."""
+        """Make a call; if the process was restarted, open the generator again first."""
         self._open()
 
         def asked() -> T:
@@ -120,7 +120,7 @@ class RemoteGenerator(Generator):
         return self._opened
 
     def _open_there(self) -> pb.OpenGeneratorResponse:
-        """Makes the generator there, with all calls so far."""
+        """Open the generator in the process, with all calls so far."""
         spec = {
             "name": "remote",
             "command": ["true"],
@@ -128,16 +128,16 @@ class RemoteGenerator(Generator):
             "space": self.space.to_dict(),
             "constraints": [constraint.text for constraint in self.space.constraints],
             "generator": self._definition,
-            "stop": {"jobs": 1},  # Of no meaning to a generator, but a specification has it.
+            "stop": {"jobs": 1},  # Required by the specification, but without meaning for a generator.
         }
         request = pb.OpenGeneratorRequest(experiment=self._life, spec_json=json.dumps(spec), calls=self._calls)
         return self._stub.OpenGenerator(request, timeout=CALL_SECONDS)
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Makes a call again while nobody answers.
+        """Repeat a call while the process is unavailable.
 
         Raises:
-            InvalidInput: Nobody did for too long, or the process refused it.
+            InvalidInput: The process was unavailable for too long, or rejected the call.
         """
         end, failures, rng, backoff = time.monotonic() + PATIENCE_SECONDS, 0, random.Random(), Backoff(most=1.0)
         while True:
@@ -166,13 +166,13 @@ def _text(error: grpc.RpcError) -> str:
 
 
 def _forget(stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, life: str) -> None:
-    """Nobody asks any more; beside everything else, for the process may be away."""
+    """Close the generator in the process, in the background because the process may be unavailable."""
 
     def close() -> None:
         try:
             stub.CloseGenerator(pb.CloseGeneratorRequest(experiment=life), timeout=1.0)
         except grpc.RpcError:
-            return  # It has nothing to forget, or will be gone.
+            return  # The process has nothing to close, or has ended.
         finally:
             channel.close()
 

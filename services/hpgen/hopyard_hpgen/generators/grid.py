@@ -8,16 +8,16 @@ from hopyard.generator import Generator, GeneratorParameterError
 from hopyard.space import Configuration, ConstraintsError, Space, below, show, stream
 
 _LONGEST: Final = 100_000
-"""Points in a row that may not fit the constraints: looking through them takes a second or two."""
+"""Maximum number of consecutive points that violate the constraints; checking them takes a second or two."""
 
 
 class GridGenerator(Generator):
-    """Every grid point once, in odometer order: the last name of the space turns fastest, the first slowest.
+    """Proposes every grid point once, in odometer order: the last name of the space changes fastest, the first slowest.
 
-    For `a: {choice: [1, 2]}` before `b: {choice: [x, y]}` that is (1, x), (1, y), (2, x), (2, y). A continuous
-    parameter says how it is divided by `count` or `step`. Points that do not fit the constraints are left out. With
-    `shuffle: true` the seed puts the points in random order, which is kinder to a search that may be stopped early;
-    without it the seed plays no part. `points: [0, 3]` takes only the grid points with these numbers (what a filter kept).
+    For `a: {choice: [1, 2]}` before `b: {choice: [x, y]}` the order is (1, x), (1, y), (2, x), (2, y). `count` or
+    `step` divides a continuous parameter. Points that violate the constraints are skipped. With `shuffle: true` the
+    seed determines a random order, which is better for a search that may be stopped early; otherwise the seed has no
+    effect. `points: [0, 3]` selects grid points by number (the result of a filter).
     """
 
     report_order_matters: ClassVar[bool] = False
@@ -25,12 +25,12 @@ class GridGenerator(Generator):
     def __init__(
         self, space: Space, seed: int, *, shuffle: bool = False, points: list[int] | None = None, **parameters: Any
     ) -> None:
-        """Take the points in odometer order, or with `shuffle` in an order drawn from the seed.
+        """Use the points in odometer order, or with `shuffle` in a random order.
 
         Raises:
-            GeneratorParameterError: `shuffle` is not true or false, `points` are not numbers of different grid points, or a
+            GeneratorParameterError: `shuffle` is not a boolean, `points` is not a list of distinct grid points, or a
                 parameter is unknown.
-            SpaceError: a continuous parameter does not say how it is divided.
+            SpaceError: A continuous parameter has no `count` or `step`.
         """
         super().__init__(space, seed, **parameters)
         if not isinstance(shuffle, bool):
@@ -43,14 +43,14 @@ class GridGenerator(Generator):
 
     @property
     def size(self) -> int | None:
-        """The number of grid points; None: constraints leave out some."""
+        """The number of grid points; None: unknown because of constraints."""
         return None if self.space.constraints else self._size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """The next point that fits the constraints; None after the last.
+        """Return the next point that satisfies the constraints; None after the last.
 
         Raises:
-            ConstraintsError: too many in a row did not fit.
+            ConstraintsError: Too many consecutive points violate the constraints.
         """
         for index in range(self._next, min(self._next + _LONGEST, self._size)):
             self._next += 1
@@ -65,7 +65,7 @@ class GridGenerator(Generator):
         return None
 
     def _swap(self, index: int) -> int:
-        # One step of a Fisher-Yates shuffle over 0..size-1 that stores only the places that were moved.
+        # One step of a Fisher-Yates shuffle over 0..size-1 that stores only the moved places.
         assert self._rng is not None
         other = index + below(self._rng, self._size - index)
         drawn = self._moved.pop(other, other)

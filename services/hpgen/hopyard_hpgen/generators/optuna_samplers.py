@@ -1,4 +1,4 @@
-"""The samplers of Optuna that are generators: `tpe`, `gp`, `cmaes`, `nsga2`. Parameters have Optuna's names."""
+"""Generators based on Optuna's samplers: `tpe`, `gp`, `cmaes`, `nsga2`. Parameters have Optuna's names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler,
 
 
 class TpeGenerator(OptunaGenerator):
-    """Tree-structured Parzen estimators: quick, and at home in every space, conditional ones included.
+    """Tree-structured Parzen estimators: fast, and suitable for every space, including conditional ones.
 
-    It learns from terminated jobs as well, by how far they came and how well they did there.
+    It also learns from terminated jobs, by their position and value.
     """
 
     def __init__(
@@ -32,17 +32,17 @@ class TpeGenerator(OptunaGenerator):
         history: int = 500,
         **parameters: Any,
     ) -> None:
-        """Begin with an empty study.
+        """Start with an empty study.
 
         Args:
-            space: what to propose from.
-            seed: of the sampler.
-            n_startup_trials: ended jobs before which proposals are random.
-            n_ei_candidates: candidates drawn for each proposal.
-            multivariate: model parameters together, where all jobs have them.
-            constant_liar: count running jobs as bad ones, so that parallel jobs differ.
-            history: see `OptunaGenerator`.
-            **parameters: none.
+            space: The search space.
+            seed: Seed of the sampler.
+            n_startup_trials: Number of ended jobs before which proposals are random.
+            n_ei_candidates: Number of candidates drawn for each proposal.
+            multivariate: Model parameters jointly where all jobs have them.
+            constant_liar: Count running jobs as bad results, so that parallel jobs differ.
+            history: See `OptunaGenerator`.
+            **parameters: None are allowed.
         """
         check_whole(self, "n_startup_trials", n_startup_trials, 0)
         check_whole(self, "n_ei_candidates", n_ei_candidates, 1)
@@ -61,16 +61,17 @@ class TpeGenerator(OptunaGenerator):
         return TPESampler(seed=seed, **self._options)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """An intermediate value of the job's trial: what counts if it is terminated."""
+        """Record an intermediate value, which counts if the job is terminated."""
         opened = self._jobs.get(job)
         if opened is not None:
             self._note(opened, position, self.metric.loss(metrics))
 
 
 class GpGenerator(OptunaGenerator):
-    """Bayesian optimisation with a Gaussian process: the fewest jobs for a good result, and the most thought for each.
+    """Bayesian optimization with a Gaussian process: needs the fewest jobs for a good result, and the most time for each proposal.
 
-    For some ten parameters and some hundred jobs. Parameters under conditions are left to `tpe`. Needs torch.
+    Suitable for about ten parameters and some hundred jobs. Conditional parameters are sampled by `tpe`. Requires
+    torch.
     """
 
     asks: ClassVar[int] = 3
@@ -78,14 +79,14 @@ class GpGenerator(OptunaGenerator):
     def __init__(
         self, space: Space, seed: int, *, n_startup_trials: int = 10, history: int = 100, **parameters: Any
     ) -> None:
-        """Begin with an empty study.
+        """Start with an empty study.
 
         Args:
-            space: what to propose from.
-            seed: of the sampler.
-            n_startup_trials: completed jobs before which proposals are random.
-            history: see `OptunaGenerator`; the time of a proposal grows faster than it.
-            **parameters: none.
+            space: The search space.
+            seed: Seed of the sampler.
+            n_startup_trials: Number of completed jobs before which proposals are random.
+            history: See `OptunaGenerator`; the time of a proposal grows faster than linearly with it.
+            **parameters: None are allowed.
         """
         check_whole(self, "n_startup_trials", n_startup_trials, 1)
         if importlib.util.find_spec("torch") is None:
@@ -94,7 +95,7 @@ class GpGenerator(OptunaGenerator):
         super().__init__(space, seed, history=history, **parameters)
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """See `OptunaGenerator`; computed by one thread."""
+        """Create a proposal like `OptunaGenerator`, with one thread."""
         with _one_thread():
             return super().create(job, ordinal)
 
@@ -110,9 +111,9 @@ class GpGenerator(OptunaGenerator):
 
 
 class CmaEsGenerator(OptunaGenerator):
-    """Covariance matrix adaptation: for many jobs over numbers, when the best combination is a narrow valley.
+    """Covariance matrix adaptation: for many jobs over numeric parameters, when the best combinations form a narrow valley.
 
-    Choices and parameters under conditions are left to `tpe`.
+    Choices and conditional parameters are sampled by `tpe`.
     """
 
     def __init__(
@@ -125,15 +126,15 @@ class CmaEsGenerator(OptunaGenerator):
         popsize: int | None = None,
         **parameters: Any,
     ) -> None:
-        """Begin with an empty study.
+        """Start with an empty study.
 
         Args:
-            space: what to propose from.
-            seed: of the sampler.
-            n_startup_trials: completed jobs before which proposals are random.
-            sigma0: the first step size, as a part (0 to 1) of each parameter's range; none: 1/6.
-            popsize: jobs in a generation, at least 5; none: by the number of parameters.
-            **parameters: none.
+            space: The search space.
+            seed: Seed of the sampler.
+            n_startup_trials: Number of completed jobs before which proposals are random.
+            sigma0: Initial step size as a fraction (0 to 1) of each parameter's range; None: 1/6.
+            popsize: Number of jobs in a generation, at least 5; None: depends on the number of parameters.
+            **parameters: None are allowed.
         """
         check_whole(self, "n_startup_trials", n_startup_trials, 0)
         if sigma0 is not None:
@@ -154,7 +155,7 @@ class CmaEsGenerator(OptunaGenerator):
 
 
 class Nsga2Generator(OptunaGenerator):
-    """A genetic algorithm with generations (NSGA-II): for many jobs, and spaces of choices."""
+    """A genetic algorithm with generations (NSGA-II): for many jobs and spaces of choices."""
 
     def __init__(
         self,
@@ -167,16 +168,17 @@ class Nsga2Generator(OptunaGenerator):
         swapping_prob: float = 0.5,
         **parameters: Any,
     ) -> None:
-        """Begin with an empty study.
+        """Start with an empty study.
 
         Args:
-            space: what to propose from.
-            seed: of the sampler.
-            population_size: completed jobs in a generation, at least 2; the first generation is random.
-            mutation_prob: chance (0 to 1) that a child's parameter is drawn anew; none: 1 in the number of parameters.
-            crossover_prob: chance that a child has two parents.
-            swapping_prob: chance that a parameter comes from the second one.
-            **parameters: none.
+            space: The search space.
+            seed: Seed of the sampler.
+            population_size: Number of completed jobs in a generation, at least 2; the first generation is random.
+            mutation_prob: Probability (0 to 1) that a child's parameter is resampled; None: 1 divided by the number of
+                parameters.
+            crossover_prob: Probability that a child has two parents.
+            swapping_prob: Probability that a parameter comes from the second parent.
+            **parameters: None are allowed.
         """
         check_whole(self, "population_size", population_size, 2)
         for name, value in (
@@ -201,8 +203,8 @@ class Nsga2Generator(OptunaGenerator):
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """PyTorch with one thread: beside training, threads that share such small matrices mostly wait for each other."""
-    import torch  # late, for it takes long and only `gp` needs it
+    """Limit PyTorch to one thread: with small matrices, several threads mostly wait for each other."""
+    import torch  # Imported late, because it is slow and only `gp` needs it.
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""Optuna's samplers behind the generator interface: one study in memory, asked and told.
+"""Adapts Optuna's samplers to the generator interface, with one study in memory.
 
-Optuna stays here: a sampler proposes from what the calls have told its study, and nothing is stored. Its random state is
-seeded, so the study is a function of the calls.
+A sampler proposes from the results in its study; nothing is stored on disk. Its random state is seeded, so the study is
+a function of the calls.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-# Its lines go where the service's lines go, and its news of every trial nowhere.
+# Use the log of the service, without Optuna's messages about every trial.
 optuna.logging.disable_default_handler()
 optuna.logging.enable_propagation()
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _BEST_PART: Final = 4
-"""When a study becomes too long, this part of what is kept are its best trials, and the rest its newest."""
+"""When a study is shortened, this fraction (1/4) of the kept trials are the best ones; the rest are the newest."""
 
 
 @dataclass
@@ -39,9 +39,9 @@ class _Open:
     """A job that was proposed and has not ended.
 
     Attributes:
-        trial: its trial in the present study.
-        values: what the trial has, by dotted name, in the sampler's own terms.
-        losses: what the job reported, by position.
+        trial: Its trial in the present study.
+        values: The trial's values by dotted name, in the sampler's representation.
+        losses: The reported losses by position.
     """
 
     trial: Trial
@@ -50,31 +50,31 @@ class _Open:
 
 
 class OptunaGenerator(Generator):
-    """What all of Optuna's samplers share.
+    """Base class of the generators with Optuna's samplers.
 
-    A job that completed is told with its best loss (the metric, turned so that smaller is better; what is not finite
-    counts as the worst so far); one that was terminated is a pruned trial, one that failed a failed trial, which samplers
-    pass over. Jobs that others made are told too, if their configuration is in the space. No configuration is proposed
-    twice; a draw that does not fit the constraints is drawn again, and after `asks` draws a random one is taken.
+    A completed job is reported with its best loss (the metric, oriented so that smaller is better; a value that is not
+    finite counts as the worst so far). A terminated job is a pruned trial, a failed job a failed trial, which samplers
+    ignore. Jobs with configurations from elsewhere are reported too, if these are in the space. No configuration is
+    proposed twice. A draw that violates the constraints is repeated; after `asks` draws a random configuration is used.
     """
 
     report_order_matters: ClassVar[bool] = True
     asks: ClassVar[int] = 20
-    """How often the sampler is asked for one configuration."""
+    """Maximum number of draws of the sampler for one configuration."""
 
     def __init__(self, space: Space, seed: int, *, history: int | None = None, **parameters: Any) -> None:
-        """Begin with an empty study.
+        """Start with an empty study.
 
         Args:
-            space: what to propose from.
-            seed: of the sampler.
-            history: how many ended jobs the sampler looks at, at least 20; when there are twice as many, the best
+            space: The search space.
+            seed: Seed of the sampler.
+            history: Number of ended jobs that the sampler uses, at least 20; when there are twice as many, the best
                 quarter and the newest of the rest are kept. None: all.
-            **parameters: none.
+            **parameters: None are allowed.
 
         Raises:
-            GeneratorParameterError: a parameter that it does not take.
-            ConstraintsError: hardly any configuration fits the constraints.
+            GeneratorParameterError: A parameter is unknown or invalid.
+            ConstraintsError: Hardly any configuration satisfies the constraints.
         """
         super().__init__(space, seed, **parameters)
         need_units(space, "a sampler of Optuna")
@@ -91,7 +91,7 @@ class OptunaGenerator(Generator):
 
     @abstractmethod
     def sampler(self, seed: int) -> BaseSampler:
-        """A new sampler with a seed (0 <= seed < 2^32)."""
+        """Return a new sampler with a seed (0 <= seed < 2^32)."""
 
     @property
     def size(self) -> int | None:
@@ -99,7 +99,7 @@ class OptunaGenerator(Generator):
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """What the sampler proposes, if it is new and fits; else a random one that does; None when there is none."""
+        """Return the sampler's proposal if it is new and valid, else a random configuration that is; None if there is none."""
         for _ in range(self.asks):
             opened, configuration = self._ask()
             if self.space.fits(configuration) and self._unseen.add(configuration):
@@ -112,7 +112,7 @@ class OptunaGenerator(Generator):
         return found
 
     def report_final(self, job: str, result: Result) -> None:
-        """Tell the study how a job ended."""
+        """Report the final result of a job to the study."""
         opened = self._jobs.pop(job, None)
         if opened is None:
             self._learn_of_another(result)
@@ -176,7 +176,7 @@ class OptunaGenerator(Generator):
         return {name: _own(kind, value) for name, (kind, value) in found.items() if not isinstance(kind, Constant)}
 
     def _adopt(self, values: dict[str, Any]) -> _Open:
-        """A trial with values that the sampler did not choose."""
+        """Add a trial with values that the sampler did not choose."""
         self._study.enqueue_trial(values)
         trial = self._study.ask()
         for name in values:
@@ -190,7 +190,7 @@ class OptunaGenerator(Generator):
         others = [trial for trial in ended if trial.number not in best][-(history - len(best)) :]
         kept = best | {trial.number for trial in others}
         self._study = self._new_study()
-        # The open ones first: while the study is empty, a sampler has nothing to compute for them.
+        # Open trials first: while the study is empty, the sampler computes nothing for them.
         for job, opened in self._jobs.items():
             self._jobs[job] = self._adopt(opened.values)
             for position, loss in opened.losses.items():
@@ -207,7 +207,7 @@ class OptunaGenerator(Generator):
 
 
 def check_whole(generator: Generator, name: str, value: object, least: int) -> None:
-    """Refuses what is not a whole number of at least `least`; raises GeneratorParameterError."""
+    """Check that a value is an integer of at least `least`; raise GeneratorParameterError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise GeneratorParameterError(
             f"{type(generator).__name__} needs {name} as a whole number >= {least}, found {show(value)}"
@@ -215,13 +215,13 @@ def check_whole(generator: Generator, name: str, value: object, least: int) -> N
 
 
 def check_truth(generator: Generator, name: str, value: object) -> None:
-    """Refuses what is not true or false; raises GeneratorParameterError."""
+    """Check that a value is a boolean; raise GeneratorParameterError otherwise."""
     if not isinstance(value, bool):
         raise GeneratorParameterError(f"{type(generator).__name__} needs {name} as true or false, found {show(value)}")
 
 
 def check_share(generator: Generator, name: str, value: object) -> None:
-    """Refuses what is not a number from 0 to 1; raises GeneratorParameterError."""
+    """Check that a value is a number from 0 to 1; raise GeneratorParameterError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise GeneratorParameterError(
             f"{type(generator).__name__} needs {name} as a number from 0 to 1, found {show(value)}"
@@ -232,8 +232,8 @@ def _loss(trial: FrozenTrial) -> float:
     return trial.value if trial.value is not None else math.inf
 
 
-# What a sampler sees of a parameter: the number of one of several alternatives, the number of one of several ordered values,
-# or a place in the unit interval.
+# The sampler's representation of a parameter: the index of an alternative, the index of an ordered value, or a number
+# in the unit interval.
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

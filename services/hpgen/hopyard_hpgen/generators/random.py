@@ -10,19 +10,19 @@ from hopyard_hpgen.generators.deduplication import Unseen
 
 
 class RandomGenerator(Generator):
-    """Independent draws from the space, none twice; a finite space is exhausted when each configuration was drawn.
+    """Draws independently from the space without duplicates; a finite space is exhausted when all configurations were drawn.
 
-    Proposal n depends on the seed, n and each parameter's name only (`Space.sample_at`), except where a draw would
-    repeat an earlier one or not fit the constraints: then further draws of the same ordinal are taken.
+    Proposal n depends on the seed, n and the name of each parameter only (`Space.sample_at`). If a draw repeats an
+    earlier one or violates the constraints, further draws with the same ordinal follow.
     """
 
     report_order_matters: ClassVar[bool] = False
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
-        """Takes no parameters of its own.
+        """Create the generator; it has no parameters.
 
         Raises:
-            ConstraintsError: hardly any configuration fits the constraints.
+            ConstraintsError: Hardly any configuration satisfies the constraints.
         """
         super().__init__(space, seed, **parameters)
         self._unseen = Unseen(space, seed)
@@ -34,5 +34,5 @@ class RandomGenerator(Generator):
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Draw until the configuration is new; None when there is no new one."""
+        """Return a new configuration; None if there is none."""
         return self._unseen.first(ordinal, lambda attempt: self.space.sample_at(self.seed, ordinal, attempt))

@@ -1,4 +1,4 @@
-"""Sobol points: a search that fills the space more evenly than chance."""
+"""Sobol points, which cover the space more evenly than random points."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _BITS: Final = 30
 
 
 class SobolGenerator(Generator):
-    """The points of a scrambled Sobol sequence: any first 2^n of them spread evenly, whatever the number of parameters.
+    """Proposes the points of a scrambled Sobol sequence: the first 2^n points are evenly spread for any number of parameters.
 
-    Each parameter but the constants is a dimension; where a condition leaves it out, its coordinate is not used. Points
-    that repeat a configuration (few values) or do not fit the constraints are left out. The sequence is scrambled by the
-    seed and each parameter's name as Owen does it (every bit is flipped or not by a hash of the bits before it), which
-    keeps the evenness, moves no point to a corner, and is the same in every process and version.
+    Each parameter except constants is a dimension; if a condition disables a parameter, its coordinate is unused.
+    Points that repeat a configuration (few values) or violate the constraints are skipped. Owen scrambling with the
+    seed and each parameter's name (a hash of the higher bits flips each bit) preserves the evenness, avoids corners,
+    and is equal in every process and version.
     """
 
     report_order_matters: ClassVar[bool] = False
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
-        """Takes no parameters of its own.
+        """Create the generator; it has no parameters.
 
         Raises:
-            SpaceError: more dimensions than the sequence is known for.
-            ConstraintsError: hardly any configuration fits the constraints.
+            SpaceError: The space has more dimensions than the sequence supports.
+            ConstraintsError: Hardly any configuration satisfies the constraints.
         """
         super().__init__(space, seed, **parameters)
         need_units(space, "sobol")
@@ -48,7 +48,7 @@ class SobolGenerator(Generator):
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """The next point that is new and fits; None when there is no new one."""
+        """Return the next new point that satisfies the constraints; None if there is none."""
         return self._unseen.first(ordinal, lambda _: self.space.fitting(lambda _: self._next()))
 
     def _next(self) -> Configuration:
@@ -61,7 +61,7 @@ class SobolGenerator(Generator):
 
 
 def scrambled(coordinate: int, key: bytes) -> float:
-    """A coordinate (0 <= coordinate < 2^30) scrambled by `key`, in (0, 1): the middle of its cell."""
+    """Scramble a coordinate (0 <= coordinate < 2^30) with `key`; return the middle of its cell, in (0, 1)."""
     found = 0
     for place in range(_BITS):
         prefix = coordinate >> (_BITS - place)

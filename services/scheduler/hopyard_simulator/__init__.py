@@ -1,4 +1,4 @@
-"""The simulator: the live core and the live policies in virtual time, on recorded curves or on functions."""
+"""The simulator: the engine and real policies in virtual time, on recorded curves or functions."""
 
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import ExperimentResult, Joining

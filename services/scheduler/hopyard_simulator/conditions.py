@@ -1,4 +1,4 @@
-"""The conditions of a simulation: what things cost, what goes wrong, what machines there are."""
+"""The conditions of a simulation: costs, faults and machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from hopyard.errors import InvalidInput
 
 MOST_SLOTS: Final = 100_000
-"""Machines that a simulation may have: more would take it very long to begin."""
+"""Maximum number of machines; with more, a simulation takes very long to start."""
 
 
 def _need(allowed: bool, name: str, value: object, range_: str) -> None:
@@ -20,18 +20,18 @@ def _need(allowed: bool, name: str, value: object, range_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds (>= 0) that things take beside training.
+    """Seconds (>= 0) that operations take, apart from training.
 
     Attributes:
-        start: From the decision to start a job that has no snapshot until it trains.
-        resume: The same for one that goes on from a snapshot.
-        snapshot: For each snapshot, on the machine.
-        suspend: From the last snapshot until the machine is free, when a run leaves a job that is to go on.
-        latency: From a run to the scheduler, and back again.
+        start: From the decision to start a job without a snapshot until it trains.
+        resume: From the decision to resume a job from a snapshot until it trains.
+        snapshot: To take a snapshot, on the machine.
+        suspend: From the last snapshot until the machine is free, when a run ends and its job will continue.
+        latency: From a run to the scheduler, and from the scheduler to a run.
         prediction: From a question to a predictor to its answer.
-        solution: From a question to a solver to its answer. It may think for as long as the policy lets it by the real clock, which
-            decides about what a solver says that is cut off by it.
-        detection: From a node's failure until the scheduler takes it for lost.
+        solution: From a question to a solver to its answer. A solver is also limited by its time limit in real time, so
+            an answer that is cut off by it depends on the computer.
+        detection: From a node's failure until the scheduler considers it lost.
     """
 
     start: float = 0.0
@@ -44,7 +44,7 @@ class Costs:
     detection: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks.
+        """Check the values.
 
         Raises:
             InvalidInput: A cost is negative or not finite.
@@ -56,13 +56,13 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong, by chance that follows from the simulation's seed.
+    """Random faults, determined by the simulation's seed.
 
     Attributes:
         straggling: Each run takes 1 + |z| times as long, z normal with this standard deviation (ASHA, appendix A.1).
-        drop: Chance that a run is lost within a second of training (the same appendix's "per time unit").
+        drop: Probability that a run is lost within a second of training ("per time unit" in the same appendix).
         node_failures: Failures of a node per second, exponentially distributed.
-        downtime: Seconds until a node that failed is back; infinite: never.
+        downtime: Seconds until a failed node returns; infinite: never.
         noise: Standard deviation of normal noise on each report.
     """
 
@@ -73,7 +73,7 @@ class Faults:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks.
+        """Check the values.
 
         Raises:
             InvalidInput: A number is out of range.
@@ -89,9 +89,9 @@ class Fleet:
     """The machines.
 
     Attributes:
-        slots: How many there are, 1 .. `MOST_SLOTS`.
-        per_node: How many of them share a node, and fail together, >= 1.
-        speeds: How fast each is (> 0; 2: twice as fast as the traces' machine), repeated over the machines.
+        slots: The number of machines, 1 to `MOST_SLOTS`.
+        per_node: The number of machines on a node, which fail together, >= 1.
+        speeds: The speed of each machine (> 0; 2: twice as fast as the machine of the traces), repeated cyclically.
     """
 
     slots: int
@@ -99,7 +99,7 @@ class Fleet:
     speeds: Sequence[float] = (1.0,)
 
     def __post_init__(self) -> None:
-        """Checks.
+        """Check the values.
 
         Raises:
             InvalidInput: A number is out of range.
@@ -112,7 +112,7 @@ class Fleet:
             _need(0 < speed < math.inf, "speed", speed, "a finite number > 0")
 
     def nodes(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Names of nodes, with the names of their machines."""
+        """Return the names of nodes with the names of their machines."""
         count = math.ceil(self.slots / self.per_node)
         width = len(str(count))
         names = [f"node{number:0{width}}" for number in range(1, count + 1)]

@@ -1,4 +1,4 @@
-"""What simulated nodes and runs need from their simulation."""
+"""Interfaces between simulated nodes, runs and their simulation."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class Environment(Protocol):
     measure: Measure
 
     def handle(self, event: Event) -> None:
-        """Passes an event to the engine at once."""
+        """Pass an event to the engine at once."""
 
     def deliver(self, event: Event) -> None:
-        """Passes an event to the engine after the latency of the network."""
+        """Pass an event to the engine after the latency of the network."""
 
     def back(self, node: str) -> None:
-        """Restores the partitions of a node that had failed."""
+        """Restore the partitions of a node that had failed."""
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Returns what a configuration reports, noise included."""
+        """Return the reports of a configuration, with noise."""
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """Registers a process of a run on several slots."""
+        """Register a process of a run on several slots."""
 
     def gang_left(self, key: RunKey) -> None:
-        """Ends the other processes of a gang that lost one."""
+        """End the other processes of a gang that lost one."""
 
 
 class RunHost(Protocol):
@@ -68,7 +68,7 @@ class RunHost(Protocol):
     world: Environment
 
     def save(self, key: RunKey, position: int) -> SnapshotInfo:
-        """Saves a snapshot of a run."""
+        """Save a snapshot of a run."""
 
     def left(self, run: Any, reason: RunEndReason) -> None:
-        """Frees the slot of a run that ended."""
+        """Free the slot of a run that ended."""

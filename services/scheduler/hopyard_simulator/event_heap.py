@@ -1,4 +1,4 @@
-"""Virtual time: what happens when, in one order."""
+"""Virtual time: scheduled actions in a defined order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class EventHeap:
-    """Actions by their time; those of the same time in the order in which they were planned.
+    """Actions ordered by time, then by the order in which they were scheduled.
 
     Attributes:
         now: Virtual seconds since the beginning.
-        taken: Actions that have happened.
+        taken: Number of executed actions.
     """
 
     def __init__(self) -> None:
@@ -22,17 +22,17 @@ class EventHeap:
         self._count = 0
 
     def later(self, seconds: float, action: Callable[..., None], *arguments: object) -> None:
-        """Plans an action so many seconds (>= 0) from now."""
+        """Schedule an action `seconds` (>= 0) from now."""
         self._count += 1
         heapq.heappush(self._planned, (self.now + seconds, self._count, action, arguments))
 
     def at(self, time: float, action: Callable[..., None], *arguments: object) -> None:
-        """Plans an action for a time; one that is past is now."""
+        """Schedule an action at a time; a past time means now."""
         self._count += 1
         heapq.heappush(self._planned, (max(time, self.now), self._count, action, arguments))
 
     def step(self) -> bool:
-        """Lets the next thing happen; False: nothing is planned."""
+        """Execute the next action; return False if there is none."""
         if not self._planned:
             return False
         self.now, _, action, arguments = heapq.heappop(self._planned)

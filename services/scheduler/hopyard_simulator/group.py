@@ -1,4 +1,4 @@
-"""Further experiments of a simulated group: they join the one that a simulation begins with."""
+"""Further experiments of a simulated group, which join the first one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from hopyard_engine.core.types import Settings
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """An experiment that joins the group: the same policy, workload and machines, its own configurations and terms.
+    """An experiment that joins the group: the same policy, workload and machines, but its own configurations and terms.
 
     Attributes:
-        configurations: What its jobs get, in order: as many jobs as there are.
-        at: When it joins, in virtual seconds.
-        stopped: When a person stops it, not before it joins; None: nobody does.
-        alike: Whether it trains equal configurations as the first one does, for policies that share training. False: as nobody
-            does, such as with other code, other data or another seed.
-        max_position: Where its jobs are complete, at most where the workload's are; None: there.
-        target: It is over when one of its jobs reports at least as good; None: no target.
+        configurations: The configurations of its jobs, in order; their number is the number of jobs.
+        at: The time when it joins, in virtual seconds.
+        stopped: The time when it is stopped, not before it joins; None: never.
+        alike: Whether equal configurations train in the same way as in the first experiment, for policies that share
+            training. False: as with other code, data or seed.
+        max_position: The position at which its jobs are complete, at most that of the workload; None: that of the
+            workload.
+        target: It ends when one of its jobs reports a value at least as good; None: no target.
     """
 
     configurations: Sequence[Mapping[str, Any]]
@@ -40,13 +41,13 @@ class ExperimentResult:
     """What came of one experiment of a group.
 
     Attributes:
-        machine_seconds: Time of machines that was billed to it.
-        created: When it joined.
-        ended: When it was over; None: it was not.
+        machine_seconds: Machine time billed to it.
+        created: The time when it joined.
+        ended: The time when it ended; None: it has not.
         best: Its best finite report; None: there was none.
-        best_job: Whose it was.
+        best_job: The job of that report.
         jobs: Its jobs.
-        reason: Why it was over.
+        reason: Why it ended.
     """
 
     machine_seconds: float
@@ -59,10 +60,10 @@ class ExperimentResult:
 
 
 def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
-    """What happens when; the experiments are called after the stream: "STREAM-2", "STREAM-3", ...
+    """Yield times and events; the experiments are named after the stream: "STREAM-2", "STREAM-3", ...
 
     Raises:
-        InvalidInput: One cannot be.
+        InvalidInput: An experiment is invalid.
     """
     for number, one in enumerate(group, 2):
         name = f"{stream}-{number}"

@@ -1,4 +1,4 @@
-"""What a simulation measures while it runs, and its result."""
+"""The measurements of a simulation, and its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_POINTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """A run on a machine, in virtual seconds, the iterations that it trained, and why it ended (a `RunEndReason`)."""
+    """A run on a machine, in virtual seconds, with its trained iterations and the reason of its end (a `RunEndReason`)."""
 
     machine: str
     job: str
@@ -34,47 +34,49 @@ class RunInterval:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a simulation. Times are virtual seconds since its beginning.
+    """The result of a simulation. Times are virtual seconds since its beginning.
 
     Attributes:
         policy: The policy's name.
         parameters: Its parameters.
-        predictor: Who predicted curves; None: nobody asked about any.
+        predictor: The predictor; None: no question was asked.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
-        R: The position where jobs are complete.
-        slots: Machines.
-        seed: Seed of the policy's and the faults' chance.
-        order_seed: Seed of the order of the configurations; None: the workload's own order.
-        target: The metric's value that was looked for; None: none.
-        time_to_target: When the first job had reached it; None: never.
+        R: The position at which jobs are complete.
+        slots: The number of machines.
+        seed: Seed of the policy and the faults.
+        order_seed: Seed of the order of the configurations; None: the workload's order.
+        target: The target value of the metric; None: none.
+        time_to_target: When the first job reached it; None: never.
         best: The best finite report; None: there was none.
-        best_job: Whose it was.
-        time: When the search was over.
-        job_seconds: Machine-seconds that runs held machines.
+        best_job: The job of that report.
+        time: When the search ended.
+        job_seconds: Machine-seconds used by runs.
         jobs_started: Jobs with at least one run.
-        jobs_terminated: Jobs that were ended before the search was.
-        suspends: Runs that left their machines for their jobs to go on later.
-        iterations: Iterations trained, those that were trained again included: a report ends each.
-        utilisation: `job_seconds` by the machine-seconds there were.
+        jobs_terminated: Jobs that ended before the search.
+        suspends: Runs that left their machines while their jobs continue later.
+        iterations: Trained iterations, including repeated ones; a report ends each.
+        utilisation: `job_seconds` divided by the available machine-seconds.
         first_at_R: When the first job reached the max position; None: none did.
-        jobs_at_R: (time, jobs that have reached the max position so far).
-        promotions: How often a job was sent on beyond where it was to stop before; not counted over partitions, where every unit is.
-        pools: Jobs over time: `names`, and `points` of a time and a count for each; at most about 1,000 points. Promising are running
-            jobs that their policy has labelled with a priority above 0, opportunistic the other running ones.
-        reason: Why the search was over.
-        events: Events that the core took.
-        predictions: Questions that the policy asked about curves.
-        predictions_failed: Those of them that were answered with an error.
-        note: What the policy said of the terms beforehand; empty: nothing.
-        runs: Every run, when details are wanted.
-        states: What became of every job (COMPLETED, TERMINATED, SUSPENDED, ...), when details are wanted.
-        curves: [time, position, value] of every report by job, when details are wanted.
-        labels: [time, priority] of every label that the policy gave, by job, when details are wanted.
-        confidences: [time, machines, chances in falling order] of jobs that the policy had an idea of, as often as `pools`, when
-            details are wanted.
-        trained: What it has trained, for searches that come later (`simulate(..., earlier=...)`), when details are wanted.
-        experiments: Of a group, what came of each of its experiments by its id.
+        jobs_at_R: (time, number of jobs that have reached the max position).
+        promotions: How often a job was sent beyond its previous `until`; not counted with partitions, where every unit
+            does this.
+        pools: Job counts over time: `names`, and `points` of a time and a count for each name; at most about 1,000
+            points. Promising jobs are running ones that the policy labelled with a priority above 0, opportunistic jobs
+            the other running ones.
+        reason: Why the search ended.
+        events: Number of events that the core handled.
+        predictions: Number of the policy's questions about curves.
+        predictions_failed: Number of those that were answered with an error.
+        note: The policy's remarks on the terms; empty: none.
+        runs: Every run, with `details`.
+        states: The final state of every job (COMPLETED, TERMINATED, SUSPENDED, ...), with `details`.
+        curves: [time, position, value] of every report by job, with `details`.
+        labels: [time, priority] of every label of the policy, by job, with `details`.
+        confidences: [time, machines, descending probabilities] of the jobs that the policy has an estimate of, as often
+            as `pools`, with `details`.
+        trained: What it has trained, for later searches (`simulate(..., earlier=...)`), with `details`.
+        experiments: In a group, the result of each experiment by id.
     """
 
     policy: str
@@ -115,7 +117,7 @@ class Result:
     experiments: Mapping[str, ExperimentResult] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it; without the details if they were not wanted, and without what it has trained, which its curves say."""
+        """Return the result as JSON values, without details that were not requested and without `trained`, which equals the curves."""
         details = ("runs", "states", "curves", "labels", "confidences", "experiments")
         found = asdict(replace(self, trained=None))
         del found["trained"]
@@ -130,7 +132,7 @@ class _Open:
 
 @dataclass(slots=True)
 class Measure:
-    """Gathers the figures of one simulation."""
+    """Collects the measurements of one simulation."""
 
     max_position: int
     details: bool = False
@@ -159,20 +161,20 @@ class Measure:
     # -------------------------------------------------------------------------------------------------------- machines
 
     def machines_changed(self, now: float, change: int) -> None:
-        """Machines came or went."""
+        """Record that machines joined or left."""
         self._capacity += self._machines * (now - self._since)
         self._machines += change
         self._since = now
 
     def run_begins(self, key: RunKey, start: Start, now: float) -> None:
-        """A process takes its machine."""
+        """Record the start of a process on a machine."""
         self._begun[key] = _Open(now, start.machine)
         if key.rank == 0:
             self._started.add(key.job)
             self._sent_on(key.job, start.until)
 
     def amended(self, job: str, until: int | None) -> None:
-        """A run under way goes on to another end."""
+        """Record a new end of a run."""
         if until is not None:
             self._sent_on(job, until)
 
@@ -182,7 +184,7 @@ class Measure:
         self._until[job] = max(before, until)
 
     def run_over(self, key: RunKey, now: float, trained: int, reason: RunEndReason) -> None:
-        """A process has left its machine."""
+        """Record the end of a process on a machine."""
         begun = self._begun.pop(key)
         self.job_seconds += now - begun.start
         self.iterations += trained
@@ -192,7 +194,7 @@ class Measure:
     # --------------------------------------------------------------------------------------------------------- reports
 
     def reported(self, job: str, report: Report, metric: str, now: float, *, reached: bool) -> None:
-        """A report was accepted, which reached the target or did not."""
+        """Record an accepted report, and whether it reached the target."""
         value = report.metrics.get(metric, math.nan)
         if reached and self.time_to_target is None:
             self.time_to_target = now
@@ -203,7 +205,7 @@ class Measure:
             self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
 
     def labelled(self, job: Job, now: float) -> None:
-        """A job changed: perhaps its label."""
+        """Record a changed job, whose label may have changed."""
         known = self.labels.get(job.id)
         if job.priority is not None and (known is None or known[-1][1] != job.priority):
             self.labels.setdefault(job.id, []).append([now, job.priority])
@@ -232,7 +234,7 @@ class Measure:
     # ------------------------------------------------------------------------------------------------------------ result
 
     def closed(self, now: float) -> tuple[float, int]:
-        """All is over: (machine-seconds there were, jobs that were started). Runs under way end now."""
+        """Finish: end running runs now and return the available machine-seconds and the number of started jobs."""
         for key in list(self._begun):
             self.run_over(key, now, 0, RunEndReason.TERMINATED)
         self.machines_changed(now, 0)

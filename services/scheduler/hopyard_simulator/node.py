@@ -1,4 +1,4 @@
-"""A simulated node: machines, the snapshots on its disk, the runs on it, and its failures."""
+"""A simulated node: its machines, snapshots, runs and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard_simulator.run import SimulatedRun
 
 
 class Agent:
-    """One node. What it saves is in the store at once, so a failure costs the runs on it and no snapshot."""
+    """One node. Its snapshots are stored at once, so a failure loses runs but no snapshot."""
 
     def __init__(self, world: Environment, node: str, machines: tuple[str, ...], speeds: dict[str, float]) -> None:
         self.world = world
@@ -28,18 +28,18 @@ class Agent:
 
     @property
     def machines(self) -> int:
-        """How many it has now."""
+        """The number of machines that it has now."""
         return len(self._machines) if self._alive else 0
 
     def join(self) -> None:
-        """Opens a session."""
+        """Open a session."""
         self.world.handle(NodeJoined(self.world.timeline.now, self.node, f"life-{self._life}", self._machines))
         rate = self.world.faults.node_failures
         if rate > 0:
             self.world.timeline.later(self._chance.expovariate(rate), self._fail)
 
     def carry(self, send: Send) -> None:
-        """Takes a command for one of its runs."""
+        """Receive a command for one of its runs."""
         latency = self.world.costs.latency
         if latency:
             self.world.timeline.later(latency, self._take, self._life, send.run, send.body)
@@ -47,7 +47,7 @@ class Agent:
             self._take(self._life, send.run, send.body)
 
     def ship(self, order: ShipmentOrder) -> None:
-        """What it is to bring to the store is there."""
+        """Report an ordered upload as done."""
         self.world.deliver(
             SnapshotShipped(
                 self.world.timeline.now,
@@ -61,23 +61,23 @@ class Agent:
         )
 
     def save(self, key: RunKey, position: int) -> SnapshotInfo:
-        """A snapshot of a run: a byte, so that a quota of bytes is one of snapshots."""
+        """Return a new snapshot of a run; its size is one byte, so that a quota in bytes counts snapshots."""
         return SnapshotInfo(position, f"{key.job}.{key.attempt}@{position}", 1, "simulated")
 
     def left(self, run: SimulatedRun, reason: RunEndReason) -> None:
-        """A run is over; the other ranks of a gang follow the first, and it them when one is lost."""
+        """Remove an ended run; the other ranks of its gang end too."""
         self._runs.pop(run.key, None)
         self.world.measure.run_over(run.key, self.world.timeline.now, run.trained, reason)
         self.world.gang_left(run.key)
 
     def follow(self, key: RunKey) -> None:
-        """Another rank of this one's gang has left."""
+        """End a run because another rank of its gang has ended."""
         run = self._runs.get(key)
         if run is not None:
             run.end(Ended(RunEndReason.UNTIL, 0, message="the gang has ended"))
 
     def _take(self, life: int, key: RunKey, body: CommandBody) -> None:
-        if not self._alive or life != self._life:  # What was on its way to a node that failed is lost.
+        if not self._alive or life != self._life:  # Commands in transit to a failed node are lost.
             return
         if isinstance(body, Start):
             self._start(key, body)
@@ -99,7 +99,7 @@ class Agent:
             self.world.timeline.later(_until_dropped(chance, faults.drop), run.lose)
 
     def _fail(self) -> None:
-        """The node goes down with all its runs."""
+        """Fail with all runs."""
         self._alive = False
         now = self.world.timeline.now
         for run in list(self._runs.values()):
@@ -123,5 +123,5 @@ class Agent:
 
 
 def _until_dropped(chance: random.Random, drop: float) -> float:
-    """Seconds until a run is lost: in each second with probability `drop`."""
+    """Return the seconds until a run is lost, with probability `drop` in each second."""
     return math.log(1.0 - chance.random()) / math.log(1.0 - drop)

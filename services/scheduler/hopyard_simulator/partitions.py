@@ -1,4 +1,4 @@
-"""Partitioned data in a simulation: where partitions lie, and what an epoch over them is like."""
+"""Partitioned data in a simulation: placement of partitions, and epochs over them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hopyard_simulator.workload import Lesson, Workload
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Equal partitions on the nodes, in turn.
+    """Equal partitions, assigned to nodes cyclically.
 
     Attributes:
-        train: How many there are to train on, >= 1.
-        eval: How many there are to evaluate on, >= 0.
-        replicas: How many nodes hold each, >= 1: the one whose turn it is, and the next ones.
+        train: The number of training partitions, >= 1.
+        eval: The number of evaluation partitions, >= 0.
+        replicas: The number of nodes that hold each partition, >= 1: a node and its successors.
     """
 
     train: int = 1
@@ -27,7 +27,7 @@ class Partitions:
     replicas: int = 1
 
     def __post_init__(self) -> None:
-        """Checks.
+        """Check the values.
 
         Raises:
             InvalidInput: A number is out of range.
@@ -41,7 +41,7 @@ class Partitions:
             object.__setattr__(self, field.name, int(value))
 
     def placed(self, nodes: Sequence[str]) -> PlacedData:
-        """The data on some nodes.
+        """Return the data placed on nodes.
 
         Raises:
             InvalidInput: There are fewer nodes than replicas.
@@ -60,14 +60,14 @@ class Partitions:
 
 
 class PartitionedWorkload(Workload):
-    """A workload whose positions are epochs, trained in units: each epoch is as many positions as there are partitions.
+    """A workload in units: each epoch of the wrapped workload has as many positions as there are partitions.
 
-    A unit takes its part of the epoch's seconds. What the epoch measured is reported with its last unit; before that the metric is
-    NaN, not known.
+    A unit takes its part of the epoch's seconds. The result of an epoch is reported with its last unit; before that the
+    metric is NaN (unknown).
 
     Args:
-        whole: What is trained, epoch by epoch.
-        partitions: How many to train on, >= 1.
+        whole: The workload in epochs.
+        partitions: The number of training partitions, >= 1.
     """
 
     def __init__(self, whole: Workload, partitions: int) -> None:
@@ -76,11 +76,11 @@ class PartitionedWorkload(Workload):
         self.max_position = whole.max_position * partitions
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """Those of the whole."""
+        """Return the configurations of the wrapped workload."""
         return self._whole.configurations(order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """The lesson in units, for each epoch up to the last report's."""
+        """Return the lesson in units, up to the epoch of the last report."""
         whole, units = self._whole.lesson(hyperparameters), self._partitions
         values: list[float] = []
         seconds: list[float] = []

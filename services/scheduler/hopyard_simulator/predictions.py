@@ -1,4 +1,4 @@
-"""Predictions inside simulations: the predictor itself, asked once for each question."""
+"""Predictions in simulations: a real predictor, called once for each distinct question."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.curve_history import others, state_of
 
 _MOST: Final = 10_000
-"""About 20 kB each, with a hundred positions to come."""
+"""Maximum number of cached predictions; each takes about 20 kB with a hundred future positions."""
 
 
 class PredictionCache:
-    """Predictions by their questions; shared, several simulations ask a predictor once. The oldest of very many are forgotten."""
+    """A cache of predictions by question. Several simulations may share it. The oldest entries are dropped."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, dict[str, Any]] = OrderedDict()
@@ -33,10 +33,10 @@ class PredictionCache:
         self.computed = 0
 
     def predictor(self, name: str, parameters: Mapping[str, Any]) -> Predictor:
-        """The predictor of a name, made once, so that what it said counts in every simulation.
+        """Return the predictor with a name, created once, so that all simulations share its cache entries.
 
         Raises:
-            InvalidInput: There is none of that name, or it does not take the parameters.
+            InvalidInput: It does not exist, or rejects the parameters.
         """
         key = json.dumps([name, parameters], sort_keys=True, default=str)
         if key not in self._made:
@@ -44,10 +44,10 @@ class PredictionCache:
         return self._made[key]
 
     def of(self, predictor: Predictor, question: Question) -> dict[str, Any]:
-        """The prediction as plain data.
+        """Return the prediction as plain data.
 
         Raises:
-            InvalidInput: It has no prediction; the message says why (`predicted`).
+            InvalidInput: The predictor has no prediction; the message says why (`predicted`).
         """
         self.asked += 1
         key = (predictor, _key(question))
@@ -64,8 +64,8 @@ class SimulatedPredictions:
     """Answers a simulation's questions to its predictor.
 
     Args:
-        predictor: Gives it, when it is asked for the first time; None: every question is answered with an error.
-        foreseen: Predictions that were made before.
+        predictor: Returns the predictor at the first question; None: every question is answered with an error.
+        foreseen: The cache of predictions.
     """
 
     def __init__(self, predictor: Callable[[], Predictor] | None, foreseen: PredictionCache) -> None:
@@ -74,10 +74,10 @@ class SimulatedPredictions:
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
 
     def answer(self, stream: Stream, question: AskOutside) -> dict[str, Any]:
-        """A prediction as the journal of a live experiment has it.
+        """Return a prediction in the form of a live experiment's journal.
 
         Raises:
-            InvalidInput: There is no predictor, or it cannot say anything.
+            InvalidInput: There is no predictor, or it has no prediction.
         """
         if self._predictor is None:
             raise InvalidInput("the simulation has no predictor")
@@ -123,7 +123,7 @@ class SimulatedPredictions:
 
 
 def _key(question: Question) -> bytes:
-    """A question in a few bytes: very many are remembered, each with hundreds of curves."""
+    """Return a hash of a question, because a cache has many questions with hundreds of curves each."""
     told = hashlib.sha256()
     scale = (
         len(question.others),

@@ -1,4 +1,4 @@
-"""What a simulated search has trained, as a later one is told of it."""
+"""The results of a simulated search, in the form that a later search uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard_engine.core.types import EarlierTrial
 
 
 def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
-    """The trials that were trained, each with its whole curve and what is saved of it."""
+    """Return the trained trials, each with its curve and its stored snapshots."""
     found = []
     for job in stream.jobs.values():
         points = stream.curve(job)
@@ -24,7 +24,7 @@ def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
 
 
 def named(trials: Iterable[EarlierTrial], name: str) -> tuple[EarlierTrial, ...]:
-    """The same as of a search of this name: those of several searches may be given to one then."""
+    """Prefix the trials with the name of their search, so that those of several searches can be combined."""
     return tuple(
         replace(
             trial,

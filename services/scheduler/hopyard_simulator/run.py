@@ -1,4 +1,4 @@
-"""A simulated training process: the live run's own control, on a lesson instead of a program."""
+"""A simulated training process: the control of live runs, with a lesson instead of a program."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from hopyard_simulator.environment import RunHost
 class SimulatedRun:
     """One process of one attempt of a job on one machine.
 
-    It does what `hopyard._runtime.runner` does with a program: `RunControl` says what comes next, messages have sequence numbers, and
-    what the scheduler commands reaches it one after the other.
+    It acts like `hopyard._runtime.runner` with a program: `RunControl` decides the next action, messages have sequence
+    numbers, and commands are processed one after the other.
     """
 
     __slots__ = (
@@ -47,13 +47,13 @@ class SimulatedRun:
     )
 
     def __init__(self, agent: RunHost, key: RunKey, start: Start, pace: float) -> None:
-        """Begins.
+        """Start the process.
 
         Args:
-            agent: Its node's.
-            key: Its channel.
-            start: The command.
-            pace: Seconds that a second of the lesson takes.
+            agent: The node.
+            key: The key of its channel.
+            start: The start command.
+            pace: Seconds for each second of the lesson.
         """
         self.key = key
         self.alive = True
@@ -65,7 +65,7 @@ class SimulatedRun:
         self._snapshot: SnapshotInfo | None = None
         self._pace = pace
         self._metric = agent.world.workload.metric
-        # A gang over partitions trains a unit of each of them in one iteration.
+        # A gang over partitions trains one unit of each partition in an iteration.
         self._stride = len(start.rank_nodes) if start.place is not None else 1
         evaluate = start.mode is not RunMode.TRAIN
         position = start.snapshot.position if start.snapshot is not None else 0
@@ -101,14 +101,14 @@ class SimulatedRun:
             self._go()
 
     def _go(self) -> None:
-        """Does what comes next at a boundary."""
+        """Perform the next action at a boundary."""
         action = self._control.next()
         later = self._agent.world.timeline.later
         if type(action) is Train:
             if self._start.mode is not RunMode.TRAIN:
                 later(0.0, self._evaluated)
                 return
-            if self._reports == len(self._lesson.positions):  # It is to go on beyond its curve.
+            if self._reports == len(self._lesson.positions):  # It should continue beyond the end of its curve.
                 self.end(Ended(RunEndReason.UNTIL, self._control.position, finished=True))
                 return
             self._control.began(committed=self._lesson.positions[self._following - 1])
@@ -135,18 +135,18 @@ class SimulatedRun:
 
     @property
     def _following(self) -> int:
-        """How many reports of the lesson there are after the next iteration."""
+        """The number of reports of the lesson after the next iteration."""
         return min(self._reports + self._stride, len(self._lesson.positions))
 
     @property
     def _seconds(self) -> float:
-        """How long the next iteration takes."""
+        """The duration of the next iteration."""
         seconds = self._lesson.seconds
         return math.fsum([seconds[index] for index in range(self._reports, self._following)]) * self._pace
 
     @property
     def _finished(self) -> bool:
-        """Whether the program ended by itself: its curve is over, and it is not where jobs are complete."""
+        """Whether the program ended early: its curve has ended before the position at which jobs are complete."""
         positions = self._lesson.positions
         return self._reports >= len(positions) and positions[-1] < self._agent.world.max_position
 
@@ -191,12 +191,12 @@ class SimulatedRun:
             self.end(Ended(end.reason, self._control.position, snapshot))
 
     def lose(self) -> None:
-        """The process dies."""
+        """Simulate the death of the process."""
         if self.alive:
             self.end(Ended(RunEndReason.LOST, self._control.position, message="dropped"))
 
     def end(self, ended: Ended) -> None:
-        """The process leaves its machine."""
+        """End the process and report why."""
         self.alive = False
         self._agent.left(self, ended.reason)
         self.say(ended)
@@ -204,13 +204,13 @@ class SimulatedRun:
     # ----------------------------------------------------------------------------------------------------------- channel
 
     def say(self, body: RunBody) -> None:
-        """The next message to the scheduler."""
+        """Send the next message to the scheduler."""
         self._sent += 1
         world, key = self._agent.world, self.key
         world.deliver(RunMessage(world.timeline.now, key.stream, key.job, key.attempt, key.rank, self._sent, body))
 
     def take(self, body: CommandBody) -> None:
-        """The next command."""
+        """Process the next command."""
         if not self.alive:
             return
         if type(body) is Decide:

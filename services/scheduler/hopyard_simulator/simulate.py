@@ -1,4 +1,4 @@
-"""One call: a policy on a workload, in virtual time."""
+"""Simulates a policy on a workload in virtual time, with one call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "kill_after": (float, 0),
     "grace": (float, 0),
 }
-"""Terms of an experiment, as the core has them, that `parameters` may set beside those of the policy: their type and least value."""
+"""Terms of an experiment that `parameters` may set in addition to the policy's: type and minimum."""
 
 _PREDICTOR: Final = "predictor."
 
@@ -79,39 +79,43 @@ def simulate(
     earlier: Sequence[EarlierTrial] = (),
     watch: Callable[[World], None] | None = None,
 ) -> Result:
-    """Runs a whole search in virtual time, with the core and the policy of a live one. The same arguments give the same result.
+    """Simulate a complete search in virtual time, with the engine and the policy of a live one.
+
+    The same arguments give the same result.
 
     Args:
         workload: What jobs train.
-        policy: A policy's name as in an experiment file, or its class, or what makes one.
-        slots: Machines, all alike, a node each; or give a `fleet`.
+        policy: A policy's name as in an experiment file, its class, or a function that creates one.
+        slots: The number of equal machines, one on each node; alternatively give a `fleet`.
         fleet: The machines.
-        parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of the
-            predictor.
-        target: The search is over when a report is at least as good, or with the term `target_over` a mean of reports.
-        max_time: Virtual seconds after which it is over.
-        jobs: The most jobs; None: one for each of the workload's configurations.
-        seed: Of the policy's and the faults' chance.
-        order_seed: Of the order of the configurations; None: the workload's own order.
-        costs: What things cost; by default nothing.
-        faults: What goes wrong; by default nothing.
-        generator: Proposes configurations instead of the workload's own; with a workload that knows them all.
-        space: What the policy is told of the search space: policies that change hyperparameters need it.
-        predictor: Answers what the policy asks about curves: a name as in an experiment file, by default what is the default
-            there; or one that was made. None: every question is answered with an error.
-        foreseen: Predictions that were made before, and those that will be: give several simulations the same.
-        from_scratch: A job that goes on trains all it had trained before once more, first (ASHA, appendix A.1).
-        data: The data are in partitions on the nodes, and each position of the workload is an epoch: a position is a unit of it then,
-            and jobs are complete after as many times as many.
-        details: Keep every run, report and label in the result, and what the policy thought of jobs.
-        speedup: How many times as fast as one machine so many together train a job (> 0); by default as many.
-        group: Further experiments, which join this one: one policy, one set of machines (not with a generator).
-        earlier: What earlier searches have trained of the same (`Result.trained`): under policies that share, it is not trained again.
-        watch: Called now and then while it goes on.
+        parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of
+            the predictor.
+        target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports.
+        max_time: The search ends after this many virtual seconds.
+        jobs: The maximum number of jobs; None: one for each configuration of the workload.
+        seed: Seed of the policy and the faults.
+        order_seed: Seed of the order of the configurations; None: the workload's order.
+        costs: Costs of operations; default: none.
+        faults: Random faults; default: none.
+        generator: Proposes configurations instead of the workload, which must know them all.
+        space: The search space for policies that change hyperparameters.
+        predictor: Answers questions about curves: a name as in an experiment file (default: the default there), or a
+            predictor. None: every question is answered with an error.
+        foreseen: A cache of predictions; several simulations may share one.
+        from_scratch: A resumed job first repeats all its training (ASHA, appendix A.1).
+        data: Partitions of the data on the nodes. Each position of the workload is then an epoch, a position is a unit,
+            and the max position is multiplied by the number of partitions.
+        details: Keep every run, report and label in the result, and the policy's estimates.
+        speedup: Returns how much faster a number of machines trains a job than one (> 0); default: linear.
+        group: Further experiments that join this one: one policy, one set of machines (not with a generator).
+        earlier: Results of earlier searches of the same program (`Result.trained`); policies that share training reuse
+            them.
+        watch: Called now and then during the simulation.
 
     Raises:
-        InvalidInput: An argument is wrong, the policy cannot serve such terms, or it trains what the workload does not know.
-        SimulationError: The policy failed, or came to a stop.
+        InvalidInput: An argument is invalid, the policy rejects the terms, or it trains what the workload does not
+            know.
+        SimulationError: The policy failed, or stopped making progress.
     """
     if (slots is None) == (fleet is None):
         raise InvalidInput("give either slots or a fleet")
@@ -190,7 +194,7 @@ def simulate(
 def _predictor(
     given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: PredictionCache
 ) -> Callable[[], Predictor] | None:
-    """Who predicts. One that was asked for by its name is made at once, so that what is wrong with it is said at once."""
+    """Return a function that returns the predictor. A named one is created at once, so that errors are raised at once."""
     if given is None:
         return None
     if isinstance(given, Predictor):
@@ -256,7 +260,7 @@ def _result(
 
 
 class _Questions:
-    """Answers what the core asks of the outside: configurations, predictions, what solvers are for."""
+    """Answers the core's questions: configurations, predictions and solver problems."""
 
     def __init__(
         self,
@@ -275,10 +279,10 @@ class _Questions:
         self.world: World | None = None
 
     def answer(self, question: AskOutside) -> object:
-        """The result of a question.
+        """Return the answer to a question.
 
         Raises:
-            InvalidInput: Nothing here answers it, or who is to answer cannot.
+            InvalidInput: Nothing can answer it.
         """
         if question.experiment:
             return self._configuration(question)
@@ -293,7 +297,7 @@ class _Questions:
         if question.kind not in self._solvers:
             self._solvers[question.kind] = new_solver(question.kind)
         try:
-            payload = json.loads(json.dumps(question.payload))  # As a live solver gets it.
+            payload = json.loads(json.dumps(question.payload))  # In the form that a live solver gets.
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"what solver {question.kind} is told is no plain data: {error}") from error
         return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
@@ -320,7 +324,7 @@ class _Questions:
 def _policy(
     policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
 ) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
-    """The policy, its name, its own parameters, and the experiment's terms among those given."""
+    """Return the policy, its name, its own parameters, and the experiment's terms among the parameters."""
     made_by = policy_class(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
     takes = set(parameter_names(made_by) if isinstance(made_by, type) else inspect.signature(made_by).parameters)
@@ -345,14 +349,14 @@ def _reviewed(
     space: Space | None,
     data: PlacedData | None,
 ) -> str:
-    """What another policy like this one says of the terms. One that somebody else's code makes is not made twice, and not asked."""
+    """Return the remarks of a second instance of the policy on the terms; not available if a function creates policies."""
     if isinstance(policy, str):
         return review(name, new_policy(policy, own), settings, space, data)
     return review(name, policy(**own), settings, space, data) if isinstance(policy, type) else ""
 
 
 def _check(terms: Mapping[str, Any]) -> None:
-    """The terms are numbers that the core takes."""
+    """Check that the terms are numbers in their ranges."""
     for key, value in terms.items():
         kind, least = TERMS[key]
         allowed = int if kind is int else (int, float)

@@ -1,4 +1,4 @@
-"""What simulated jobs train: recorded curves, or curves that a function gives."""
+"""The workload of simulated jobs: recorded curves, or curves from a function."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hopyard.traces import Trace
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """The whole training of one configuration, on a machine of speed 1.
+    """The complete training of one configuration, on a machine of speed 1.
 
     Attributes:
-        values: The metric at each report; NaN and infinities are legal. It trains no further than they reach.
-        seconds: How long it trained for each, >= 0.
-        positions: Where each report was, rising.
-        others: Further metrics by name, a value for each report.
+        values: The metric at each report; NaN and infinities are allowed. Training ends with the last value.
+        seconds: The training time for each report, >= 0.
+        positions: The position of each report, ascending.
+        others: Further metrics by name, with a value for each report.
     """
 
     values: Sequence[float]
@@ -32,12 +32,12 @@ class Lesson:
 
 
 class Workload(ABC):
-    """What there is to train.
+    """The set of configurations and their training.
 
     Attributes:
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
-        max_position: Where a job is complete, >= 1.
+        max_position: The position at which a job is complete, >= 1.
     """
 
     metric: str = "metric"
@@ -46,25 +46,26 @@ class Workload(ABC):
 
     @abstractmethod
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """The configurations in the order in which jobs get them; `order_seed` None: the workload's own, else shuffled."""
+        """Return the configurations in the order in which jobs get them; shuffled if `order_seed` is given."""
 
     @abstractmethod
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """How a configuration trains. The same configuration trains alike.
+        """Return the training of a configuration; equal for equal configurations.
 
         Raises:
-            InvalidInput: Nothing is known about it.
+            InvalidInput: The configuration is unknown.
         """
 
 
 class TraceWorkload(Workload):
     """Replays recorded curves: each trace is a configuration.
 
-    A curve that ends before the longest one does is a program that ended by itself there; null is a report that is not finite.
+    A curve shorter than the longest one stands for a program that ended early; null stands for a report that is not
+    finite.
 
     Args:
-        traces: All of one metric and mode.
-        max_position: Where jobs are complete; None: where the longest curve ends.
+        traces: Traces with one metric and mode.
+        max_position: The position at which jobs are complete; None: the end of the longest curve.
 
     Raises:
         InvalidInput: There is no trace, two have the same hyperparameters, or the max position is below 1.
@@ -92,14 +93,14 @@ class TraceWorkload(Workload):
             self._lessons[key] = Lesson(trace.metrics, trace.seconds, trace.positions, trace.others)
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """The traces' configurations, in the order of the traces or shuffled."""
+        """Return the configurations of the traces, in order or shuffled."""
         return _ordered([trace.hyperparameters for trace in self._traces], order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """The recorded curve of a configuration.
+        """Return the recorded curve of a configuration.
 
         Raises:
-            InvalidInput: No trace has these hyperparameters, as when a policy changes some.
+            InvalidInput: No trace has these hyperparameters, for example because a policy changed them.
         """
         found = self._lessons.get(_key(hyperparameters))
         if found is None:
@@ -111,13 +112,13 @@ class TraceWorkload(Workload):
 
 
 class CurveWorkload(Workload):
-    """Curves that a function gives.
+    """Curves from a function.
 
     Args:
-        curve: The metric of a configuration at a position (1, 2, ...).
-        configurations: What jobs get, in order.
-        max_position: Where jobs are complete, >= 1.
-        seconds: How long a position takes: a number, or a function like `curve`.
+        curve: Returns the metric of a configuration at a position (1, 2, ...).
+        configurations: The configurations, in order.
+        max_position: The position at which jobs are complete, >= 1.
+        seconds: The duration of a position: a number, or a function like `curve`.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
 
@@ -140,18 +141,18 @@ class CurveWorkload(Workload):
         self.max_position, self.metric, self.mode = _at_least_1(max_position), metric, mode
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """The given configurations, in their order or shuffled."""
+        """Return the configurations, in order or shuffled."""
         return _ordered(self._configurations, order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """The curve of any configuration, computed as far as it is looked at; impossible times are refused there."""
+        """Return the curve of a configuration, computed on access; invalid durations are rejected there."""
         values = _Computed(self._curve, hyperparameters, self.max_position)
         seconds = _Durations(self._seconds, hyperparameters, self.max_position)
         return Lesson(values, seconds, range(1, self.max_position + 1))
 
 
 class _Computed(Sequence[float]):
-    """A value for each position, from a function or always the same, made when it is looked at."""
+    """A value for each position, constant or computed by a function on access."""
 
     def __init__(
         self, function: float | Callable[[Mapping[str, Any], int], float], given: Mapping[str, Any], length: int
@@ -181,7 +182,7 @@ def _at_least_1(max_position: int) -> int:
 
 
 def noisy(lesson: Lesson, deviation: float, rng: random.Random) -> Lesson:
-    """A lesson whose reports differ by normal noise of this standard deviation."""
+    """Add normal noise with a standard deviation to a lesson's reports."""
     return replace(lesson, values=[value + rng.gauss(0.0, deviation) for value in lesson.values])
 
 

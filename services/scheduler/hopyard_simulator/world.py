@@ -1,4 +1,4 @@
-"""The simulated shell around the real core and the real policy host: the counterpart of `hopyard_scheduler.runtime.runtime`."""
+"""The simulated counterpart of `hopyard_scheduler.runtime.runtime`, with the real core and policy host."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ NAME = "simulation"
 
 
 class SimulationError(HopyardError):
-    """A simulation cannot go on, such as one whose policy failed; the message says why, and when."""
+    """A simulation cannot continue, for example because its policy failed; the message says why and when."""
 
 
 class World:
-    """One simulation under way. Everything that happens follows from its arguments."""
+    """One running simulation; deterministic for its arguments."""
 
     def __init__(
         self,
@@ -117,10 +117,10 @@ class World:
         return self.core.streams[NAME]
 
     def run(self) -> Iterator[None]:
-        """Goes on until the search is over, and stops for whoever watches now and then.
+        """Run until the search has ended, yielding now and then for a watcher.
 
         Raises:
-            SimulationError: The policy failed, or everything waits for something that will never happen.
+            SimulationError: The policy failed, or nothing can happen any more.
             InvalidInput: The policy trains what the workload does not know.
         """
         self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
@@ -149,7 +149,7 @@ class World:
                 yield
 
     def handle(self, event: Event) -> None:
-        """The core takes an event, the policy answers, and the effects are carried out."""
+        """Let the core handle an event and the policy answer, then carry out the effects."""
         core, host, carry = self.core, self._host, self._carry
         effects: list[Effect] = []
         calls: deque[UpCall] = deque()
@@ -177,7 +177,7 @@ class World:
             carry[type(effect)](effect)
 
     def back(self, node: str) -> None:
-        """A node that had failed is there again, with the partitions on its disk."""
+        """Restore the partitions of a node that has returned."""
         known = self.experiment.data
         if self._data is None or known is None:
             return
@@ -189,14 +189,14 @@ class World:
         self.handle(DataChanged(self.timeline.now, NAME, tuple(changed)))
 
     def deliver(self, event: Event) -> None:
-        """Something that a node says, on its way to the core."""
+        """Deliver a message of a node to the core, after the latency."""
         if self.costs.latency:
             self.timeline.later(self.costs.latency, self._arrive, event)
         else:
             self._pending.append(event)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """How a configuration trains, noise included."""
+        """Return the training of a configuration, with noise."""
         known = self._lessons.get(id(hyperparameters))
         if known is not None:
             return known[1]
@@ -208,12 +208,12 @@ class World:
         return lesson
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """A process of a run on so many machines begins."""
+        """Register the start of a process of a run on `ranks` machines."""
         if ranks > 1:
             self._gangs[key.job, key.attempt] = ranks
 
     def gang_left(self, key: RunKey) -> None:
-        """A process of a gang has left its machine: the others follow."""
+        """End the other processes of a gang that lost one."""
         ranks = self._gangs.pop((key.job, key.attempt), 0)
         for rank in range(ranks):
             if rank != key.rank:
@@ -269,6 +269,8 @@ class World:
     def _accepted(self, effect: ReportAccepted) -> None:
         stream, report = self.experiment, effect.report
         job = stream.jobs[effect.job]
-        value = job.curve.points[report.position].metrics.get(self._metric, math.nan)  # Evaluations by parts combined.
+        value = job.curve.points[report.position].metrics.get(
+            self._metric, math.nan
+        )  # Evaluations by parts are combined.
         reached = target.at(stream, job, report.position, value) is not None
         self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

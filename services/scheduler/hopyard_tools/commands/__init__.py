@@ -1,1 +1,1 @@
-"""Commands that read the journal: `hopyard replay`, `hopyard events`. The CLI finds them by entry point."""
+"""The commands of this package. The CLI finds them by entry point."""

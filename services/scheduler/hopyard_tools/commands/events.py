@@ -1,4 +1,4 @@
-"""`hopyard events`."""
+"""The command `hopyard events`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def command(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Tell what happened in an experiment, or to one job.
+    """Show what happened in an experiment, or to one job.
 
-    A line an event, in words. That a snapshot has reached the store is told with --json only.
+    One line for each event, as text. Stored snapshots are shown with --json only.
 
     **Examples:** `hopyard events digits`, `hopyard events digits 7`, `hopyard events digits -f`
     """
@@ -45,10 +45,10 @@ def command(
 async def tell(
     given: str | None, job: str | None, follow: bool, server: str | None, data: Path | None, json: bool
 ) -> None:
-    """Carries out the command.
+    """Carry out the command.
 
     Raises:
-        NotFound: There is no such experiment, or no such job in it.
+        NotFound: The experiment or the job does not exist.
     """
     from hopyard.cli.output import emit_json
     from hopyard.errors import NotFound

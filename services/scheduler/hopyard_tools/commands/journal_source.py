@@ -1,4 +1,4 @@
-"""Where the commands read an experiment's journal: from the AppStat of the cluster that --server or --data names."""
+"""Reads an experiment's journal from the AppStat of the cluster that --server or --data names."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
 
 POLL_SECONDS: Final = 0.5
-"""How often a follower looks for new events."""
+"""Polling interval for new events."""
 
 PATIENCE_SECONDS: Final = 30.0
-"""How long a follower bears an AppStat that is away."""
+"""Maximum time that AppStat may be unavailable while events are followed."""
 
 
 @dataclass(frozen=True)
 class JournalSource:
-    """An experiment and where its journal is read."""
+    """An experiment and the connection to its journal."""
 
     client: AsyncClient
     experiment: Experiment
@@ -37,11 +37,11 @@ class JournalSource:
 
     @property
     def stream_name(self) -> str:
-        """The stream that the experiment's events are in: its group's."""
+        """The name of the stream with the experiment's events: that of its group, if any."""
         return self.experiment.group or self.experiment.id
 
     async def length(self) -> int:
-        """Events that its stream has now."""
+        """Return the present number of events in its stream."""
         token = ""
         while True:
             page = await self.stub.ListStreams(appstat_pb2.ListStreamsRequest(page_token=token))
@@ -53,17 +53,17 @@ class JournalSource:
                 return 0
 
     async def read(self, first: int = 1) -> AsyncGenerator[tuple[int, Event]]:
-        """The events from number `first` to the stream's present end, each with its number."""
+        """Yield the events from number `first` to the present end of the stream, with their numbers."""
         request = appstat_pb2.ReadJournalRequest(stream=self.stream_name, from_position=first)
         async for response in self.stub.ReadJournal(request):
             for record in response.records:
                 yield record.position, decode(record.kind, record.payload)
 
     async def follow(self, over: Callable[[], bool]) -> AsyncGenerator[tuple[int, Event]]:
-        """The events from the first on, as they come, until `over` says so when all were given.
+        """Yield the events from the first, as they arrive, until `over` returns True and all were yielded.
 
         Raises:
-            Unavailable: AppStat was away for too long; a restart is waited for.
+            Unavailable: AppStat was unavailable for too long; a restart is tolerated.
         """
         first = 1
         while True:
@@ -82,10 +82,10 @@ class JournalSource:
 async def opened(
     server: str | None, data: Path | None, experiment: str | None, purpose: str
 ) -> AsyncIterator[JournalSource]:
-    """The journal of an experiment, named by id or name; without either, of the newest.
+    """Open the journal of an experiment by id or name; without either, that of the newest.
 
     Raises:
-        NotFound: There is no such experiment, or no cluster.
+        NotFound: The experiment or the cluster does not exist.
     """
     async with (
         connected(server, data, purpose=purpose) as client,
@@ -96,7 +96,7 @@ async def opened(
 
 @asynccontextmanager
 async def reading(client: AsyncClient, experiment: Experiment) -> AsyncIterator[JournalSource]:
-    """The journal of an experiment of a client's cluster."""
+    """Open the journal of an experiment of a client's cluster."""
     cluster = await client.cluster()
     async with channel(cluster.appstat_address) as link:
         yield JournalSource(client, experiment, appstat_pb2_grpc.AppStatServiceStub(link))

@@ -1,4 +1,4 @@
-"""Which jobs ran on which partitions of an experiment's data, and what moved for that, told by its journal."""
+"""Extracts from a journal which jobs ran on which partitions, and the bytes moved for that."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class PartitionVisits:
-    """Gathers them event by event. Times are those of the events.
+    """Collects visits event by event. Times are those of the events.
 
     Attributes:
-        told: By experiment of the stream.
-        moved: As `hopyard.plots.model.JournalStory.moved`, of the whole stream.
+        told: The visits by experiment of the stream.
+        moved: Like `hopyard.plots.model.JournalStory.moved`, for the whole stream.
         held: The stream's data by partition.
     """
 
@@ -29,7 +29,7 @@ class PartitionVisits:
         self._amounts = (0, 0, 0)
 
     def take(self, stream: Stream, event: Event) -> None:
-        """Takes the stream as it is after an event."""
+        """Process the stream's state after an event."""
         if stream.data is None:
             return
         amounts = (stream.hops.direct_bytes, stream.hops.fetched_bytes, stream.hops.stored_bytes)
@@ -65,7 +65,7 @@ class PartitionVisits:
             visits[index] = replace(visits[index], began=event.at, got=got, from_store=from_store)
 
     def _hold(self, stream: Stream) -> None:
-        """Notes who holds what; of a partition that nobody holds now, who did last."""
+        """Record the holders of each partition; if there are none now, the last ones."""
         assert stream.data is not None
         for one in stream.data.partitions.values():
             nodes = tuple(sorted({*one.places, *one.homes}))

@@ -1,4 +1,4 @@
-"""Asking an experiment's policy how things stand: it is driven again by the journal, then looks."""
+"""Queries an experiment's policy: replays the journal and asks the policy about its state."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ At = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ExperimentMoment:
-    """An experiment as it stood at an event.
+    """An experiment at one event.
 
     Attributes:
         name: The experiment's id.
         policy: Its policy's name.
-        driven: What was driven again.
-        at: When the event was.
+        driven: The replay.
+        at: The time of the event.
     """
 
     name: str
@@ -43,26 +43,26 @@ class ExperimentMoment:
 
     @property
     def standing(self) -> tuple[Stream, PolicyHost] | None:
-        """The experiment and its policy; None: it had not decided anything yet.
+        """The stream and its policy; None: it had not decided anything yet.
 
         Raises:
-            InvalidInput: The policy cannot be made here.
+            InvalidInput: The policy cannot be created here.
         """
         return standing(self.driven)
 
     @property
     def title(self) -> str:
-        """Which moment it is, in words."""
+        """A description of the moment."""
         stream = self.driven.experiment
         seconds = self.at - stream.founder.created_at if stream is not None else 0.0
         return f"after event {self.driven.number}, {seconds:.1f} s after it was created: {self.policy}"
 
 
 def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
-    """The experiment and its policy after a replay; None: it has not decided anything yet.
+    """Return the stream and its policy after a replay; None: it has not decided anything yet.
 
     Raises:
-        InvalidInput: The policy cannot be made here.
+        InvalidInput: The policy cannot be created here.
     """
     from hopyard.errors import InvalidInput
     from hopyard_engine.policy_host import MissingPolicy, PolicyHost
@@ -71,17 +71,17 @@ def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
         return None
     if isinstance(driven.host, MissingPolicy):
         raise InvalidInput(driven.host.error)
-    assert isinstance(driven.host, PolicyHost)  # a replay makes no other
+    assert isinstance(driven.host, PolicyHost)  # A replay creates no others.
     return driven.experiment, driven.host
 
 
 async def moment(
     given: str | None, limit: Until | None, purpose: str, server: str | None, data: Path | None, *, quiet: bool
 ) -> ExperimentMoment:
-    """Drives an experiment up to a limit; says what a person should know of that.
+    """Replay an experiment up to a limit, and print warnings about the result.
 
     Raises:
-        NotFound: There is no such experiment, or no cluster.
+        NotFound: The experiment or the cluster does not exist.
     """
     from hopyard.cli.output import say
     from hopyard_scheduler.experiments.program import program_of

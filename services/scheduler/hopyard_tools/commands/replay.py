@@ -1,4 +1,4 @@
-"""`hopyard replay`."""
+"""The command `hopyard replay`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hopyard_engine.replay import Replay, ReplayState, Until
     from hopyard_tools.commands.journal_source import JournalSource
 
-_LONG = 2_000  # events; fewer are read before a bar could be seen
+_LONG = 2_000  # Number of events below which a progress bar would be too short to see.
 
 
 def command(
@@ -65,13 +65,14 @@ def command(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show that decisions, or training, come out the same again.
+    """Repeat all decisions, or the training, and compare them.
 
-    The experiment's policy is driven again by what the journal holds. With `--execute` its jobs are trained again instead, with the
-    recorded code, data, seeds and order, in a cluster of its own that leaves nothing behind; then every report and every snapshot
-    is compared, bit for bit. Exit code 1 when something is otherwise: the first that differs is shown.
+    The experiment's policy is replayed from the journal. With `--execute` its jobs are trained again instead, with the
+    recorded code, data, seeds and order, in a temporary cluster; then every report and every snapshot is compared, bit
+    for bit. Exit code 1 if something differs; the first difference is shown.
 
-    **Examples:** `hopyard replay digits`, `hopyard replay digits --until 120`, `hopyard replay digits --execute --job 3`
+    **Examples:** `hopyard replay digits`, `hopyard replay digits --until 120`, `hopyard replay digits --execute --job
+    3`
     """
     from hopyard.cli.errors import WrongUse
     from hopyard_engine.replay import parse_until
@@ -91,7 +92,7 @@ def command(
 
 
 async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
-    """Signals end the work in order: what it started is stopped, and its folder deleted."""
+    """Run the work, ending it in order on a signal: what it started is stopped, and its folder deleted."""
     from hopyard.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts:
@@ -99,7 +100,7 @@ async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
 
 
 async def replay(given: str | None, until: Until | None, server: str | None, data: Path | None, json: bool) -> bool:
-    """Carries out the command; answers whether every decision is the same."""
+    """Carry out the command; return whether every decision is the same."""
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_engine.replay import state_of
     from hopyard_tools.commands.journal_source import opened
@@ -123,20 +124,20 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
 async def drive(
     source: JournalSource, until: Until | None, *, quiet: bool, dialled: bool = False
 ) -> tuple[Replay, float]:
-    """Replays the source's experiment on a core of its own.
+    """Replay an experiment on a new core.
 
     Args:
-        source: The experiment.
+        source: The experiment's journal.
         until: Where to stop.
         quiet: Show no progress.
-        dialled: Have a policy that runs in a process of its own dial in here.
+        dialled: Let a policy that runs in another process connect here.
 
     Returns:
-        The replay, and the time of the last event taken.
+        The replay, and the time of the last event.
 
     Raises:
-        InvalidInput: The policy runs in a process of its own, and is not to dial in.
-        Unavailable: It is to, and did not.
+        InvalidInput: The policy runs in another process, and `dialled` is False.
+        Unavailable: The policy's process did not connect.
     """
     from hopyard_engine.core import Core
     from hopyard_engine.policy_host.factory import host_of
@@ -166,7 +167,7 @@ async def drive(
 
 
 async def _from_afar(source: JournalSource, driven: Replay, stack: AsyncExitStack, dialled: bool) -> Host | None:
-    """The experiment's policy, if that runs in a process of its own."""
+    """Return the experiment's policy if it runs in another process, else None."""
     from hopyard.cli.output import say
     from hopyard.errors import InvalidInput
     from hopyard_scheduler.experiments.program import program_of
@@ -200,7 +201,7 @@ def verdict(name: str, driven: Replay) -> str:
 
 
 def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, Any]:
-    """The JSON document."""
+    """Return the JSON document."""
     first = driven.first
     return {
         "experiment": name,
@@ -223,7 +224,7 @@ def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, 
 
 
 def state_table(state: ReplayState, created_at: float) -> RenderableType:
-    """An experiment as it stood at an event."""
+    """Return a table of an experiment's state at an event."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -259,12 +260,12 @@ class _Bar(Protocol):
 
 class _NoBar:
     def reach(self, number: int) -> None:
-        """Shows nothing."""
+        """Do nothing."""
 
 
 @contextmanager
 def _bar(total: int, quiet: bool) -> Iterator[_Bar]:
-    """A progress bar on stderr, for people and long journals."""
+    """Show a progress bar on stderr, for terminals and long journals."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""`hopyard replay --execute`: an experiment trained again in the order of its journal, and compared bit for bit."""
+"""The command `hopyard replay --execute`: repeats the training of an experiment and compares it bit for bit."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 async def execute(
     given: str | None, jobs: Collection[str], slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> bool:
-    """Carries out the command.
+    """Carry out the command.
 
     Args:
         given: The experiment's id or name; None: the newest.
-        jobs: Only these, with what they went on from; empty: all.
-        slots: How many runs train at a time; None: as many as this computer's CPUs hold.
+        jobs: Only these jobs, with the training that they started from; empty: all.
+        slots: The number of concurrent runs; None: as many as this computer's CPUs allow.
         server: A running cluster's scheduler.
         data: A cluster's data directory.
-        json: Whether one JSON document is printed, instead of a table.
+        json: Print one JSON document instead of a table.
 
     Returns:
         Whether everything is the same.
 
     Raises:
-        NotFound: There is no such experiment, job or file.
-        InvalidInput: It cannot be trained again here, and why.
+        NotFound: The experiment, a job or a file does not exist.
+        InvalidInput: The training cannot be repeated here; the message says why.
     """
     from hopyard.cli.output import emit, emit_json, say
 
@@ -84,7 +84,7 @@ async def _read(source: JournalSource) -> Recorded:
 
 
 async def _fetch(source: JournalSource, sha256: str, file: Path) -> Path | None:
-    """The experiment's code in a file; None: it has none."""
+    """Download the experiment's code to a file; None: it has none."""
     if not sha256:
         return None
     digest = hashlib.sha256()
@@ -98,11 +98,11 @@ async def _fetch(source: JournalSource, sha256: str, file: Path) -> Path | None:
 
 
 def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> list[TrainingChain]:
-    """What to train.
+    """Return the chains to train.
 
     Raises:
-        NotFound: There is no such job.
-        InvalidInput: They go on from what another experiment of the group, or an earlier one, has trained.
+        NotFound: A job does not exist.
+        InvalidInput: A job started from training of another experiment.
     """
     stream = recorded.stream
     assert stream is not None
@@ -128,10 +128,10 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
 
 
 def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked: int | None) -> int:
-    """How many runs train at a time.
+    """Return the number of concurrent runs.
 
     Raises:
-        InvalidInput: Fewer than a run needs; or it needs GPUs.
+        InvalidInput: It is less than a run needs, or the experiment needs GPUs.
     """
     from hopyard.cli.commands.experiments.run_session import default_slots
 
@@ -171,7 +171,7 @@ def verdict(name: str, found: Sequence[Compared]) -> str:
 
 
 def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
-    """The JSON document."""
+    """Return the JSON document."""
 
     def plain(job: Compared) -> dict[str, Any]:
         return {
@@ -197,7 +197,7 @@ def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
 
 
 def table(found: Sequence[Compared]) -> RenderableType:
-    """The jobs that were trained again."""
+    """Return a table of the repeated jobs."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="dim")
@@ -213,7 +213,7 @@ def table(found: Sequence[Compared]) -> RenderableType:
 
 @contextmanager
 def _shown(name: str, chains: Sequence[TrainingChain], slots: int) -> Iterator[Callable[[int, str], None]]:
-    """How it goes, on stderr: a bar where that is a terminal, else a line at the beginning and whenever it waits."""
+    """Show progress on stderr: a bar on a terminal, else a line at the start and whenever it waits."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""`hopyard rungs`."""
+"""The command `hopyard rungs`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def command(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show who stands on which rung of successive halving.
+    """Show the jobs on each rung of successive halving.
 
-    Now, or at any event of the journal: the experiment's policy is driven again up to there and asked. Only policies with rungs
-    have an answer (asha, sha, hyperband, ...).
+    Now, or at any event of the journal: the experiment's policy is replayed up to that event and queried. Only policies
+    with rungs have an answer (asha, sha, hyperband, ...).
 
-    **reported** says how many jobs have a result on the rung, with "of N" where the rung has room for N only; **awaited** how many are
-    on their way to it; **cut-off** the worst value that was promoted from it so far; **best** and **job** the best result on it.
+    **reported** is the number of jobs with a result on the rung, with "of N" if the rung has room for N only;
+    **awaited** the number of jobs on their way to it; **cut-off** the worst value that was promoted from it so far;
+    **best** and **job** the best result on it.
 
     **Examples:** `hopyard rungs digits`, `hopyard rungs digits --at 120 --jobs`, `hopyard rungs --json`
     """
@@ -49,11 +50,11 @@ def command(
 async def show(
     given: str | None, limit: Until | None, jobs: bool, server: str | None, data: Path | None, json: bool
 ) -> None:
-    """Carries out the command.
+    """Carry out the command.
 
     Raises:
-        NotFound: There is no such experiment, or no cluster.
-        InvalidInput: The policy cannot be made here, or failed.
+        NotFound: The experiment or the cluster does not exist.
+        InvalidInput: The policy cannot be created here, or failed.
     """
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_tools.commands.policy_queries import moment
@@ -81,10 +82,10 @@ async def show(
 
 
 def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
-    """Who stands where after a replay; None: the policy has no rungs.
+    """Return the rungs after a replay; None: the policy has no rungs.
 
     Raises:
-        InvalidInput: The policy cannot be made here, or failed.
+        InvalidInput: The policy cannot be created here, or failed.
     """
     from hopyard_tools.commands.policy_queries import standing
 
@@ -94,13 +95,13 @@ def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is said of a rung.
+    """The summary of a rung.
 
     Attributes:
         rung: The rung.
-        promoted: Jobs that were promoted from it.
-        cut_off: The worst value that was promoted from it; None: none was.
-        best: The best value that was reported on it; None: none that is finite.
+        promoted: The number of jobs promoted from it.
+        cut_off: The worst value promoted from it; None: none was.
+        best: The best value reported on it; None: none is finite.
     """
 
     rung: Rung
@@ -110,14 +111,14 @@ class Summary:
 
     @staticmethod
     def of(rung: Rung) -> Summary:
-        """Of a rung, whose standings are ordered, the best first."""
+        """Summarize a rung, whose standings are ordered, the best first."""
         promoted = [standing.value for standing in rung.standings if standing.promoted]
         best = rung.standings[0].value if rung.standings else math.nan
         return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if math.isfinite(best) else None)
 
     @property
     def reported(self) -> str:
-        """How many have reported, of how many that may."""
+        """The number of reports, and the maximum if there is one."""
         given, width = len(self.rung.standings), self.rung.width
         return f"{given} of {width}" if width is not None else str(given)
 
@@ -139,14 +140,14 @@ def _plain(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(position: int) -> int | None:
-    """A position, or None for that of an endless ladder's top."""
+    """Return a position, or None for the top of an endless ladder."""
     from hopyard.policy import ENDLESS
 
     return position if position < ENDLESS else None
 
 
 def _shown(rungs: Sequence[Rung]) -> list[Rung]:
-    """The rungs of a bracket that say something; an endless ladder is shown up to its first empty rung."""
+    """Return the rungs of a bracket to show; an endless ladder is shown up to its first empty rung."""
     if _finite(rungs[-1].position) is not None:
         return list(rungs)
     used = max((rung.number for rung in rungs if rung.standings or rung.awaited), default=-1)
@@ -154,7 +155,7 @@ def _shown(rungs: Sequence[Rung]) -> list[Rung]:
 
 
 def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
-    """A table for each bracket, its top rung first; with `jobs` a line for each job under its rung."""
+    """Return a table for each bracket, top rung first; with `jobs`, a line for each job under its rung."""
     from rich.console import Group
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`hopyard simulate`."""
+"""The command `hopyard simulate`."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def command(
 
 
 def _table(result: Result) -> Any:
-    """The figures for people."""
+    """Return the table of results."""
     from rich.table import Table
 
     from hopyard._common.formatting import NOTHING, count, number
@@ -229,7 +229,7 @@ def _pairs(option: str, given: Sequence[str] | None, value: Callable[[str, str],
 
 
 def _value(where: str, text: str) -> Any:
-    """A value as an experiment file would have it."""
+    """Parse a value as in an experiment file."""
     import yaml
 
     from hopyard.errors import InvalidInput
@@ -264,7 +264,7 @@ def _duration(text: str) -> float:
 
 
 def _made(kind: Callable[..., T], option: str, given: Sequence[str] | None) -> T:
-    """The conditions that pairs describe."""
+    """Create the conditions that KEY=VALUE pairs describe."""
     import inspect
 
     from hopyard.errors import InvalidInput
@@ -279,7 +279,7 @@ def _made(kind: Callable[..., T], option: str, given: Sequence[str] | None) -> T
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[World], None] | None]:
-    """How far it is, on stderr, for people."""
+    """Show progress on stderr, on a terminal."""
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 

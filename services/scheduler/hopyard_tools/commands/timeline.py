@@ -1,4 +1,4 @@
-"""What went on in an experiment, told by its journal: runs, labels, pools, and what its policy thought of its jobs."""
+"""Extracts from a journal the history of an experiment: runs, labels, pools, and the policy's estimates."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from hopyard_tools.commands.journal_source import reading
 from hopyard_tools.commands.partition_visits import PartitionVisits
 
 _LOOKS = 200
-"""How often a policy is asked, at most, what it thinks of its jobs."""
+"""Maximum number of times that a policy is asked for its estimates."""
 
 
 class Timeline:
-    """Gathers what went on in a stream from its events, which it re-applies to a core of its own. Times are those of the events.
+    """Collects the history of a stream by applying its events to a new core. Times are those of the events.
 
     Attributes:
-        told: By experiment.
-        visits: What ran on partitions of the data, and what moved.
+        told: The history by experiment.
+        visits: Runs on partitions of the data, and moved bytes.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Timeline:
         self.visits = PartitionVisits()
 
     def take(self, event: Event) -> None:
-        """Takes the stream's next event."""
+        """Process the stream's next event."""
         if isinstance(event, ClusterEvent):
             return
         effects = self._core.restore(event)
@@ -85,7 +85,7 @@ class Timeline:
 
 
 async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> JournalStory:
-    """What went on in an experiment: see `hopyard.plots.experiments.Timeline`."""
+    """Return the history of an experiment: see `hopyard.plots.experiments.Timeline`."""
     timeline = Timeline()
     driven = Replay(Core(), lambda stream: host_of(program_of(stream.founder.payload).spec)) if confidences else None
     chances: list[tuple[float, int, tuple[float, ...]]] = []
@@ -107,10 +107,10 @@ async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -
 
 
 def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float, int, tuple[float, ...]]]:
-    """What the policy thinks of the experiment's jobs at this moment, if it has any idea.
+    """Return the policy's estimates for the experiment's jobs at this moment, if it has any.
 
     Raises:
-        InvalidInput: The policy cannot be made here.
+        InvalidInput: The policy cannot be created here.
     """
     stream, host = driven.experiment, driven.host
     if stream is None or host is None or stream.share == 0:

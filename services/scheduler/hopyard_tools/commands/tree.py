@@ -1,4 +1,4 @@
-"""`hopyard tree`."""
+"""The command `hopyard tree`."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ def command(
 ) -> None:
     """Show what trials have in common: the stage tree.
 
-    A stage is a range of positions that the same trials train alike; where their hyperparameters part, the tree branches. It is
-    **done**, **running** (on which machine), **waiting** for one, or **not wanted** (so far, or any more). For
-    policies that share training (stage_tree), now or at any event: the policy is driven again up to there and asked.
+    A stage is a range of positions that the same trials train in the same way; where their hyperparameters diverge, the
+    tree branches. A stage is **done**, **running** (on which machine), **waiting** for one, or **not wanted** (yet, or
+    any more). For policies that share training (stage_tree), now or at any event: the policy is replayed up to that
+    event and queried.
 
-    **trials** says how many pass through a stage; **reused** how many have its results from another's run; **time** what it
-    took (~: is expected to take); **run** which job trained it, or does, and where; **trained for** the trials that are
-    complete at its end; **from here on** the values in which the branches differ.
+    **trials** is the number of trials that pass a stage; **reused** the number that have its results from another
+    trial's run; **time** the measured time (~: expected); **run** the job that trained or trains it, and where;
+    **trained for** the trials that are complete at its end; **from here on** the values in which the branches differ.
 
-    Large trees show what there is most of; **--all** shows every stage.
+    Of large trees the largest branches are shown; **--all** shows every stage.
 
     **Examples:** `hopyard tree digits`, `hopyard tree digits --at 120`, `hopyard tree digits --job 7`,
     `hopyard tree digits -o tree.svg`, `hopyard tree --json | jq .totals`
@@ -70,11 +71,11 @@ async def show(
     data: Path | None,
     json: bool,
 ) -> bool:
-    """Carries out the command; answers whether there is a tree.
+    """Carry out the command; return whether there is a tree.
 
     Raises:
-        NotFound: There is no such experiment, or no such job in it, or no cluster.
-        InvalidInput: The policy cannot be made here, or failed, or the plot cannot be written.
+        NotFound: The experiment, the job or the cluster does not exist.
+        InvalidInput: The policy cannot be created here or failed, or the plot cannot be written.
     """
     from hopyard.cli.output import emit, emit_json, say, width
     from hopyard.errors import NotFound
@@ -124,10 +125,10 @@ def _title(found: ExperimentMoment) -> str:
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
-    """An experiment's stage tree; None: its policy has none.
+    """Return an experiment's stage tree; None: its policy has none.
 
     Raises:
-        InvalidInput: The policy cannot be made here, or failed.
+        InvalidInput: The policy cannot be created here, or failed.
     """
     from hopyard.plots.data.stages import Tree, tree_of
     from hopyard_scheduler.experiments.program import program_of
@@ -148,7 +149,7 @@ def tree_at(found: ExperimentMoment) -> Tree | None:
 
 
 def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
-    """The JSON document."""
+    """Return the JSON document."""
     from hopyard.cli.output import plain
     from hopyard.plots.data.stages import totals
 

@@ -1,4 +1,4 @@
-"""A stage tree as text: a line a stage, those that find no room put together."""
+"""A stage tree as text: one line for each stage; stages without room share a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopyard.plots.data.stages import Totals, Tree, totals
 from hopyard.policy.stages import StageState, StageView
 
 WIDE = 12
-"""So many branches of one stage have lines of their own, unless all have."""
+"""Maximum number of branches of a stage with their own lines, unless all are shown."""
 
 _NAMED = 6
 _LEAST = 16
@@ -36,7 +36,7 @@ _STYLES = {
 
 @dataclass
 class _Branch:
-    """A stage and all behind it."""
+    """A stage and all stages behind it."""
 
     stage: StageView
     children: list[_Branch] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Branch:
     open: bool = False
 
     def all(self) -> Iterator[StageView]:
-        """The stages, this one first."""
+        """Yield the stages, this one first."""
         stack = [self]
         while stack:
             branch = stack.pop()
@@ -54,7 +54,7 @@ class _Branch:
 
 @dataclass(frozen=True)
 class TreeLine:
-    """A line: a stage, or several put together, behind the lines that lead to it."""
+    """A line: a stage, or several stages together, with the lines of the tree before it."""
 
     lead: str
     stages: tuple[StageView, ...]
@@ -62,12 +62,12 @@ class TreeLine:
 
 
 def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list[TreeLine]:
-    """The tree's lines.
+    """Return the lines of the tree.
 
     Args:
-        tree: What is shown.
-        most: How many lines there may be, about; where there is most to train, most is shown. None: one for every stage.
-        trial: Only its way is shown, and what branches off it.
+        tree: The tree.
+        most: The approximate maximum number of lines; the largest branches are shown. None: one for every stage.
+        trial: Show only this trial's path and what branches off it.
     """
     roots = _branches(tree)
     wide = None if most is None else WIDE
@@ -91,7 +91,7 @@ def _branches(tree: Tree) -> list[_Branch]:
 
 
 def _open(roots: list[_Branch], most: int | None, wide: int | None, trial: str | None) -> None:
-    """Decides whose children are shown: the largest branches first, while there is room."""
+    """Decide which branches are expanded: the largest first, while there is room."""
     shown = _shown(roots, wide, trial)
     room = (most or 0) - len(shown) - sum(bool(root.children) for root in shown) - (len(shown) < len(roots))
     heap = [(-branch.positions, branch.stage.number, branch) for branch in shown]
@@ -101,7 +101,7 @@ def _open(roots: list[_Branch], most: int | None, wide: int | None, trial: str |
         if not branch.children or (trial is not None and trial not in branch.stage.trials):
             continue
         shown = _shown(branch.children, wide, trial)
-        # One line that stands for all of them goes; a chain goes on without costing more than that.
+        # The line that stands for all of them disappears; a chain costs no additional line.
         cost = len(shown) - 1 + sum(bool(child.children) for child in shown) + (len(shown) < len(branch.children))
         if most is not None and trial is None and cost > room:
             continue
@@ -112,7 +112,7 @@ def _open(roots: list[_Branch], most: int | None, wide: int | None, trial: str |
 
 
 def _shown(children: list[_Branch], wide: int | None, trial: str | None) -> list[_Branch]:
-    """The children that have lines of their own: the largest, in their order."""
+    """Return the children with their own lines: the largest ones, in order."""
     if wide is None or len(children) <= wide:
         return children
 
@@ -124,7 +124,7 @@ def _shown(children: list[_Branch], wide: int | None, trial: str | None) -> list
 
 
 def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, found: list[TreeLine]) -> None:
-    """Adds the lines, without recursion: a tree may be as deep as trials are long."""
+    """Add the lines, iteratively because a tree may be as deep as trials are long."""
     stack: list[tuple[str, str, list[_Branch], bool]] = []
 
     def push(children: list[_Branch], lead: str, branching: bool) -> None:
@@ -157,7 +157,7 @@ def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, 
 def shown(
     tree: Tree, title: str, most: int | None = None, trial: str | None = None, width: int = 10_000
 ) -> RenderableType:
-    """The tree with its totals, as something of rich's, for a terminal of a width."""
+    """Return the tree with its totals as a rich renderable for a terminal width."""
     found = lines(tree, most, trial)
     rows = [_together(line) if line.together else _row(line, tree) for line in found]
     differences = max((Text.assemble(row[-1]).cell_len for row in rows), default=0)
@@ -173,7 +173,7 @@ def shown(
 
 
 def _table(rows: Sequence[Row], last: int) -> Table:
-    """The table, its last column so many characters wide; without it for 0."""
+    """Return the table with a last column of `last` characters; without that column for 0."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("stage", "state", "trials", "reused", "time", "run", "trained for"):
         number = column in ("trials", "reused", "time")

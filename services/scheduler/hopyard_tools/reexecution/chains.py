@@ -1,7 +1,7 @@
-"""What of a journal counts and is to be trained again: chains of runs, each from the snapshot that the one before has left.
+"""Determines which runs of a journal must be repeated: chains of runs, each starting from its predecessor's snapshot.
 
-A run that was lost counts up to where its job went on from; what came after was trained again, and the journal has that, too. So the
-history that a model carries has every unit once, in the order in which it saw them.
+A lost run counts up to the position from which its job continued; the training after it was repeated, and the journal
+contains that too. The resulting history of a model has every unit once, in the order in which it was trained.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class TrainedStretch:
     """The part of a training run that counts.
 
     Attributes:
-        run: What was recorded.
-        end: Up to where it counts.
-        saves: Positions before that at which it saves, because somebody went on from there or because the recorded one did.
+        run: The recorded run.
+        end: The position up to which it counts.
+        saves: Earlier positions at which it saves, because another run started there or the recorded run saved there.
     """
 
     run: RecordedRun
@@ -32,15 +32,15 @@ class TrainedStretch:
 
 @dataclass(eq=False, slots=True)
 class TrainingChain:
-    """Stretches of one configuration, each of which goes on where the one before ended, and evaluations between them.
+    """Stretches of one configuration, each starting where the previous one ended, and evaluations between them.
 
     Attributes:
-        number: Its place among all chains, from 0.
-        job: The job that it was.
-        hyperparameters: What it trains with.
-        origin: The chain, and the position, whose snapshot it begins from; None: it begins from nothing.
-        stretches: What it trains.
-        evaluations: What it evaluates, each at the position where it stands then.
+        number: Its index among all chains, from 0.
+        job: The recorded job.
+        hyperparameters: Its configuration.
+        origin: The chain and the position of the snapshot that it starts from; None: it starts from scratch.
+        stretches: The training runs.
+        evaluations: The evaluation runs, each at its position.
     """
 
     number: int
@@ -52,11 +52,11 @@ class TrainingChain:
 
     @property
     def positions(self) -> int:
-        """How many positions it trains."""
+        """The number of trained positions."""
         return sum(stretch.end - stretch.run.start for stretch in self.stretches)
 
     def plain(self) -> dict[str, Any]:
-        """What `again.Again` needs of it, as JSON has it."""
+        """Return what `recorded_policy.RecordedPolicy` needs, as JSON values."""
         return {
             "hyperparameters": dict(self.hyperparameters),
             "origin": self.origin,
@@ -68,15 +68,15 @@ class TrainingChain:
 
 
 def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | None = None) -> list[TrainingChain]:
-    """What is to be trained again.
+    """Return the chains to repeat.
 
     Args:
-        runs: All that there were, in the order of their starts.
-        every: Units between two snapshots that runs take by themselves.
-        jobs: Only these, with what they went on from; None: all.
+        runs: All recorded runs, in the order of their starts.
+        every: Units between two automatic snapshots.
+        jobs: Only these jobs, with the training that they started from; None: all.
 
     Returns:
-        The chains, in the order in which they began; a chain comes after the one that it goes on from.
+        The chains in the order of their starts; a chain comes after the one that it starts from.
     """
     ends = _ends(runs, jobs)
     chains: list[TrainingChain] = []
@@ -98,13 +98,13 @@ def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | N
 
 
 def _ends(runs: Sequence[RecordedRun], jobs: Collection[str] | None) -> dict[RecordedRun, int]:
-    """Up to where each run counts that does: to where others went on from it, or where its job did, or as far as it came."""
+    """Return the position up to which each run counts: where other runs or its own job continued, or its last position."""
     needed: defaultdict[RecordedRun, int] = defaultdict(int)
-    resumed: dict[str, int] = {}  # The least position from which a job trained on later.
+    resumed: dict[str, int] = {}  # The lowest position from which a job trained again later.
     ends: dict[RecordedRun, int] = {}
-    for run in reversed(runs):  # Whoever goes on from a run comes after it.
+    for run in reversed(runs):  # A run that continues another comes after it.
         if run.mode is RunMode.PROFILE:
-            continue  # What it trained is in no weights.
+            continue  # Profiling changes no weights.
         wanted = jobs is None or run.job in jobs
         if run.mode is RunMode.EVALUATE:
             counts, end = wanted and bool(run.reports), run.start
@@ -123,7 +123,7 @@ def _ends(runs: Sequence[RecordedRun], jobs: Collection[str] | None) -> dict[Rec
 def _goes_on(
     run: RecordedRun, places: Mapping[RecordedRun, tuple[TrainingChain, TrainedStretch]]
 ) -> TrainingChain | None:
-    """The chain that a run goes on with: the one whose last stretch ends just there, of the same configuration."""
+    """Return the chain that a run continues: one with the same configuration whose last stretch ends where the run starts."""
     if run.source is None:
         return None
     chain, stretch = places[run.source]
@@ -143,7 +143,7 @@ def _origin(
 
 
 def _explicit(run: RecordedRun, end: int, every: int) -> set[int]:
-    """Where a run saved on its way without being due."""
+    """Return the positions at which a run saved although no automatic snapshot was due."""
     found, last = set(), run.start
     for position in sorted(run.snapshots):
         if position < end and (not every or position - last < every):

@@ -1,4 +1,4 @@
-"""What was trained again beside what was recorded, bit for bit."""
+"""Compares repeated training with the recorded one, bit for bit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class OutcomeDifference:
-    """Something that is not what the journal has.
+    """A result that differs from the journal.
 
     Attributes:
-        event: Number of the recorded event.
-        job: Whose.
-        position: Where.
-        part: Of an evaluation by parts; empty: the whole.
-        what: A metric's name, or "snapshot".
-        recorded: What stands in the journal.
-        found: What came now.
+        event: The number of the recorded event.
+        job: The job.
+        position: The position.
+        part: The part of an evaluation by parts; empty: all.
+        what: The name of a metric, or "snapshot".
+        recorded: The recorded value.
+        found: The new value.
     """
 
     event: int
@@ -39,7 +39,7 @@ class OutcomeDifference:
 
     @property
     def text(self) -> str:
-        """All of it in a sentence."""
+        """The difference as a sentence."""
         on = f" on {self.part}" if self.part else ""
         return (
             f"job {self.job} at position {self.position}{on}: {self.what} is recorded as {self.recorded} (event {self.event}); now it "
@@ -49,17 +49,17 @@ class OutcomeDifference:
 
 @dataclass(slots=True)
 class Compared:
-    """What came of one job.
+    """The comparison of one job.
 
     Attributes:
         job: Its id.
         hyperparameters: Its configuration.
-        positions: Positions that were trained again.
-        visits: The inputs that it was trained on, in order; empty where it had none.
-        reports: Reports that were compared.
-        snapshots: Snapshots whose hashes were compared.
-        evaluations: Runs that evaluated again.
-        differences: What differs, in the order of the recorded events.
+        positions: The number of repeated positions.
+        visits: The inputs that it was trained on, in order; empty without inputs.
+        reports: The number of compared reports.
+        snapshots: The number of compared snapshot hashes.
+        evaluations: The number of repeated evaluations.
+        differences: The differences, in the order of the recorded events.
     """
 
     job: str
@@ -73,13 +73,13 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """Whether all is the same."""
+        """Whether there is no difference."""
         return not self.differences
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What a job of the cluster that trained again has come to: its last word at each position, and why it has no more."""
+    """The results of a job in the repeating cluster: the last value at each position, and its final state."""
 
     reports: Mapping[tuple[RunMode, int, str], Metrics]
     snapshots: Mapping[int, str]
@@ -87,14 +87,14 @@ class JobOutcome:
 
 
 def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]:
-    """Lays what was trained again beside what was recorded.
+    """Compare the repeated training with the recorded one.
 
     Args:
-        chains: What was to be trained again.
-        again: The journal of the cluster that did, under the policy `again.Again`.
+        chains: The chains that were repeated.
+        again: The journal of the repeating cluster, with the policy `recorded_policy.RecordedPolicy`.
 
     Returns:
-        By job, in the order in which they began.
+        The comparison of each job, in the order of their starts.
     """
     made = _made(again)
     found: dict[str, Compared] = {}
@@ -121,13 +121,13 @@ def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]
 
 
 def first(found: Sequence[Compared]) -> OutcomeDifference | None:
-    """The difference that the journal has first: others may follow from it."""
+    """Return the difference that comes first in the journal; others may follow from it."""
     differences = [one for job in found for one in job.differences]
     return min(differences, key=lambda one: (one.event, one.position), default=None)
 
 
 def _made(again: Recorded) -> dict[int, JobOutcome]:
-    """By chain."""
+    """Return the results by chain."""
     stream = again.stream
     if stream is None:
         return {}
@@ -166,7 +166,7 @@ def _metrics(
 
 
 def same_bits(a: float | None, b: float | None) -> bool:
-    """Whether two numbers are equal bit for bit; every NaN is the same, as the journal writes no others."""
+    """Return whether two numbers are equal bit for bit; all NaN values are equal, because the journal has only one."""
     if a is None or b is None:
         return a is b
     return struct.pack("<d", a) == struct.pack("<d", b) or (math.isnan(a) and math.isnan(b))

@@ -1,4 +1,4 @@
-"""What an experiment's runs trained, from which snapshot, and what came of it: read from its journal."""
+"""Extracts an experiment's runs from its journal: what they trained, from which snapshot, and their results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FRAMEWORK: Final = "framework"
 
 @dataclass(frozen=True, slots=True)
 class NumberedMessage(Generic[T]):
-    """Something that a run said, and the number of the event in which it stands."""
+    """A value from a run's message, with the number of its event."""
 
     event: int
     value: T
@@ -45,19 +45,19 @@ class RecordedRun:
     """One run.
 
     Attributes:
-        number: Of the event that started it.
-        experiment: Whose it was, of a group.
-        job: Which job's.
-        attempt: Which of the job's runs.
+        number: The number of the event that started it.
+        experiment: The experiment, in a group.
+        job: The job.
+        attempt: The attempt of the job.
         mode: Train or evaluate.
-        start: The position that it began at.
-        source: The run that took the snapshot it began from; None: it began from nothing.
-        hyperparameters: What it trained with.
-        inputs: Its input by rank; empty: none.
-        parts: An evaluation of one of so many parts; 0: not known.
-        reports: What it reported, by position and part.
-        foreign: Whether it began from a snapshot of an earlier experiment.
-        snapshots: The hashes of the snapshots that it took, by position; empty: of a process, which never gives the same bytes.
+        start: Its first position.
+        source: The run that took the snapshot that it started from; None: it started from scratch.
+        hyperparameters: The configuration.
+        inputs: The input of each rank; empty: none.
+        parts: The number of parts of an evaluation by parts; 0: unknown.
+        reports: Its reports by position and part.
+        foreign: Whether it started from a snapshot of an earlier experiment.
+        snapshots: The hashes of its snapshots by position; empty for process images, which are never equal.
     """
 
     number: int
@@ -76,19 +76,19 @@ class RecordedRun:
 
     @property
     def reached(self) -> int:
-        """The last position that it told of."""
+        """The last position that it reported or saved."""
         return max([self.start, *self.snapshots, *(position for position, _ in self.reports)])
 
 
 class Recorded:
-    """Reads a journal. It re-applies the events to a core of its own, so that it takes what that took.
+    """Reads a journal by applying its events to a new core, so that it accepts exactly what the live core accepted.
 
     Attributes:
-        number: Events taken so far: the number of the last one.
-        stream: The experiment as it stood then; None before the first event.
+        number: The number of the last event.
+        stream: The stream after it; None before the first event.
         runs: All runs in the order of their starts.
-        data: The partitions of its data by name, as they were at first.
-        places: Where each of them was, at any time: paths by node.
+        data: The partitions of its data by name, in their first state.
+        places: All places of each partition: paths by node.
     """
 
     def __init__(self) -> None:
@@ -102,10 +102,10 @@ class Recorded:
         self._taken: dict[tuple[str, int], RecordedRun] = {}
 
     def take(self, event: Event) -> None:
-        """Takes the stream's next event.
+        """Process the stream's next event.
 
         Raises:
-            Internal: It does not belong to an experiment's stream, or does not fit what came before it.
+            Internal: It does not belong to an experiment's stream, or does not fit the events before it.
         """
         self.number += 1
         if isinstance(event, ClusterEvent):
@@ -154,7 +154,7 @@ class Recorded:
         match body:
             case Reports():
                 for report in body.reports:
-                    if report.metrics:  # Else it only says again where it stands.
+                    if report.metrics:  # Without metrics, the report only repeats the position.
                         run.reports[report.position, report.part] = NumberedMessage(self.number, report.metrics)
             case SnapshotTaken():
                 self._snapshot(run, body.snapshot)

@@ -1,4 +1,4 @@
-"""A policy that has a cluster train what another one has trained: the same stretches from the same snapshots."""
+"""A policy that repeats recorded training: the same stretches from the same snapshots."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hopyard.policy.vocabulary import CreateJob, ForkJob
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run that is to be made.
+    """A run to make.
 
     Attributes:
-        order: Steps come in this order, where they can.
-        start: The position that it begins at.
-        end: The one that it trains to; that of an evaluation is its start.
-        saves: Positions between at which it saves.
-        inputs: Its input by rank; empty: none.
-        parts: An evaluation of one of so many parts.
+        order: Runs are started in this order, where possible.
+        start: Its first position.
+        end: Its last position; for an evaluation, its start.
+        saves: Positions in between at which it saves.
+        inputs: The input of each rank; empty: none.
+        parts: The number of parts of an evaluation by parts.
     """
 
     order: int
@@ -34,7 +34,7 @@ class PlannedRun:
 
 
 class ChainProgress:
-    """A chain as it is being trained again. Where its job stands tells what comes next, also after a loss."""
+    """A chain being repeated. The position of its job determines the next run, also after a loss."""
 
     def __init__(self, number: int, plain: Mapping[str, Any]) -> None:
         self.number = number
@@ -50,15 +50,15 @@ class ChainProgress:
         ]
         self.job = ""
         self.evaluating: PlannedRun | None = None
-        self.trained = False  # To its end, though its program may have kept nothing of it.
+        self.trained = False  # To its end, even if its program saved nothing.
 
     @property
     def first(self) -> PlannedRun:
-        """What it begins with."""
+        """The first run."""
         return min([*self.stretches[:1], *self.evaluations[:1]], key=lambda step: step.order)
 
     def next(self, position: int) -> PlannedRun | None:
-        """What comes when its job stands there: first the evaluations of that position. None: nothing more."""
+        """Return the next run of a job at a position: first evaluations of that position. None: there is none."""
         due = next((step for step in self.evaluations if step.start == position), None)
         if due is not None or self.trained:
             return due
@@ -66,10 +66,10 @@ class ChainProgress:
 
 
 class RecordedPolicy(Policy):
-    """Trains chains of runs again. A chain's job has the chain's number, negated, as its priority.
+    """Repeats chains of runs. The priority of a chain's job is the chain's negated number.
 
     Args:
-        plan: File with the chains, as `chains.Chain.plain` writes each.
+        plan: A file with the chains, as written by `chains.TrainingChain.plain`.
     """
 
     forks = True
@@ -86,7 +86,7 @@ class RecordedPolicy(Policy):
         self._gang = max((len(step.inputs) for step in steps), default=1)
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Forks what can be forked by now, then starts what comes next, in the order in which it was done the first time."""
+        """Fork what can be forked, then start the next runs in the recorded order."""
         if not self._fork(cluster) and not self._goes_on(cluster):
             cluster.end_experiment("everything was trained again that can be")
             return
@@ -105,7 +105,7 @@ class RecordedPolicy(Policy):
         for step, chain in sorted(ready, key=lambda each: each[0].order):
             taken, machines = machines[: len(step.inputs)], machines[len(step.inputs) :]
             if len(taken) < len(step.inputs):
-                return  # Nobody overtakes a gang.
+                return  # A later run must not overtake a gang.
             if chain.job:
                 self._start(cluster, chain, step, taken)
             elif coming:
@@ -114,11 +114,11 @@ class RecordedPolicy(Policy):
                 self._born(chain, cluster.create_job(chain.hyperparameters))
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Says which chain a job is."""
+        """Label a job with the number of its chain."""
         cluster.label_job(created.job, -self._by_job[created.job].number)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """What came to its end is not due any more."""
+        """Mark a finished run as done."""
         chain = self._by_job[run.job]
         if run.mode is RunMode.TRAIN and run.reason is RunEndReason.UNTIL:
             chain.trained = run.position >= chain.stretches[-1].end
@@ -128,7 +128,7 @@ class RecordedPolicy(Policy):
             chain.evaluating = None
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """A job that was not made is made another time."""
+        """Create or fork a refused job again later."""
         if isinstance(verdict.command, CreateJob | ForkJob):
             chain = self._by_job.pop(verdict.command.job)
             chain.job = ""
@@ -136,17 +136,17 @@ class RecordedPolicy(Policy):
                 self._unborn.append(chain)
 
     def gang(self, cluster: Cluster) -> int:
-        """As many machines as the largest run was on."""
+        """Return the number of machines of the largest run."""
         return self._gang
 
     def _goes_on(self, cluster: Cluster) -> bool:
-        """Whether somebody trains, or is to: now, or when a machine or a moment has come."""
+        """Return whether any run is active or still to be made."""
         return any(not chain.job and chain.origin is None for chain in self._chains) or any(
             job.state.live or self._by_job[job.id].next(job.position) is not None for job in cluster.open_jobs()
         )
 
     def _fork(self, cluster: Cluster) -> bool:
-        """Makes the jobs whose origins are there; whether there were any."""
+        """Fork the jobs whose origins are saved; return whether there were any."""
         before = len(self._unborn)
         for chain in list(self._unborn):
             assert chain.origin is not None

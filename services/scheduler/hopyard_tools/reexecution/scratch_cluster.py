@@ -1,4 +1,4 @@
-"""A cluster of its own, in a folder that goes afterwards, which trains chains of runs again."""
+"""A temporary cluster that repeats chains of runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hopyard_tools.reexecution.extract import Recorded
 _POLICY: Final = "hopyard_tools.reexecution.recorded_policy:RecordedPolicy"
 
 Told = Callable[[int, str], None]
-"""Hears how many reports have come so far, and why nothing goes on; empty: it does."""
+"""Receives the number of reports so far and the reason for waiting; empty: it is not waiting."""
 
 
 async def train_again(
@@ -39,25 +39,25 @@ async def train_again(
     cpus: int,
     told: Told,
 ) -> Recorded:
-    """Trains chains with the program that they were trained with; on CPUs.
+    """Repeat chains with their recorded program, on CPUs.
 
     Args:
-        chains: What to train.
-        program: The experiment's.
-        data: The partitions of its data, as `partitions_here` finds them; empty: it has none.
-        folder: Where everything is written; it exists, and may be deleted afterwards.
-        bundle: The file of its code; None: it has none.
-        slots: How many runs train at a time; at least as many as the largest gang has ranks.
+        chains: The chains to train.
+        program: The experiment's program.
+        data: The partitions of its data, from `partitions_here`; empty: none.
+        folder: The folder for all files; it exists, and may be deleted afterwards.
+        bundle: The file of its code; None: none.
+        slots: The number of concurrent runs; at least the number of ranks of the largest gang.
         cpus: CPU threads of each slot.
-        told: Hears how it goes.
+        told: Receives the progress.
 
     Returns:
-        What the cluster's journal says.
+        The journal of the cluster.
 
     Raises:
-        InvalidInput: The code or the data here are not those that it was trained with.
-        Conflict: The cluster could not go on, and why.
-        Unavailable: A service of it died.
+        InvalidInput: The code or the data differ from those of the experiment.
+        Conflict: The cluster could not continue; the message says why.
+        Unavailable: A service of the cluster ended.
     """
     code = None
     if bundle is not None:
@@ -88,14 +88,14 @@ async def train_again(
 
 
 def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan: Path) -> dict[str, Any]:
-    """The experiment again, of which nothing decides but the plan: what trains, and how, is as it was."""
+    """Return the specification for the repetition: the same training, with the plan as the only source of decisions."""
     given: dict[str, Any] = json.loads(canonical_json(program.spec))
     last = max(stretch.end for chain in chains for stretch in chain.stretches)
     given |= {
         "interpreter": program.to_proto().interpreter or None,
         "policy": {"name": _POLICY, "plan": str(plan)},
         "generator": {"name": "random"},
-        # No job comes to its end, so that it can be evaluated, and gone on from, wherever it stands.
+        # No job reaches its max position, so that it can be evaluated and continued anywhere.
         "stop": {
             **given["stop"],
             "jobs": sum(chain.origin is None for chain in chains),
@@ -107,15 +107,15 @@ def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan
         "share": None,
     }
     given["metric"] |= {"target": None, "target_over": 1, "kill_threshold": None}
-    del given["predictor"]  # Nobody asks it, so it need not be there.
+    del given["predictor"]  # Not used, so it need not be installed.
     return given
 
 
 def partitions_here(recorded: Recorded) -> list[DataPartition]:
-    """Where the partitions of an experiment's data are on this computer: at a path that a node had them at, or by their URL.
+    """Find the partitions of an experiment's data on this computer: at a path where a node had them, or by URL.
 
     Raises:
-        NotFound: Some are nowhere; which, and where they were.
+        NotFound: Some partitions are missing; the message says which, and where they were.
     """
     found, missing = [], []
     for name, one in recorded.data.items():

@@ -1,6 +1,6 @@
-"""What a training program implements (`Trainer`) and what drives it (`TrainerDriver`).
+"""The interface of a training program (`Trainer`) and the driver that calls it (`TrainerDriver`).
 
-Standard library only: importing this package costs a training process nothing.
+This package imports the standard library only, so a training process can import it cheaply.
 """
 
 from hopyard.trainer.base import Trainer, TrainerContext

@@ -18,20 +18,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerContext:
-    """Where a trainer runs; constant during one run.
+    """The runtime context of a trainer, constant during one run.
 
     Attributes:
-        seed: seeds everything random in `build`; the same for equal configurations of an experiment, 0 or more.
-        scratch: a directory for temporary files; it is gone after the run.
-        job: the job's id, an opaque string; empty off the cluster. Must not influence the training.
-        inputs: the data partition that this run reads, or None when the trainer finds its own data.
-        rank: this process's place in a gang, 0 .. world_size - 1; only rank 0 reports.
-        world_size: number of processes that train this job together.
-        addresses: hosts of all ranks, by rank; empty for one process alone.
-        rendezvous: HOST:PORT on rank 0's host, kept for this gang, where the ranks may meet (rank 0 listens, with
-            SO_REUSEADDR, as torch.distributed does); new in every run. Empty for one process alone.
-        mode: `train`, `evaluate` for a run that only evaluates (a part of) the data, or `profile` for one that only finds out how
-            long an iteration takes.
+        seed: Seed for everything random in `build`, 0 or more. Equal configurations of an experiment have the same
+            seed.
+        scratch: Directory for temporary files. It is removed after the run.
+        job: The job's id, an opaque string; empty outside a cluster. It must not influence the training.
+        inputs: Path of the data partition that this run reads, or None when the trainer finds its data itself.
+        rank: Rank of this process in its gang, 0 to world_size - 1. Only rank 0 reports.
+        world_size: Number of processes that train this job together.
+        addresses: Hosts of all ranks, ordered by rank; empty for a single process.
+        rendezvous: HOST:PORT on rank 0's host, reserved for this gang, where the ranks can meet. Rank 0 listens there
+            with SO_REUSEADDR, as torch.distributed does. The value is new in every run, and empty for a single process.
+        mode: `train`; `evaluate` for a run that only evaluates the data or a part of it; or `profile` for a run that
+            only measures how long an iteration takes.
     """
 
     seed: int
@@ -52,11 +53,13 @@ class TrainerContext:
             raise ValueError(
                 f"TrainerContext.rank is {self.rank} of world_size {self.world_size}; allowed: 0 <= rank < world_size"
             )
-        if self.mode not in ("train", "evaluate", "profile"):  # a caller may not be type-checked
+        if self.mode not in ("train", "evaluate", "profile"):  # The caller may not be type-checked.
             raise ValueError(f"TrainerContext.mode is {self.mode!r}; allowed: 'train', 'evaluate', 'profile'")
 
     def data(self, load: Callable[[Path], T]) -> T:
-        """What `load` makes of this run's partition, kept in memory for the runs that follow here (`hopyard.trainer.cached`).
+        """Return the result of `load` for this run's partition, and keep it in memory for later runs in this process.
+
+        See `hopyard.trainer.cached`.
 
         Raises:
             ValueError: The run has no partition.
@@ -67,13 +70,13 @@ class TrainerContext:
 
 
 class Trainer(ABC):
-    """The training of one configuration, cut into iterations. Subclass it; Hopyard makes one object for each run.
+    """Base class for training one configuration in iterations. Hopyard creates one object of the subclass for each run.
 
     Order of calls (methods in brackets are optional)::
 
-        __init__()                    no arguments; `context` and `hyperparameters` are not there yet
-        [build](hyperparameters)      make model and data from `context.seed`
-        setup(hyperparameters, all)   put the hyperparameters in force
+        __init__()                    no arguments; `context` and `hyperparameters` are not available yet
+        [build](hyperparameters)      create model and data from `context.seed`
+        setup(hyperparameters, all)   apply the hyperparameters
            |
            |-- continues from a snapshot:   load(directory)
            |                                setup(hyperparameters, changed)    if some differ from the snapshot's
@@ -84,17 +87,18 @@ class Trainer(ABC):
            |
            |-- at a boundary, any number of times:  save(directory)
            |-- at a boundary where hyperparameters change:  setup(hyperparameters, changed)
-           '-- again, up to where the policy lets it train
+           '-- repeated until the position that the policy allows
         [close]()
 
-    A hyperparameter whose value changes over the training (a sequence) is here always its present value: of position 0 in
-    `build` and the first `setup`; afterwards `setup` comes at each boundary where it changes, before `train()`.
+    A hyperparameter can change during training (a sequence). These methods always receive its current value. `build` and
+    the first `setup` receive the value of position 0. Later, `setup` is called at each boundary where the value changes,
+    before `train()`.
 
-    So `load` always finds a trainer that is made and set up, and a value that differs from the snapshot's is put in
-    force after `load` has brought back the old one. `setup` may come again: what must survive (the model, the
-    optimizer) belongs into `build`, or in `setup` under `if changed == set(hyperparameters)`.
+    `load` is therefore always called on a trainer that is built and set up. If a value differs from the one in the
+    snapshot, `setup` applies it after `load`. `setup` can be called several times, so create objects that must persist,
+    such as the model and the optimizer, in `build`, or in `setup` under `if changed == set(hyperparameters)`.
 
-    Whoever never changes hyperparameters during training needs four methods::
+    A trainer that does not change hyperparameters during training needs only four methods::
 
         class Parabola(Trainer):
             def setup(self, hyperparameters, changed):
@@ -107,37 +111,42 @@ class Trainer(ABC):
             def load(self, directory):
                 self.x = float((directory / "x").read_text())
 
-    A trainer is deterministic if the same seed, hyperparameters and position give the same metrics, however often it
-    was suspended: everything that changes while it trains goes through `save` and `load`, random states too.
-    Metrics map names to floats; NaN and infinities are legal and count as worst.
+    A trainer is deterministic if the same seed, hyperparameters and position give the same metrics, however often the job
+    is suspended. For that, `save` and `load` must cover everything that changes during training, including the states of
+    random generators. Metrics map names to floats; NaN and infinite values are allowed and count as the worst.
     """
 
     unit_per_iteration: int = 1
-    """Units of the experiment (steps, epochs) that one `train()` trains: the reporting interval. 1 or more."""
+    """Number of the experiment's units (steps, epochs) that one `train()` trains, 1 or more. This is the reporting interval."""
 
     evaluate_after_train: bool = True
-    """Whether `evaluate()`, where it is defined, follows each `train()` and its metrics join the report."""
+    """Whether `evaluate()`, if the class defines it, is called after each `train()` and its metrics are added to the report."""
 
     stops_anywhere: ClassVar[bool] = False
-    """True promises that `train()` trains exactly `self.units` units, so that a stop or a save point may fall inside
-    an iteration. Otherwise iterations are never cut, and a stop falls on the first boundary at or behind it."""
+    """Set it to True if `train()` trains exactly `self.units` units. A stop or a save point may then fall inside an
+    iteration. If it is False, iterations are never shortened, and a stop takes effect at the first boundary at or after
+    its position.
+    """
 
     follows_sequences: ClassVar[bool] = False
-    """True promises that a `train()` of several units calls `self.follow(position)` before each unit (and each optimizer
-    step, if it counts these in `self.steps`). Otherwise sequences act at boundaries; with `stops_anywhere`, an iteration
-    ends where a value changes."""
+    """Set it to True if a `train()` of several units calls `self.follow(position)` before each unit. If the trainer
+    counts optimizer steps in `self.steps`, it must also call `follow` before each step. If it is False, sequences
+    change values at boundaries only, and with `stops_anywhere` an iteration ends where a value changes.
+    """
 
     gathers_partitions: ClassVar[bool] = False
-    """True promises that on a gang whose ranks have a partition each (`context.inputs`), `train()` trains one pass over all of them
-    together, as `context.world_size` units, the same on every rank. A run with mode `profile` tells policies so."""
+    """Set it to True if, on a gang in which every rank has its partition (`context.inputs`), `train()` trains one pass
+    over all partitions together and counts it as `context.world_size` units on every rank. A run with mode `profile`
+    reports this to policies.
+    """
 
     steps: int = 0
-    """Optimizer steps made so far, kept (and saved) by a trainer that follows sequences `per: step`."""
+    """Number of optimizer steps so far. A trainer that follows sequences with `per: step` counts and saves it."""
 
     examples: int | None = None
-    """Set by `evaluate()`: the number of examples behind its metrics, their weight when parts are put together."""
+    """Number of examples behind the metrics of `evaluate()`, which sets it. It weights the metrics of partial evaluations."""
 
-    # Class-level defaults, so that a subclass may define __init__ without calling this one.
+    # These defaults are on the class, so a subclass can define __init__ without calling this one.
     _context: TrainerContext | None = None
     _hyperparameters: Mapping[str, Any] = MappingProxyType({})
     _schedule: Schedule | None = None
@@ -148,7 +157,7 @@ class Trainer(ABC):
 
     @property
     def context(self) -> TrainerContext:
-        """Where this trainer runs; there from `build` on."""
+        """The runtime context of this trainer. Available from `build` on."""
         if self._context is None:
             raise RuntimeError(
                 f"{type(self).__qualname__}.context is not there yet in __init__(): use it in build() or later"
@@ -157,41 +166,43 @@ class Trainer(ABC):
 
     @property
     def hyperparameters(self) -> Mapping[str, Any]:
-        """The configuration as last given, read-only, with the present value of each sequence; there from `build` on."""
+        """The current configuration, read-only, with the current value of each sequence. Available from `build` on."""
         return self._hyperparameters
 
     @property
     def position(self) -> int:
-        """How far the job has trained, in units; during `train()` the position at which the iteration began."""
+        """The job's progress in units. During `train()`, the position at which the iteration began."""
         return self._position
 
     @property
     def units(self) -> int:
-        """How many units the current `train()` is to train: `unit_per_iteration`, less only with `stops_anywhere`."""
+        """Number of units that the current `train()` must train: `unit_per_iteration`, or fewer, but only with `stops_anywhere`."""
         return self._units
 
     @property
     def in_force(self) -> Mapping[str, Any]:
-        """The hyperparameters the training really uses; the first report after `setup` echoes them.
+        """The hyperparameters that the training really uses. The first report after `setup` contains them.
 
-        Override it to read them from where they act (an optimizer, say), so that a slip shows in the report.
+        Override this property to read the values from the objects that use them, for example the optimizer. The report
+        then shows a value that was not applied.
         """
         return dict(self._hyperparameters)
 
     def advance(self, units: int) -> None:
-        """Say in `train()` that it has trained `units` units (1 or more) in place of the usual number."""
+        """Declare in `train()` that it trained `units` units (1 or more) instead of the usual number."""
         if not is_whole(units, least=1):
             raise ValueError(f"{type(self).__qualname__}.advance() got {units!r}; allowed: a whole number, 1 or more")
         self._advance = units
 
     def _advanced(self) -> int:
-        """The units that the iteration just ended has trained."""
+        """Return the number of units that the last iteration trained."""
         return self._units if self._advance is None else self._advance
 
     def follow(self, position: int) -> frozenset[str]:
-        """Put in force, through `setup`, what sequences say for the unit `position`; returns the names that changed.
+        """Apply the values that sequences have at the unit `position`, and return the names that changed.
 
-        It is called at each boundary anyway; a trainer with `follows_sequences` calls it in `train()`.
+        The values are applied through `setup`. The driver calls this method at each boundary; a trainer with
+        `follows_sequences` also calls it in `train()`.
         """
         if self._schedule is None or not self._schedule.sequences:
             return frozenset()
@@ -203,20 +214,20 @@ class Trainer(ABC):
         return changed
 
     def finish(self) -> None:
-        """Say that there is nothing left to train: the current iteration is the job's last."""
+        """Declare that nothing is left to train: the current iteration is the job's last one."""
         self._finished = True
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Make model and data, deterministically from `self.context.seed`. Called once, first. Does nothing here."""
+        """Create the model and the data, deterministically from `self.context.seed`. Called once, first. The default does nothing."""
 
     @abstractmethod
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
-        """Put hyperparameters in force.
+        """Apply hyperparameters.
 
         Args:
-            hyperparameters: the whole configuration from now on, read-only; values are what JSON can hold.
-            changed: the names whose values (or presence) differ from what was in force: all of them in the first
-                call, afterwards never empty.
+            hyperparameters: The complete configuration from now on, read-only. The values are JSON values.
+            changed: Names that were added, removed or given another value. In the first call these are all names; later
+                calls never pass an empty set.
         """
 
     @abstractmethod
@@ -224,26 +235,27 @@ class Trainer(ABC):
         """Train one iteration and return its metrics (may be empty)."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Measure the model without changing it; may set `self.examples`. Not defined here."""
+        """Measure the model without changing it. It may set `self.examples`. The base class does not define it."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define evaluate()")
 
     def profile(self) -> float:
-        """How many seconds `train()` would take now, found out with less effort. The model is thrown away afterwards. Not defined here.
+        """Return how many seconds `train()` would take now, measured with less work. The base class does not define it.
 
-        Called alone, in a run with mode `profile`: by a policy that plans with such times.
+        Only a run with mode `profile` calls it, for a policy that plans with such times. The model is discarded
+        afterwards.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not define profile()")
 
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Write the training state as files into `directory`, which exists and is empty. No links in it.
+        """Write the training state as files into `directory`, which exists and is empty. Links are not allowed.
 
-        What lies there afterwards is the snapshot itself: nobody changes it any more.
+        Afterwards these files are the snapshot itself; nothing may change them.
         """
 
     @abstractmethod
     def load(self, directory: Path) -> None:
-        """Take up the state that `save` wrote into `directory`, which is read-only by agreement."""
+        """Restore the state that `save` wrote into `directory`. Do not change the files in it."""
 
     def close(self) -> None:
-        """Give back what the run holds (files, device memory); called once at its end. Does nothing here."""
+        """Release what the run holds, such as files and device memory. Called once, at the end. The default does nothing."""

@@ -1,7 +1,7 @@
-"""Data that stay in the memory of a training process while models come and go.
+"""A cache that keeps data in the memory of a training process between runs.
 
-A runner takes run after run of an experiment, so what one run has read the next one need not read again. What is kept is bounded in
-bytes; what was used longest ago leaves first.
+A runner executes the runs of an experiment one after another, so a later run does not need to read the same data again.
+The size of the cache is limited; the least recently used entries are removed first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEEPEST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What a cache holds and what it was good for: entries, their bytes, its budget, and how often it was asked."""
+    """Contents and statistics of a cache: number of entries, their size and the budget in bytes, hits, and misses."""
 
     entries: int
     size: int
@@ -44,10 +44,10 @@ class _Entry:
 
 
 class DataCache:
-    """Results of reading files, by file and reader, at most `budget` bytes of them. Safe to use from several threads."""
+    """Results of reading files, by file and reader function, with a total size of at most `budget` bytes. It is thread-safe."""
 
     def __init__(self, budget: int) -> None:
-        """Keep up to `budget` bytes (0 or more; 0 keeps nothing)."""
+        """Keep up to `budget` bytes. The value 0 disables the cache."""
         self._entries: OrderedDict[tuple[object, str], _Entry] = OrderedDict()
         self._lock = threading.RLock()
         self._size = self._hits = self._misses = 0
@@ -57,7 +57,7 @@ class DataCache:
 
     @property
     def budget(self) -> int:
-        """Bytes it may hold; a smaller one drops what is too much at once."""
+        """Maximum size in bytes. Setting a smaller value immediately removes entries until the rest fits."""
         return self._budget
 
     @budget.setter
@@ -70,19 +70,21 @@ class DataCache:
 
     @property
     def use(self) -> CacheUse:
-        """What it holds now, and its hits and misses so far."""
+        """The current contents, and the hits and misses so far."""
         return CacheUse(len(self._entries), self._size, self._budget, self._hits, self._misses)
 
     def get(self, path: str | os.PathLike[str], load: Callable[[Path], T]) -> T:
-        """What `load` makes of `path`, read again only if the file has changed (by sizes and times) or had to leave.
+        """Return `load(path)`, from the cache unless the file has changed or its entry was removed.
+
+        A change is detected by file size and modification time.
 
         Args:
-            path: A file, or a folder whose files count together.
-            load: Reads it. What it returns depends on the path alone, and whoever gets it does not change it. A method counts
-                as that of its class, whichever object it is called on.
+            path: A file, or a folder whose files are treated as one entry.
+            load: Function that reads it. Its result must depend on the path alone, and callers must not modify the
+                result. A method is identified by its function, whichever object it is bound to.
 
         Raises:
-            FileNotFoundError: There is no such file; and whatever `load` raises.
+            FileNotFoundError: There is no such file. Exceptions from `load` also propagate.
         """
         place = Path(os.path.abspath(path))
         key = (getattr(load, "__func__", load), str(place))
@@ -100,7 +102,7 @@ class DataCache:
             return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         with self._lock:
             self._entries.clear()
             self._size = 0
@@ -140,13 +142,14 @@ class DataCache:
 
 
 def default_budget(memory_limit: int = 0, *, threads: int = 0) -> int:
-    """The bytes that a training process keeps of its data where the experiment does not say.
+    """Return how many bytes of data a training process caches if the experiment does not set a size.
 
-    A quarter of the run's memory limit; without one, half of what belongs to it of the host's memory, by its threads.
+    The result is a quarter of the run's memory limit. Without a limit, it is half of the process's share of the host
+    memory, in proportion to its threads.
 
     Args:
-        memory_limit: Bytes that the run may use; 0: no limit.
-        threads: CPU threads that it has; 0: all.
+        memory_limit: Bytes that the run may use; 0 means no limit.
+        threads: Number of CPU threads that it has; 0 means all.
     """
     if memory_limit:
         return memory_limit // 4
@@ -155,7 +158,7 @@ def default_budget(memory_limit: int = 0, *, threads: int = 0) -> int:
 
 
 def size_of(value: object) -> int:
-    """The bytes that a value holds in memory, closely enough for a budget: arrays and tensors exactly, each object once."""
+    """Return the approximate memory size of a value in bytes. Arrays and tensors are exact, and each object counts once."""
     return sum(_sizes(value, set(), 0))
 
 
@@ -194,7 +197,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """What tells whether a file, or a folder's files, are the same as before."""
+    """Return a value that changes when a file, or any file in a folder, changes."""
     status = path.stat()
     if not path.is_dir():
         return (status.st_size, status.st_mtime_ns, status.st_ino)
@@ -208,11 +211,11 @@ def _stamp(path: Path) -> tuple[object, ...]:
 
 
 def _memory() -> int:
-    """Bytes of memory that this host, or the container that this is, may use."""
+    """Return the bytes of memory that this host, or the container, may use."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CGROUP_LIMIT.read_text().strip()
-    except OSError:  # no Linux container with limits
+    except OSError:  # Not a Linux container with limits.
         return physical
     return min(physical, int(limit)) if limit.isdecimal() else physical
 
@@ -221,10 +224,10 @@ _cache = DataCache(default_budget())
 
 
 def data_cache() -> DataCache:
-    """The cache of this process."""
+    """Return the cache of this process."""
     return _cache
 
 
 def cached(path: str | os.PathLike[str], load: Callable[[Path], T]) -> T:
-    """What `load(path)` returns, kept in this process's memory for the runs that follow: see `DataCache.get`."""
+    """Return `load(path)` and keep the result in this process's memory for later runs. See `DataCache.get`."""
     return _cache.get(path, load)

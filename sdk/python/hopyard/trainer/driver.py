@@ -1,4 +1,4 @@
-"""Drives one trainer through one run: the same checks and errors on the cluster and on a laptop."""
+"""Drives one trainer through one run, with the same checks and errors on a cluster and on a laptop."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from hopyard.trainer.validation import (
 
 @dataclass(frozen=True, slots=True)
 class IterationReport:
-    """What one iteration, or one evaluation, brought.
+    """The result of one iteration or one evaluation.
 
     Attributes:
-        position: the job's position afterwards, in units.
-        metrics: name to value; NaN and infinities are legal.
-        seconds: how long the iteration took on the driver's clock, evaluation included.
-        examples: the number of examples behind `evaluate()`'s metrics, or None if the trainer does not say.
-        finished: the trainer has nothing left to train.
-        in_force: the hyperparameters the training really uses, in the first report after a start or a change;
-            None in all others.
+        position: The job's position afterwards, in units.
+        metrics: Metrics by name. NaN and infinite values are allowed.
+        seconds: Duration of the iteration on the driver's clock, evaluation included.
+        examples: Number of examples behind the metrics of `evaluate()`, or None if the trainer does not set it.
+        finished: True if the trainer has nothing left to train.
+        in_force: The hyperparameters that the training really uses. Set in the first report after a start or a change;
+            None in all other reports.
     """
 
     position: int
@@ -56,17 +56,17 @@ class _State(Enum):
 class TrainerDriver:
     """Calls the user's methods in the order that `Trainer` documents. One driver serves one run.
 
-    It does no I/O of its own but the snapshot's header, keeps no thread and reads no clock but the one it is given.
-    Whatever the user's code raises comes out as `UserCodeError` (KeyboardInterrupt and GeneratorExit excepted), and
-    the driver then only accepts `close()`.
+    Its only I/O is the snapshot header. It uses no threads, and only the clock that it is given. An exception in the
+    user's code is raised as `UserCodeError` (except KeyboardInterrupt and GeneratorExit). After that the driver accepts
+    only `close()`.
     """
 
     def __init__(self, trainer_class: type[Trainer], *, clock: Callable[[], float]) -> None:
-        """Make a driver.
+        """Create a driver.
 
         Args:
-            trainer_class: a concrete subclass of `Trainer`.
-            clock: seconds, never going backwards (`time.monotonic`).
+            trainer_class: A concrete subclass of `Trainer`.
+            clock: Function that returns seconds and never goes backwards, such as `time.monotonic`.
         """
         given: object = trainer_class
         if not (isinstance(given, type) and issubclass(given, Trainer)):
@@ -81,19 +81,19 @@ class TrainerDriver:
 
     @property
     def trainer(self) -> Trainer:
-        """The user's object; there after `start`."""
+        """The user's object. Available after `start`."""
         if self._trainer is None:
             raise DriverUsageError(f"the driver of {self._name} is {self._state.value}: call start() first")
         return self._trainer
 
     @property
     def position(self) -> int:
-        """How far the job has trained, in units."""
+        """The job's progress in units."""
         return self._position
 
     @property
     def finished(self) -> bool:
-        """Whether the trainer has said that nothing is left to train; `step` is then refused."""
+        """True if the trainer has declared that nothing is left to train. `step` then raises an error."""
         return self._trainer is not None and self._trainer._finished
 
     def start(
@@ -104,19 +104,19 @@ class TrainerDriver:
         snapshot: Path | None = None,
         position: int | None = None,
     ) -> None:
-        """Make the trainer, set it up, and continue from `snapshot` if there is one.
+        """Create the trainer, set it up, and continue from `snapshot` if one is given.
 
         Args:
-            hyperparameters: the configuration; values are what JSON can hold, sequences as they are written.
-            context: where it runs.
-            snapshot: a directory that `save` wrote, or None to train from the beginning.
-            position: where the caller believes the job to be; None takes the snapshot's word. Without a snapshot
-                it must be 0 or None.
+            hyperparameters: The configuration. The values are JSON values; sequences are given as they are written.
+            context: The runtime context of the run.
+            snapshot: Directory that `save` wrote, or None to train from the beginning.
+            position: The position that the caller expects, or None to use the position of the snapshot. Without a
+                snapshot it must be 0 or None.
 
         Raises:
             UserCodeError: `__init__`, `build`, `setup` or `load` failed.
-            SnapshotStateError: the snapshot is incomplete or of another position.
-            DriverUsageError: called twice, or with values that are not allowed.
+            SnapshotStateError: The snapshot is incomplete, or its position is not the expected one.
+            DriverUsageError: The method was called twice, or with values that are not allowed.
         """
         self._require(_State.NEW, "start()")
         schedule = self._scheduled(hyperparameters)
@@ -126,7 +126,7 @@ class TrainerDriver:
         with self._user(TrainerPhase.CREATE):
             trainer = self._class()
         trainer._context = context
-        # Built as at the beginning of the training, wherever it continues: `load` and `setup` then do what happened since.
+        # Build with the values of position 0 in every case. `load` and `setup` then apply all later changes.
         given = frozen_hyperparameters(schedule.at(0))
         trainer._schedule, trainer._hyperparameters = schedule, given
         self._trainer = trainer
@@ -140,11 +140,12 @@ class TrainerDriver:
             self._take_up(snapshot, header)
 
     def step(self, *, until: int | None = None) -> IterationReport:
-        """Train one iteration (mode `evaluate`: evaluate once, mode `profile`: profile once; the position stays).
+        """Train one iteration. In mode `evaluate` evaluate once, and in mode `profile` profile once, without advancing.
 
         Args:
-            until: a position the job should not pass. A trainer with `stops_anywhere` ends the iteration there; any
-                other trains its whole iteration and may end behind it. Must lie ahead of the position.
+            until: A position that the job should not pass; it must be greater than the current one. A trainer with
+                `stops_anywhere` ends the iteration there. Any other trainer completes its iteration and may end after
+                it.
         """
         self._require(_State.READY, "step()")
         trainer = self.trainer
@@ -174,11 +175,11 @@ class TrainerDriver:
         return self._report(trainer, metrics, self._clock() - began, examples)
 
     def committed(self, until: int | None) -> int | None:
-        """Where `step(until=until)` would end, if the trainer promises that (`stops_anywhere`), else None."""
+        """Return where `step(until=until)` will end if the trainer guarantees that (`stops_anywhere`), else None."""
         return self._position + self._planned(until) if self.trainer.stops_anywhere else None
 
     def _planned(self, until: int | None) -> int:
-        """How many units the next iteration is to train."""
+        """Return the number of units for the next iteration."""
         trainer = self.trainer
         self._check_interval()
         units = trainer.unit_per_iteration
@@ -191,7 +192,7 @@ class TrainerDriver:
         return units
 
     def set_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> frozenset[str]:
-        """Put a new configuration in force at this boundary; returns the names that changed.
+        """Apply a new configuration at this boundary, and return the names that changed.
 
         `setup` is called only if something changed.
         """
@@ -204,9 +205,9 @@ class TrainerDriver:
         return changed
 
     def save(self, directory: Path) -> SnapshotHeader:
-        """Write a snapshot of this boundary into `directory`, which must be absent or empty; returns its header.
+        """Write a snapshot of this boundary into `directory`, and return its header.
 
-        A failure leaves a directory that `load` refuses.
+        The directory must be missing or empty. After a failure, `load` rejects the directory.
         """
         self._require(_State.READY, "save()")
         trainer = self.trainer
@@ -226,12 +227,12 @@ class TrainerDriver:
         return header
 
     def load(self, directory: Path, *, position: int | None = None) -> None:
-        """Take the started trainer to the state in `directory`, then put the present hyperparameters in force."""
+        """Restore the state in `directory` into the started trainer, then apply the current hyperparameters."""
         self._require(_State.READY, "load()")
         self._take_up(directory, self._read(directory, position))
 
     def close(self) -> None:
-        """End the run; safe to call twice and after a failure. Calls `Trainer.close` once, if there is a trainer."""
+        """End the run. Safe to call twice and after a failure. It calls `Trainer.close` once if there is a trainer."""
         if self._state is _State.CLOSED:
             return
         self._state = _State.CLOSED
@@ -255,13 +256,15 @@ class TrainerDriver:
         trainer._finished = header.finished
         with self._user(TrainerPhase.LOAD):
             trainer.load(snapshot / STATE_FOLDER)
-        assert trainer._schedule is not None  # it is started
+        assert trainer._schedule is not None  # `start` has set it.
         values = trainer._schedule.at(self._position, trainer.steps)
-        if trainer.context.mode == "evaluate":  # measured as it was trained: the next unit's values wait for training
+        # Evaluate with the values it was trained with. The values of the next unit apply only when training continues.
+        if trainer.context.mode == "evaluate":
             for name in {dotted.partition(".")[0] for dotted in trainer._schedule.sequences}:
                 values[name] = header.hyperparameters.get(name, values[name])
         given = frozen_hyperparameters(values)
-        # What the snapshot holds is in force as it was saved; what it does not hold, as `setup` last heard.
+        # The state in the snapshot uses the values of its header. Everything else uses the values of the last `setup`
+        # call.
         changed = changed_names(header.hyperparameters, given) | changed_names(trainer._hyperparameters, given)
         self._set_up(given, changed)
 
@@ -346,13 +349,16 @@ class TrainerDriver:
 
     @contextmanager
     def _user(self, phase: TrainerPhase) -> Iterator[None]:
-        """Run the user's code; what it raises becomes a `UserCodeError`, unless it says that the snapshot or the gang is bad."""
+        """Run the user's code, and convert its exceptions to `UserCodeError`, except those about a bad snapshot or gang."""
         try:
             yield
         except (UserCodeError, SnapshotStateError, GangError):
             self._fail()
             raise
-        except (Exception, SystemExit) as error:  # sys.exit() in a trainer must not end a warm runner
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # sys.exit() in a trainer must not end the runner, which serves further runs.
             self._fail()
             raise UserCodeError.wrapping(
                 error, trainer=self._name, phase=phase, position=self._position, caller_file=__file__

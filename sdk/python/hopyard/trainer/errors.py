@@ -1,14 +1,14 @@
-"""Errors of the training side, classed by what the caller should do.
+"""Errors of training code, grouped by how the caller should react.
 
 ::
 
     TrainerError
-      UserCodeError         the user's code failed: counts towards `max_failures`; another machine would fail alike
+      UserCodeError         the user's code failed: counts towards `max_failures`; it would fail on any machine
         MetricsError        ... because it returned something that is not a mapping of str to float
-      SnapshotStateError    the snapshot is not what was promised: fetch another copy or go further back
-      GangError             the ranks of a gang do not come together: not the code's fault, the job goes on from its snapshot
-        GangNotMetError     ... from the beginning: in another process
-      DriverUsageError      the caller of the driver broke its contract: a bug in the caller, not in the user's code
+      SnapshotStateError    the snapshot is not usable: fetch another copy or use an earlier one
+      GangError             the ranks of a gang cannot meet: not caused by the code; the job resumes from its snapshot
+        GangNotMetError     ... already at the start: try again in another process
+      DriverUsageError      the driver was called wrongly: a bug in the caller, not in the user's code
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from enum import StrEnum
 from typing import Self
 
 _TRACEBACK_CHARACTERS = 64 * 1024
-"""A traceback travels in messages, so it is bounded; its end names the error and is what is kept."""
+"""Maximum length of a traceback, since messages carry it. The end is kept, because it names the error."""
 
 
 class TrainerPhase(StrEnum):
-    """Which of the user's methods was running."""
+    """The user method that was running."""
 
     CREATE = "create"
     BUILD = "build"
@@ -36,24 +36,24 @@ class TrainerPhase(StrEnum):
 
 
 class TrainerError(Exception):
-    """Root of all errors of `hopyard.trainer`."""
+    """Base class of all errors of `hopyard.trainer`."""
 
 
 class UserCodeError(TrainerError):
     """The user's trainer failed.
 
     Attributes:
-        trainer: qualified name of the trainer class.
-        phase: the method that was running.
-        position: the job's position when it was called.
-        reason: one line: the exception's type and message.
-        traceback_text: the user's traceback as text, without the driver's frames; may be empty.
+        trainer: Qualified name of the trainer class.
+        phase: The method that was running.
+        position: The job's position when the method was called.
+        reason: Type and message of the exception, in one line.
+        traceback_text: The user's traceback as text, without the driver's frames; may be empty.
     """
 
     def __init__(
         self, *, trainer: str, phase: TrainerPhase, position: int, reason: str, traceback_text: str = ""
     ) -> None:
-        """Describe a failure; see the class for the parameters."""
+        """Describe a failure. The class documents the parameters."""
         call = f"{trainer}()" if phase is TrainerPhase.CREATE else f"{trainer}.{phase.value}()"
         super().__init__(f"{call} failed at position {position}: {reason}")
         self.trainer = trainer
@@ -66,7 +66,7 @@ class UserCodeError(TrainerError):
     def wrapping(
         cls, error: BaseException, *, trainer: str, phase: TrainerPhase, position: int, caller_file: str = ""
     ) -> Self:
-        """Wrap what the user's code raised; leading frames in `caller_file` are left out of the traceback."""
+        """Wrap an exception from the user's code. Leading frames in `caller_file` are removed from the traceback."""
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename == caller_file:
             frames = frames.tb_next
@@ -82,19 +82,19 @@ class MetricsError(UserCodeError):
 
 
 class SnapshotStateError(TrainerError):
-    """A snapshot directory is incomplete, unreadable, or not of the position that was asked for."""
+    """A snapshot directory is incomplete, unreadable, or has another position than the requested one."""
 
 
 class GangError(TrainerError):
-    """The ranks of a gang do not come together, or one of them does not come to an exchange in time."""
+    """The ranks of a gang could not meet, or a rank did not take part in an exchange in time."""
 
 
 class GangNotMetError(GangError):
-    """The ranks of a gang did not come together, and this process may never meet others again: another one has to try.
+    """The ranks of a gang could not meet. This process may be unable to meet in future, so another process must try.
 
-    PyTorch gives each group a number, one that came to nothing included, and ranks only meet in groups of the same number.
+    PyTorch numbers the groups, including failed ones, and ranks can only meet in groups with the same number.
     """
 
 
 class DriverUsageError(TrainerError):
-    """The driver was called out of order or with arguments that its contract does not allow."""
+    """The driver was called in the wrong order or with arguments that are not allowed."""

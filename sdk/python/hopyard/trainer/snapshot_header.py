@@ -1,12 +1,12 @@
-"""What a framework snapshot holds besides the trainer's own files.
+"""The layout of a snapshot, and the header that completes it.
 
 ::
 
     <snapshot>/hopyard.json     the header: format, position, hyperparameters in force, whether the job had finished
     <snapshot>/state/...        what Trainer.save() wrote
 
-The header is written last: a directory without one is a snapshot that was never completed. It names neither job nor
-time, so equal training states are equal snapshots.
+The header is written last, so a directory without a header is an incomplete snapshot. The header contains neither the
+job nor the time, so equal training states produce equal snapshots.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LARGEST_HEADER: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """A snapshot's own description.
+    """The description in a snapshot.
 
     Attributes:
-        position: units trained, 0 or more.
-        hyperparameters: what was in force when it was saved (JSON values).
-        finished: whether the trainer had said that nothing is left to train.
+        position: Number of units trained, 0 or more.
+        hyperparameters: The values in force when the snapshot was saved (JSON values).
+        finished: True if the trainer had declared that nothing is left to train.
     """
 
     position: int
@@ -42,7 +42,7 @@ class SnapshotHeader:
 
 
 def write_header(directory: Path, header: SnapshotHeader) -> None:
-    """Complete the snapshot in `directory`; the header appears whole or not at all."""
+    """Complete the snapshot in `directory` by writing its header atomically."""
     document = {
         "format": _FORMAT,
         "position": header.position,
@@ -59,7 +59,7 @@ def read_header(directory: Path) -> SnapshotHeader:
     """Read and check the header of the snapshot in `directory`.
 
     Raises:
-        SnapshotStateError: there is no header, or it is not one of this format.
+        SnapshotStateError: There is no header, or it does not have this format.
     """
     path = directory / HEADER_NAME
     try:

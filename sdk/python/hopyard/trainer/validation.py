@@ -1,4 +1,4 @@
-"""Checks of what goes into a trainer (hyperparameters) and what comes out (metrics, examples)."""
+"""Checks of the input of a trainer (hyperparameters) and of its output (metrics, examples)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from hopyard.trainer.errors import DriverUsageError, MetricsError, TrainerPhase
 
 MAX_METRICS = 1000
 MAX_NAME = 256
-"""What a report can hold; more would burden the journal and everybody who reads it."""
+"""Limits of a report. Larger ones would slow down the journal and all its readers."""
 
 
 def is_whole(value: object, *, least: int) -> bool:
-    """Whether `value` is an int (not a bool) of at least `least`."""
+    """Return whether `value` is an int (not a bool) and at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def frozen_hyperparameters(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a read-only copy as JSON would bring it back (tuples as lists), so that comparisons survive a snapshot.
+    """Return a read-only copy with the types that JSON would return, such as lists for tuples.
+
+    Values therefore compare equal before and after a snapshot.
 
     Raises:
-        DriverUsageError: a name is not a str, or a value is not one that JSON can hold.
+        DriverUsageError: A name is not a str, or a value is not a JSON value.
     """
     copy: dict[str, Any] = {}
     for name, value in hyperparameters.items():
@@ -40,7 +42,7 @@ def frozen_hyperparameters(hyperparameters: Mapping[str, Any]) -> Mapping[str, A
 
 
 def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names that were added, removed or given another value (1 and 1.0 are the same, 1 and True not)."""
+    """Return the names that were added, removed or given another value. 1 and 1.0 are equal, but 1 and True are not."""
 
     def differs(name: str) -> bool:
         if name not in old or name not in new:
@@ -48,7 +50,7 @@ def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[s
         before, after = old[name], new[name]
         if isinstance(before, bool) != isinstance(after, bool):
             return True
-        # By value and by text: 1 equals 1.0 only by value, NaN equals NaN only by text.
+        # Compare both value and text: 1 equals 1.0 only by value, and NaN equals NaN only by text.
         return bool(before != after) and json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)
 
     return frozenset(name for name in {*old, *new} if differs(name))
@@ -57,10 +59,11 @@ def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[s
 def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, position: int) -> dict[str, float]:
     """Return the metrics as plain floats.
 
-    Any real number is accepted (an int, a NumPy scalar), NaN and infinities too; a bool, a str or a tensor is not.
+    Any real number is accepted (an int, a NumPy scalar), including NaN and infinities. A bool, a str or a tensor is
+    rejected.
 
     Raises:
-        MetricsError: naming the trainer, the key and the value found.
+        MetricsError: A metric is not allowed. The message names the trainer, the key and the value.
     """
     try:
         return plain_metrics(metrics, "it returned")
@@ -69,10 +72,10 @@ def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, posit
 
 
 def plain_metrics(metrics: object, found: str) -> dict[str, float]:
-    """Return the metrics as plain floats; `found` begins the messages.
+    """Return the metrics as plain floats. The messages begin with `found`.
 
     Raises:
-        ValueError: naming the key and the value found, and what is allowed.
+        ValueError: A metric is not allowed. The message names the key, the value, and the allowed values.
     """
     if not isinstance(metrics, Mapping):
         raise ValueError(f"{found} {_shown(metrics)}; allowed: a mapping of str to float, empty for nothing")
@@ -97,7 +100,7 @@ def plain_metrics(metrics: object, found: str) -> dict[str, float]:
 def joined_metrics(
     trained: Mapping[str, float], evaluated: Mapping[str, float], *, trainer: str, position: int
 ) -> dict[str, float]:
-    """Return the metrics of `train()` and `evaluate()` together; no name may occur in both."""
+    """Return the metrics of `train()` and `evaluate()` in one mapping. No name may occur in both."""
     twice = sorted(trained.keys() & evaluated.keys())
     if twice:
         raise MetricsError(
@@ -110,7 +113,7 @@ def joined_metrics(
 
 
 def checked_examples(examples: object, *, trainer: str, position: int) -> int | None:
-    """Return the count that `evaluate()` left in `self.examples`, or None."""
+    """Return the count that `evaluate()` set in `self.examples`, or None."""
     if examples is None:
         return None
     if not isinstance(examples, int) or not is_whole(examples, least=0):

@@ -1,4 +1,4 @@
-"""Training with PyTorch: what to snapshot, so that a resumed training is bit for bit the uninterrupted one."""
+"""Training with PyTorch, with snapshots from which a training resumes bit for bit as if it had not been interrupted."""
 
 try:
     import torch as _torch  # noqa: F401 (only to say what is missing)

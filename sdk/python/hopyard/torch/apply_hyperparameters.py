@@ -1,4 +1,4 @@
-"""Puts changed hyperparameters in force in an optimizer and its learning-rate schedulers."""
+"""Applies changed hyperparameters to an optimizer and its learning-rate schedulers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def change_optimizer(optimizer: torch.optim.Optimizer, name: str, old: object, new: object) -> bool:
-    """Give the option `name` its new value in the parameter groups; returns False if the optimizer has no such option.
+    """Set the option `name` in the parameter groups. Return False if the optimizer has no such option.
 
-    A learning rate keeps its proportion to the hyperparameter: the factor a schedule or a group has put on it stays.
-    Any other option changes in the groups that hold the old value; a group with a value of its own (no weight decay for
-    biases, say) keeps it. `momentum` is also the first of Adam's `betas` where there is no option `momentum`.
+    A learning rate is scaled by the ratio of the new value to the old one, so factors from a schedule or a group are
+    kept. Any other option changes only in the groups that have the old value; a group with a different value (such as
+    no weight decay for biases) keeps it. If there is no option `momentum`, the name means the first of Adam's `betas`.
     """
     if name == "lr":
         for group in optimizer.param_groups:
@@ -35,9 +35,9 @@ def change_optimizer(optimizer: torch.optim.Optimizer, name: str, old: object, n
 
 
 def change_scheduler(scheduler: LRScheduler, name: str, old: object, new: object) -> bool:
-    """Give a scheduler's number `name` (`gamma`, `T_max`) its new value; returns False if it has no such number.
+    """Set a scheduler's number `name` (such as `gamma` or `T_max`). Return False if it has no such number.
 
-    For `lr` the base rates change, in proportion; schedulers inside a scheduler are included.
+    For `lr`, the base rates are scaled. Schedulers inside a scheduler are included.
     """
     found = False
     inner: list[LRScheduler] = getattr(scheduler, "_schedulers", [])
@@ -54,7 +54,7 @@ def change_scheduler(scheduler: LRScheduler, name: str, old: object, new: object
 
 
 def _scaled(rate: Any, old: Any, new: Any) -> Any:
-    """`rate` in the same proportion to `new` as it was to `old`; exactly `new` where it was exactly `old`."""
+    """Scale `rate` by `new / old`. If `rate` equals `old`, return exactly `new`."""
     if isinstance(rate, torch.Tensor):
         return rate.fill_(_scaled(rate.item(), old, new))
     if rate == old or not old:

@@ -1,4 +1,4 @@
-"""Batches in a shuffled order whose place survives a suspend and a change of batch size."""
+"""Shuffled batches whose position can be saved, and whose batch size can change at any time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.utils.data import Dataset, default_collate
 from hopyard.trainer.validation import is_whole
 
 Data: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | Dataset[Any]"
-"""Examples: a tensor or a tuple of tensors of the same first length, or a map-style data set with `__len__`."""
+"""The examples: a tensor, a tuple of tensors with the same first dimension, or a map-style data set with `__len__`."""
 
 
 def length_of(data: Data) -> int:
     """Return the number of examples.
 
     Raises:
-        TypeError: the data set has no length (an iterable-style one).
-        ValueError: the tensors have different first lengths, or there are no examples.
+        TypeError: The data set has no length because it is an iterable-style one.
+        ValueError: The tensors have different lengths, or there are no examples.
     """
     if isinstance(data, torch.Tensor):
         data = (data,)
@@ -38,7 +38,7 @@ def length_of(data: Data) -> int:
 
 
 def batch_of(data: Data, indices: torch.Tensor) -> Any:
-    """Return the examples at `indices` (int64, on the CPU) as one batch, as `DataLoader` would collate them."""
+    """Return the examples at `indices` (int64, on the CPU) as one batch, in the form that `DataLoader` produces."""
     if isinstance(data, torch.Tensor):
         return data[indices.to(data.device)]
     if isinstance(data, tuple):
@@ -47,21 +47,22 @@ def batch_of(data: Data, indices: torch.Tensor) -> Any:
 
 
 class ShuffledBatches:
-    """Goes through 0 .. count - 1 in batches, each epoch in another order, for ever.
+    """Endless iteration over the indices 0 to count - 1 in batches, in a different order in each epoch.
 
-    The order of an epoch is a function of (seed, epoch) alone. The place in it is counted in examples, not batches: in
-    every epoch each example comes exactly once, whatever happens in between, be it a suspend or a new `batch_size`.
+    The order of an epoch depends only on the seed and the epoch number. The position within an epoch is counted in
+    examples, not in batches. Therefore each example occurs exactly once per epoch, even after a suspend or a new
+    `batch_size`.
     """
 
     def __init__(self, count: int, batch_size: int, *, seed: int, smallest: int = 1) -> None:
-        """Begin with epoch 0.
+        """Start with epoch 0.
 
         Args:
-            count: number of examples, 1 or more.
-            batch_size: examples in a batch, 1 or more; the last batch of an epoch may have fewer.
-            seed: of the orders, 0 or more.
-            smallest: a remainder with fewer examples joins the batch before it (batch normalization cannot train on
-                a single one). Never more than the batch size.
+            count: Number of examples, 1 or more.
+            batch_size: Examples in a batch, 1 or more. The last batch of an epoch may have fewer.
+            seed: Seed of the orders, 0 or more.
+            smallest: A remainder with fewer examples is added to the previous batch, because batch normalization cannot
+                train on a single example. At most the batch size is used.
         """
         if count < 1 or seed < 0 or smallest < 1:
             raise ValueError(
@@ -82,17 +83,17 @@ class ShuffledBatches:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0."""
+        """The epoch of the next batch, starting with 0."""
         return self._epoch
 
     @property
     def offset(self) -> int:
-        """How many examples of this epoch have come, 0 .. count - 1."""
+        """Number of examples of this epoch that were returned, 0 to count - 1."""
         return self._offset
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch; may be set at any time and counts from the next batch."""
+        """Examples in a batch. It can be set at any time and applies from the next batch."""
         return self._batch_size
 
     @batch_size.setter
@@ -102,7 +103,7 @@ class ShuffledBatches:
         self._batch_size = batch_size
 
     def next_batch(self) -> torch.Tensor:
-        """Return the next batch's indices: int64, on the CPU, one dimension."""
+        """Return the indices of the next batch: int64, on the CPU, one dimension."""
         if self._order is None:
             self._order = torch.randperm(self._count, generator=_generator(self._seed, self._epoch))
         end = self._offset + self._batch_size
@@ -115,22 +116,23 @@ class ShuffledBatches:
         return indices
 
     def copy(self) -> ShuffledBatches:
-        """Another one at the same place, which then goes its own way."""
+        """Return an independent copy at the same position."""
         found = ShuffledBatches(self._count, self._batch_size, seed=self._seed, smallest=self._smallest)
         found._epoch, found._offset, found._order = self._epoch, self._offset, self._order
         return found
 
     def state(self) -> dict[str, int]:
-        """Return the place, as plain numbers. The batch size is no part of it."""
+        """Return the position as plain numbers. The batch size is not included."""
         return {"seed": self._seed, "count": self._count, "epoch": self._epoch, "offset": self._offset}
 
     def load_state(self, state: dict[str, int]) -> None:
-        """Go on where `state` was taken.
+        """Continue at the position that `state` describes.
 
-        Between two epochs the number of examples may differ (another data partition); inside one it may not.
+        Between two epochs the number of examples may differ, for example with another data partition. Inside an epoch
+        it may not.
 
         Raises:
-            ValueError: the state is inside an epoch of another number of examples, or out of range.
+            ValueError: The state is inside an epoch with another number of examples, or out of range.
         """
         seed, count, epoch, offset = (state[key] for key in ("seed", "count", "epoch", "offset"))
         if seed < 0 or epoch < 0 or not 0 <= offset < count:
@@ -143,6 +145,6 @@ class ShuffledBatches:
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    """A generator for one epoch; hashed, so that neighbouring seeds and epochs are unrelated."""
+    """Return the generator for one epoch. Its seed is a hash, so that neighbouring seeds and epochs are unrelated."""
     digest = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

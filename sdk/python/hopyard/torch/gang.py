@@ -1,9 +1,9 @@
-"""What the ranks of a gang share when they train one PyTorch model: gradients and sums.
+"""Exchange of gradients and sums between the ranks of a gang that train one PyTorch model.
 
-Imported only for runs with several ranks: there are builds of PyTorch without `torch.distributed`.
+The module is imported only for runs with several ranks, because some builds of PyTorch have no `torch.distributed`.
 """
 
-# No postponed annotations: PyTorch looks at those of a communication hook.
+# No postponed annotations, because PyTorch inspects the annotations of a communication hook.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -18,35 +18,35 @@ from hopyard.torch.network import reachable
 from hopyard.trainer import GangError, GangNotMetError, TrainerContext
 
 _GLOO: Final = "gloo/"
-"""What stands in each message of gloo, whose errors have no type of their own: the place in its source."""
+"""Source path in every message of gloo. It identifies gloo's errors, which have no separate type."""
 
 
 class TorchGang:
-    """One rank's place in a process group that lasts as long as its run.
+    """The membership of one rank in a process group that exists for one run.
 
-    A batch is cut into one part for each rank, of sizes that differ by one at most, so that all parts together are the batch that
-    one process would train on. Gradients are averaged over its examples, not over ranks: parts may be of different sizes, and a
-    rank without one counts nothing.
+    A batch is divided into one part per rank, with sizes that differ by at most one. Together the parts are the batch
+    that a single process would train on. Gradients are averaged over the examples of the batch, not over the ranks,
+    because parts can have different sizes. A rank with an empty part has weight 0.
     """
 
     def __init__(self, context: TrainerContext, device: torch.device, seconds: float) -> None:
-        """Meet the others at the run's rendezvous (`MASTER_ADDR`, `MASTER_PORT`).
+        """Join the process group at the run's rendezvous (`MASTER_ADDR`, `MASTER_PORT`).
 
         Args:
-            context: of a run with several ranks.
-            device: where this rank trains; NCCL joins GPUs, gloo CPUs.
-            seconds: how long a rank waits for another, here and in each exchange.
+            context: Context of a run with several ranks.
+            device: Device of this rank. NCCL connects GPUs, gloo connects CPUs.
+            seconds: How long a rank waits for another, here and in each exchange.
 
         Raises:
-            GangNotMetError: they did not come together in that time, or the place is not free.
+            GangNotMetError: The ranks did not meet in that time, or the port is in use.
         """
         self.rank, self.size = context.rank, context.world_size
         self._device = device
         self._seconds = seconds
         self._share = 0.0
         self.exchanges = 0
-        """How often gradients were exchanged."""
-        if dist.is_initialized():  # A run before this one failed in the middle of an exchange.
+        """Number of gradient exchanges so far."""
+        if dist.is_initialized():  # An earlier run failed in the middle of an exchange.
             dist.destroy_process_group()
         on_gpu = device.type == "cuda"
         if on_gpu:
@@ -70,40 +70,41 @@ class TorchGang:
     def wrapped(
         self, model: torch.nn.Module, *, find_unused_parameters: bool, shares_buffers: bool = True
     ) -> DistributedDataParallel:
-        """A model whose gradients are those of the whole batch after each `backward()`; every rank begins with rank 0's weights.
+        """Wrap a model so that each `backward()` computes the gradients of the complete batch. All ranks start with rank 0's weights.
 
-        With `shares_buffers` each call gives every rank rank 0's buffers, so all ranks must call it equally often.
+        With `shares_buffers`, each call of the model copies rank 0's buffers to all ranks, so all ranks must call it
+        equally often.
         """
         devices = [self._device] if self._device.type == "cuda" else None
         parallel = DistributedDataParallel(model, device_ids=devices, find_unused_parameters=find_unused_parameters)
-        parallel.broadcast_buffers = shares_buffers  # The argument has other names, by version.
+        parallel.broadcast_buffers = shares_buffers  # The name of the constructor argument differs between versions.
         parallel.register_comm_hook(None, self._added)
         return parallel
 
     def part(self, indices: torch.Tensor) -> torch.Tensor:
-        """This rank's part of a batch; one example that does not count where there are fewer than ranks."""
+        """Return this rank's part of a batch. If it is empty, return one example that gets weight 0."""
         mine = torch.tensor_split(indices, self.size)[self.rank]
         return mine if len(mine) else indices[:1]
 
     def begin(self, indices: torch.Tensor) -> int:
-        """The next gradients are of this rank's part of a batch; returns how many examples of it count."""
+        """Announce that the next gradients are those of this rank's part of a batch. Return the number of examples that count."""
         mine = len(torch.tensor_split(indices, self.size)[self.rank])
         self.weigh(mine / len(indices))
         return mine
 
     def weigh(self, share: float) -> None:
-        """The next gradients are of this share (0 .. 1) of a batch: 0 of an example that does not count."""
+        """Announce that the next gradients belong to this share (0 to 1) of a batch; 0 for an example that does not count."""
         self._share = share
 
     def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
-        """The whole numbers of all ranks, by rank; each gives as many."""
+        """Return the integers of all ranks, ordered by rank. All ranks must pass the same number of integers."""
         mine = torch.tensor(numbers, dtype=torch.int64, device=self._device)
         found = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(found, mine)
         return [row.tolist() for row in found]
 
     def summed(self, sums: Mapping[str, float] | Mapping[str, float | torch.Tensor]) -> dict[str, float]:
-        """The sums of all ranks, which all have the same names, added up."""
+        """Return the sums over all ranks. All ranks must pass the same names."""
         names = sorted(sums)
         values = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64, device=self._device)
         dist.all_reduce(values)
@@ -111,10 +112,10 @@ class TorchGang:
 
     @contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Says so where an exchange fails in what is done within: the code is not at fault.
+        """Convert errors of an exchange in the `with` block to `GangError`, since the user's code did not cause them.
 
         Raises:
-            GangError: Another rank is gone, or did not come in time.
+            GangError: Another rank has ended, or did not take part in time.
         """
         try:
             yield
@@ -127,10 +128,10 @@ class TorchGang:
             ) from error
 
     def close(self) -> None:
-        """Leave the process group; safe to call twice.
+        """Leave the process group. Safe to call twice.
 
-        Models that were `wrapped` are let go of before. With one of them the group would end later, under Python's lock, and wait
-        for a thread of its own that may wait for that lock to let go of a tensor.
+        Release `wrapped` models first. While one exists, the group ends later, when the model is deleted under Python's
+        lock. It then waits for an internal thread that may need the lock to release a tensor.
         """
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -140,7 +141,7 @@ class TorchGang:
         self.exchanges += 1
         if self._share:
             gradients.mul_(self._share)
-        else:  # Of the example that does not count; it may have none that is finite.
+        else:  # This is the gradient of the example with weight 0, which may not be finite.
             gradients.zero_()
         future: Any = dist.all_reduce(gradients, async_op=True).get_future()
         return future.then(lambda done: done.value()[0])  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""By which network interface a host reaches others: what gloo has to be told where the host's own name says something else."""
+"""Selects the network interface for gloo on hosts whose host name resolves to a loopback address."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _IPV6: Final = "/proc/net/if_inet6"
 
 @contextmanager
 def reachable(addresses: Sequence[str], rank: int) -> Iterator[None]:
-    """While a process group of gloo is made: its ranks listen where the others reach them.
+    """Let gloo listen on an interface that the other ranks can reach, while a process group is created.
 
-    Else gloo listens at the address of the host's own name, which on many hosts is a loopback one (127.0.1.1), where others look for
-    it in vain. Who sets GLOO_SOCKET_IFNAME knows better.
+    By default, gloo listens on the address of the host name. On many hosts that is a loopback address (127.0.1.1),
+    which other hosts cannot reach. An existing value of GLOO_SOCKET_IFNAME takes precedence.
 
     Args:
-        addresses: The hosts of all ranks, by rank; none: they are not known.
-        rank: Which one this is.
+        addresses: The hosts of all ranks, ordered by rank; empty if they are not known.
+        rank: The rank of this process.
     """
     others = [each for each in addresses if each != addresses[rank]]
     interface = interface_to(others[0]) if others and _VARIABLE not in os.environ else None
@@ -40,13 +40,13 @@ def reachable(addresses: Sequence[str], rank: int) -> Iterator[None]:
 
 
 def interface_to(host: str) -> str | None:
-    """The network interface by which this host reaches another one; None: a loopback one, or it cannot be told (only Linux says it)."""
+    """Return the network interface that reaches a host, or None if it is a loopback one or unknown. Supported on Linux only."""
     if not sys.platform.startswith("linux"):
         return None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # It sends nothing.
+            probe.connect(address)  # This sends nothing.
             mine = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
     except OSError:
         return None
@@ -56,13 +56,13 @@ def interface_to(host: str) -> str | None:
 
 
 def _addresses(interface: str) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The addresses of an interface of this host; of version 4 the first one."""
-    import fcntl  # There is none on Windows.
+    """Yield the addresses of an interface of this host. Of the IPv4 addresses, only the first one is known."""
+    import fcntl  # Not available on Windows.
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             found = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", interface.encode()))
-        except OSError:  # It has none.
+        except OSError:  # It has no IPv4 address.
             pass
         else:
             yield ipaddress.IPv4Address(found[20:24])

@@ -1,4 +1,4 @@
-"""Batches that are made ready while the one before trains."""
+"""A queue that prepares batches during the training of earlier ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from hopyard.torch.data import Data, ShuffledBatches, batch_of
 
 
 class BatchQueue:
-    """Takes batches from `batches` in order; with `ahead` > 0 a thread makes the next ones meanwhile.
+    """Returns batches from `batches` in order. If `ahead` > 0, a thread prepares the next ones in the background.
 
-    `batches` alone is the place in the data: what only waits in the queue has not come. So a snapshot needs nothing of the
-    queue, and after a new batch size or place what waits is dropped and made again: no example is skipped or comes twice.
+    Only `batches` defines the position in the data; batches that wait in the queue do not count yet. A snapshot
+    therefore needs no state of the queue. After a change of the batch size or the position, waiting batches are
+    discarded and prepared again, so no example is skipped or repeated.
     """
 
     def __init__(
@@ -27,13 +28,13 @@ class BatchQueue:
         ahead: int,
         part: Callable[[torch.Tensor], torch.Tensor] = lambda indices: indices,
     ) -> None:
-        """Begin at the place of `batches`.
+        """Start at the position of `batches`.
 
         Args:
-            data: the examples; with `ahead` they are read in another thread.
-            batches: the place; may be changed between two batches.
-            ahead: how many batches wait at most, 0 or more.
-            part: which indices of a batch are read here; by default all.
+            data: The examples. If `ahead` > 0, another thread reads them.
+            batches: The position. It may be changed between two batches.
+            ahead: Maximum number of waiting batches, 0 or more.
+            part: Function that selects the indices of a batch to read here; by default all.
         """
         if ahead < 0:
             raise ValueError(f"ahead is {ahead}; allowed: 0 or more")
@@ -44,14 +45,14 @@ class BatchQueue:
         self._place: object = None
 
     def next(self) -> tuple[torch.Tensor, Any]:
-        """The next batch's indices, and what is read of it here; raises what reading the data raised."""
+        """Return the indices of the next batch and the examples read for it. Errors from reading the data propagate."""
         if self._threads is None:
             indices = self._batches.next_batch()
             return indices, batch_of(self._data, self._part(indices))
         if self._place != self._here():
             self._drop()
             self._cursor = self._batches.copy()
-        # One more than wait: the first is for this call.
+        # Prepare one more than `ahead`, because this call takes the first.
         while len(self._waiting) <= self._ahead:
             indices = self._cursor.next_batch()
             self._waiting.append((indices, self._threads.submit(batch_of, self._data, self._part(indices))))
@@ -62,7 +63,7 @@ class BatchQueue:
         return indices, made
 
     def close(self) -> None:
-        """End the thread; what waits is dropped."""
+        """End the thread and discard waiting batches."""
         self._drop()
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)

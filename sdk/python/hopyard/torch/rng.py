@@ -1,4 +1,4 @@
-"""The states of all random generators that a training may draw from."""
+"""The states of all random generators that a training may use."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python's, NumPy's and PyTorch's global generators (all devices)."""
+    """Seed the global generators of Python, NumPy and PyTorch (all devices)."""
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # the most its legacy generator takes
+    np.random.seed(seed % 2**32)  # The maximum for NumPy's legacy generator.
     torch.manual_seed(seed % 2**63)
 
 
 def capture_random_states(device: torch.device) -> dict[str, Any]:
-    """Return the states of Python's, NumPy's and PyTorch's global generators, and of `device`'s if it is a GPU.
+    """Return the states of the global generators of Python, NumPy and PyTorch, and of `device` if it is a GPU.
 
-    Only tensors and plain containers, so that it can be read back with `weights_only=True`.
+    The result contains only tensors and plain containers, so it can be loaded with `weights_only=True`.
     """
     version, numbers, gauss = random.getstate()
     kind, keys, place, has_gauss, cached = np.random.get_state()
@@ -40,9 +40,10 @@ def capture_random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """Put back what `capture_random_states` returned.
+    """Restore the states that `capture_random_states` returned.
 
-    A state of a GPU is used only on a GPU: a training that changes the kind of device goes on, but not bit for bit.
+    The state of a GPU is used only on a GPU. A training that moves to another kind of device continues, but its results
+    are not bit for bit the same.
     """
     python = states["python"]
     random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))

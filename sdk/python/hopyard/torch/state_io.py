@@ -1,4 +1,4 @@
-"""The one file of a PyTorch snapshot: tensors and plain containers, read without running anything in it."""
+"""Reads and writes the file of a PyTorch snapshot. It holds tensors and plain containers, and loading it executes no code."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from hopyard.trainer import SnapshotStateError
 
 
 def plain(value: object, where: str) -> Any:
-    """Return `value` with only tensors, str, bytes, bool, int, float, None, lists, tuples and dicts in it.
+    """Convert `value` to tensors, str, bytes, bool, int, float, None, lists, tuples and dicts only.
 
-    NumPy scalars become numbers, arrays tensors, subclasses of containers (but Counter) the plain ones.
+    NumPy scalars become numbers, and arrays become tensors. Subclasses of containers (except Counter) become plain
+    containers.
 
     Raises:
-        TypeError: something else is in it; the message names the place.
+        TypeError: The value contains another type. The message names the place.
     """
     if value is None or type(value) in (bool, int, float, bytes):
         return value
     if isinstance(value, str):
-        return sys.intern(str(value))  # pickle writes an object it knows as a reference: equal names must be one object
+        # Pickle writes repeated objects as references. Equal names must be one object to give equal bytes.
+        return sys.intern(str(value))
     if isinstance(value, torch.Tensor):
         return value.detach()
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, np.generic):
         return plain(value.item(), where)
-    if isinstance(value, Counter):  # MultiStepLR's milestones
+    if isinstance(value, Counter):  # Used for the milestones of MultiStepLR.
         return Counter(plain(dict(value), where))
     if isinstance(value, Mapping):
         return {plain(key, f"a key of {where}"): plain(item, f"{where}[{key!r}]") for key, item in value.items()}
@@ -48,9 +50,9 @@ def plain(value: object, where: str) -> Any:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write `state` to `path`; equal states give equal bytes.
+    """Write `state` to `path`. Equal states produce equal bytes.
 
-    Without the checksums of the archive's parts, which take about as long as the writing: a snapshot has its hash.
+    The archive contains no checksums: they take about as long as the writing, and a snapshot has a hash.
     """
     state = plain(state, "state")
     with _no_checksums():
@@ -59,7 +61,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _no_checksums() -> Iterator[None]:
-    if not hasattr(torch.serialization, "set_crc32_options"):  # before 2.6
+    if not hasattr(torch.serialization, "set_crc32_options"):  # PyTorch before 2.6.
         yield
         return
     before = torch.serialization.get_crc32_options()
@@ -71,12 +73,12 @@ def _no_checksums() -> Iterator[None]:
 
 
 def read_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:
-    """Read what `write_state` wrote; tensors come to the CPU.
+    """Read a file that `write_state` wrote. Tensors are loaded to the CPU.
 
-    With `mapped` they are pages of the file, for callers who copy them at once (`unmapped`).
+    With `mapped`, tensors are memory-mapped pages of the file; use it only if you copy them at once (`unmapped`).
 
     Raises:
-        SnapshotStateError: the file is missing, damaged, or holds more than tensors and plain containers.
+        SnapshotStateError: The file is missing or damaged, or contains other types than tensors and plain containers.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
@@ -88,7 +90,7 @@ def read_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:
 
 
 def unmapped(value: Any) -> Any:
-    """A copy of `value` whose tensors are in memory of their own."""
+    """Return a copy of `value` whose tensors are in separate memory."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A trainer for PyTorch whose suspended trainings go on bit for bit."""
+"""A PyTorch trainer that resumes suspended trainings bit for bit."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _TIMED: Final = 10
 class TorchTrainer(Trainer):
     """Trains a PyTorch model by gradient descent on shuffled batches.
 
-    Implement `build_model`, `build_optimizer`, `train_dataset` and `loss`; most also want `eval_dataset` and
-    `metrics`. Everything else has a default::
+    Implement `build_model`, `build_optimizer`, `train_dataset` and `loss`, and usually also `eval_dataset` and
+    `metrics`. The other methods have defaults::
 
         class Digits(TorchTrainer):
             def build_model(self, hyperparameters): return Net(hyperparameters["channels"])
@@ -43,53 +43,54 @@ class TorchTrainer(Trainer):
             def train_dataset(self): return images, labels
             def loss(self, model, batch): return cross_entropy(model(batch[0]), batch[1])
 
-    A snapshot holds model, optimizer, scheduler, scaler, all random states and the place in the shuffled data. On a CPU
-    with the same number of threads a training gives the same bits however often it is suspended; on a GPU it does so
-    as far as PyTorch's deterministic algorithms reach.
+    A snapshot contains the model, the optimizer, the scheduler, the scaler, all random states, and the position in the
+    shuffled data. On a CPU with the same number of threads, the results are bit for bit the same however often a training
+    is suspended. On a GPU this holds where PyTorch has deterministic algorithms.
 
-    On a gang (`docs/gangs.md`) each rank trains on its part of every batch, through a DistributedDataParallel, so that the batch is
-    the same on any number of machines; `evaluate()` is divided likewise. A snapshot goes on on any number of machines: the results
-    differ by rounding, and as far as a part is not as the whole (batch normalization, dropout).
+    On a gang (`docs/gangs.md`), each rank trains on its part of every batch with DistributedDataParallel, so the batch is the
+    same on any number of machines. `evaluate()` is divided in the same way. A snapshot can continue on any number of
+    machines. Results then differ by rounding, and by effects of smaller parts on batch normalization and dropout.
 
-    Hyperparameters that change during training: `lr` and every other option of the optimizer by its name, the numbers
-    of the scheduler by theirs, and `batch_size`, also in mid-epoch. For others, or where `build_optimizer` names them
-    differently, override `change`. Sequences act at every unit, those `per: step` at every optimizer step. `train()`
-    reports `train_loss`, `evaluate()` reports `loss` and `metrics`.
+    These hyperparameters can change during training: `lr` and every other option of the optimizer, the numbers of the
+    scheduler, and `batch_size`, also inside an epoch. Override `change` for other hyperparameters, or if `build_optimizer`
+    uses other names. Sequences change values at every unit, or with `per: step` at every optimizer step. `train()`
+    reports `train_loss`; `evaluate()` reports `loss` and `metrics`.
     """
 
     stops_anywhere: ClassVar[bool] = True
     follows_sequences: ClassVar[bool] = True
 
     unit: ClassVar[Literal["epoch", "step"]] = "epoch"
-    """What a position counts: epochs, or optimizer steps (batches)."""
+    """The unit of a position: epochs, or optimizer steps (batches)."""
 
     batch_size: int = 32
-    """Examples in a training batch where there is no hyperparameter `batch_size`."""
+    """Examples in a training batch if there is no hyperparameter `batch_size`."""
 
     eval_batch_size: int = 512
-    """Examples in a batch of `evaluate()`; does not influence the training."""
+    """Examples in a batch of `evaluate()`. It does not influence the training."""
 
     smallest_batch: int = 2
-    """An epoch's remainder with fewer examples joins the batch before it."""
+    """If the rest of an epoch has fewer examples, they are added to the previous batch."""
 
     prefetch: int = 0
-    """Batches that a thread makes ready ahead of the training; for data sets whose examples are no draws from the global
-    random generators. `close` ends the thread: one of your own calls `super().close()`."""
+    """Number of batches that a background thread prepares in advance. Use it only if reading an example does not use
+    the global random generators. `close` ends the thread, so an override of `close` must call `super().close()`.
+    """
 
     amp_dtype: torch.dtype | None = None
-    """Runs the forward pass under autocast with this type: `torch.bfloat16`, `torch.float16`."""
+    """If set, the forward pass runs under autocast with this type: `torch.bfloat16` or `torch.float16`."""
 
     deterministic: bool = True
-    """Uses deterministic algorithms only: on a CPU strictly; on a GPU with a warning where PyTorch has none."""
+    """Whether to use only deterministic algorithms. On a GPU, PyTorch warns if it has none; on a CPU it raises an error."""
 
     find_unused_parameters: bool = False
-    """On a gang: look in every step for parameters that got no gradient. Needed only where the loss leaves out some; it takes time."""
+    """On a gang: look for parameters without a gradient in every step. Needed only if the loss omits some; it takes time."""
 
     exchange_timeout: float = 600.0
-    """On a gang: seconds that a rank waits for another one in an exchange, before the run is lost."""
+    """On a gang: seconds that a rank waits for another one in an exchange before the run fails."""
 
     model: torch.nn.Module
-    """The model; on a gang, in `train_batch`, the DistributedDataParallel around it: gradients are exchanged where that is called."""
+    """The model. On a gang, during `train_batch`, it is the DistributedDataParallel wrapper, which exchanges gradients."""
 
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler | None
@@ -102,19 +103,19 @@ class TorchTrainer(Trainer):
     _applied: Mapping[str, Any] | None = None
     _built: Mapping[str, Any] = {}
 
-    # --- what a user writes ---
+    # --- methods to implement or override ---
 
     @abstractmethod
     def build_model(self, hyperparameters: Mapping[str, Any]) -> torch.nn.Module:
-        """Return the untrained model; its initial weights may come from the global generators, which are seeded."""
+        """Return the untrained model. Its initial weights may use the global generators, which are seeded."""
 
     @abstractmethod
     def build_optimizer(self, model: torch.nn.Module, hyperparameters: Mapping[str, Any]) -> torch.optim.Optimizer:
-        """Return the optimizer of `model`, which is on its device already."""
+        """Return the optimizer of `model`, which is already on its device."""
 
     @abstractmethod
     def train_dataset(self) -> Data:
-        """Return the examples to train on. Called once a run; `self.context.inputs` is the partition, if any."""
+        """Return the training examples. Called once per run. `self.context.inputs` is the partition, if there is one."""
 
     @abstractmethod
     def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
@@ -123,25 +124,25 @@ class TorchTrainer(Trainer):
     def build_scheduler(
         self, optimizer: torch.optim.Optimizer, hyperparameters: Mapping[str, Any]
     ) -> LRScheduler | None:
-        """Return a learning-rate scheduler, stepped once a unit; None keeps the rate."""
+        """Return a learning-rate scheduler that is stepped once per unit, or None for a constant rate."""
         return None
 
     def build_scaler(self, hyperparameters: Mapping[str, Any]) -> torch.amp.GradScaler | None:
-        """Return a gradient scaler; by default one for `float16`."""
+        """Return a gradient scaler, or None. By default there is one for `float16`."""
         return torch.amp.GradScaler(self.device.type) if self.amp_dtype is torch.float16 else None
 
     def eval_dataset(self) -> Data | None:
-        """Return the examples to evaluate on, or None. Called once a run."""
+        """Return the evaluation examples, or None. Called once per run."""
         return None
 
     def metrics(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor | float]:
-        """Return more metrics of an evaluation batch, each a mean over its examples."""
+        """Return additional metrics of an evaluation batch. Each is a mean over its examples."""
         return {}
 
     def change(self, name: str, old: object, new: object) -> bool:
-        """Put one changed hyperparameter in force; returns whether it knows how. `old` is None for an added one.
+        """Apply one changed hyperparameter, and return whether it was possible. `old` is None for an added one.
 
-        Override it for hyperparameters of your own and call this one for the rest.
+        Override it for additional hyperparameters, and call this method for the others.
         """
         if name == "batch_size":
             self.batches.batch_size = self.batch_size if new is None else new  # type: ignore[assignment]
@@ -152,9 +153,9 @@ class TorchTrainer(Trainer):
         return known
 
     def train_batch(self, batch: Any) -> torch.Tensor:
-        """Train on one batch and return its loss; override it for clipping, accumulation and the like.
+        """Train on one batch and return its loss. Override it for clipping, accumulation and similar changes.
 
-        On a gang it is this rank's part of the batch; after `backward()` the gradients are those of the whole.
+        On a gang, the batch is this rank's part; after `backward()` the gradients are those of the complete batch.
         """
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
@@ -168,16 +169,16 @@ class TorchTrainer(Trainer):
             self.scaler.update()
         return loss.detach()
 
-    # --- the trainer ---
+    # --- implementation of Trainer ---
 
     @property
     def device(self) -> torch.device:
-        """Where the model trains: the first visible GPU, or the CPU."""
+        """The device of the model: the first visible GPU, or the CPU."""
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
     @property
     def in_force(self) -> Mapping[str, Any]:
-        """The hyperparameters, with the batch size and the optimizer's options as these hold them (group 0)."""
+        """The hyperparameters, with the batch size and the optimizer's options (of group 0) as they are really used."""
         values = dict(self.hyperparameters)
         group = self.optimizer.param_groups[0]
         for name in values:
@@ -191,11 +192,11 @@ class TorchTrainer(Trainer):
         return values
 
     def autocast(self) -> torch.autocast:
-        """The context of the forward pass: autocast to `amp_dtype`, or nothing."""
+        """Return the context manager of the forward pass: autocast to `amp_dtype`, or no conversion."""
         return torch.autocast(self.device.type, dtype=self.amp_dtype, enabled=self.amp_dtype is not None)
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Seed everything, then make model, optimizer, scheduler, scaler and data."""
+        """Seed all generators, then create model, optimizer, scheduler, scaler and data."""
         prepare_process(self.device, deterministic=self.deterministic)
         seed_everything(self.context.seed)
         self.model = self.build_model(hyperparameters).to(self.device)
@@ -224,11 +225,12 @@ class TorchTrainer(Trainer):
         self._draw_apart()
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
-        """Put what changed in force through `change`; what `build` used is in force already."""
+        """Apply the changed values with `change`. Values that `build` used need no change."""
         if self._applied is not None:
             for name in sorted(changed):
                 old, new = self._applied.get(name), hyperparameters.get(name)
-                # What only the model knows (a dropout rate) is in force if the model was built with it.
+                # Some values (a dropout rate) affect only the model. They are in force if the model was built with
+                # them.
                 built = name in self._built and name in hyperparameters and self._built[name] == new
                 if not self.change(name, old, new) and not built:
                     raise ValueError(
@@ -238,7 +240,7 @@ class TorchTrainer(Trainer):
         self._applied = hyperparameters
 
     def train(self) -> dict[str, float]:
-        """Train `self.units` epochs or steps; reports the mean `train_loss` of their examples."""
+        """Train `self.units` epochs or steps, and report their mean loss per example as `train_loss`."""
         self.model.train()
         if self._gang is None:
             total, examples = self._train_units()
@@ -248,7 +250,7 @@ class TorchTrainer(Trainer):
             return {"train_loss": self._gang.summed({"total": total})["total"] / examples}
 
     def _train_units(self) -> tuple[torch.Tensor, int]:
-        """Trains; the sum of the losses of this rank's examples, and how many examples all ranks had."""
+        """Train, and return the sum of the losses of this rank's examples and the number of examples on all ranks."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         examples = 0
         per_step = self._schedule is not None and self._schedule.per_step
@@ -269,8 +271,8 @@ class TorchTrainer(Trainer):
         return total, examples
 
     def _step(self) -> tuple[torch.Tensor, int, int]:
-        """One optimizer step: the loss, and of how many examples it is here and on all ranks."""
-        assert self._queue is not None  # it is built
+        """Make one optimizer step. Return the loss, this rank's number of examples, and the number on all ranks."""
+        assert self._queue is not None  # `build` has set it.
         indices, batch = self._queue.next()
         mine = len(indices) if self._gang is None else self._gang.begin(indices)
         loss = self.train_batch(self._to_device(batch))
@@ -278,7 +280,7 @@ class TorchTrainer(Trainer):
         return loss, mine, len(indices)
 
     def profile(self) -> float:
-        """How long `train()` would take: told from a few of its steps, on each rank as many; the first ones make things ready."""
+        """Estimate the duration of `train()` from a few steps, the same number on each rank, after some steps to warm up."""
         self.model.train()
         with self._gang.exchanging() if self._gang is not None else nullcontext(), self._calling_parallel():
             self._steps_ready(_WARMING)
@@ -290,11 +292,11 @@ class TorchTrainer(Trainer):
 
     def _steps_ready(self, steps: int) -> None:
         losses = [self._step()[0] for _ in range(steps)]
-        losses[-1].item()  # On a GPU what was asked for is done now.
+        losses[-1].item()  # On a GPU, this waits until all queued work is done.
 
     @contextmanager
     def _calling_parallel(self) -> Iterator[None]:
-        """While it trains on a gang, `model` is what exchanges gradients."""
+        """Use the model that exchanges gradients during a `with` block, if this is a gang."""
         if self._parallel is None:
             yield
             return
@@ -305,18 +307,19 @@ class TorchTrainer(Trainer):
             self.model = alone
 
     def _draw_apart(self) -> None:
-        """Ranks must not draw the same numbers for different examples; rank 0 goes on as one process would."""
+        """Give ranks other than 0 different random numbers. Rank 0 continues as a single process would."""
         if self.context.rank:
             text = f"{self.context.seed}/{self.steps}/{self.context.rank}"
             seed_everything(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big"))
 
     def evaluate(self) -> dict[str, float]:
-        """Report `loss` and `metrics` on the evaluation data; nothing if there is none. Draws no random numbers."""
+        """Report `loss` and `metrics` on the evaluation data, or nothing if there is none. Uses no random numbers."""
         if self._eval_data is None:
             return {}
         count = length_of(self._eval_data)
         mine = torch.arange(count)
-        divided = self._gang is not None and count >= self._gang.size  # Else each rank looks at all of the few.
+        # If there are fewer examples than ranks, each rank evaluates all of them.
+        divided = self._gang is not None and count >= self._gang.size
         if self._gang is not None and divided:
             mine = self._gang.part(mine)
         sums: dict[str, torch.Tensor | float] = {}
@@ -342,7 +345,7 @@ class TorchTrainer(Trainer):
         return {name: float(value) / count for name, value in sums.items()}
 
     def save(self, directory: Path) -> None:
-        """Write everything that the training depends on into one file."""
+        """Write the complete training state into one file."""
         weights = self.model.state_dict()
         state = {
             "format": _FORMAT,
@@ -359,7 +362,7 @@ class TorchTrainer(Trainer):
         write_state(directory / _FILE, state)
 
     def load(self, directory: Path) -> None:
-        """Take up the state that `save` wrote; random states last, so that nothing draws from them before training."""
+        """Restore the state that `save` wrote. Random states come last, so that nothing uses them before training."""
         path = directory / _FILE
         state = read_state(path)
         if state.get("format") != _FORMAT:
@@ -382,7 +385,7 @@ class TorchTrainer(Trainer):
         self._draw_apart()
 
     def close(self) -> None:
-        """End the thread that makes batches ready, and leave the gang."""
+        """End the thread that prepares batches, and leave the gang."""
         if self._queue is not None:
             self._queue.close()
         self._parallel = None

@@ -1,19 +1,19 @@
-"""Search spaces: typed hyperparameters, sampled and gridded reproducibly.
+"""Search spaces: typed hyperparameters with reproducible samples and grids.
 
-The written forms, as they stand in an experiment file:
+The written forms in an experiment file are:
 
-- `{uniform: [0, 1]}`: a real number; `step: 0.1` restricts it to steps, `count: 5` grids it.
-- `{loguniform: [1e-4, 1]}`: a real number whose logarithm is uniform; `count: 5` grids it.
-- `{int: [1, 10]}`: an integer; `step: 2` restricts it to steps, `count: 4` thins its grid.
-- `{logint: [1, 1024]}`: an integer, small ones more likely; `count: 4` thins its grid.
-- `{choice: [32, 64, 128]}`: one of the JSON values listed.
+- `{uniform: [0, 1]}`: a real number. `step: 0.1` restricts it to steps; `count: 5` sets the number of grid values.
+- `{loguniform: [1e-4, 1]}`: a real number with a uniform logarithm. `count: 5` sets the number of grid values.
+- `{int: [1, 10]}`: an integer. `step: 2` restricts it to steps; `count: 4` limits the number of grid values.
+- `{logint: [1, 1024]}`: an integer; small ones are more likely. `count: 4` limits the number of grid values.
+- `{choice: [32, 64, 128]}`: one of the listed JSON values.
 - `{sequence: {exponential: {initial: 0.1, gamma: {choice: [0.9, 0.95]}}}}`: a value that changes over the training
-  (`hopyard.sequences`), whose fields may be parameters; a list chooses one of several sequences.
-- `16`: a constant; lists and mappings are written `{constant: [1, 2]}`.
-- `{uniform: [0, 1], when: {optimizer: sgd}}`: only there when `optimizer` is `sgd`; `[sgd, rmsprop]`: one of these. All of
-  several conditions must hold. What is not there is absent from the configuration.
-- `{space: {depth: {int: [1, 4]}, ...}}`: a group: a nested mapping in the configuration. It may have `when`, too. Names
-  inside groups are `model.depth` in conditions and constraints.
+  (`hopyard.sequences`). Its fields may be parameters. A list is a choice between several sequences.
+- `16`: a constant. Lists and mappings must be written `{constant: [1, 2]}`.
+- `{uniform: [0, 1], when: {optimizer: sgd}}`: part of the configuration only if `optimizer` is `sgd`. A list such as
+  `[sgd, rmsprop]` allows several values. If there are several conditions, all must hold.
+- `{space: {depth: {int: [1, 4]}, ...}}`: a group, which is a nested mapping in the configuration. It may also have `when`.
+  Conditions and constraints refer to names inside groups as `model.depth`.
 
 Constraints such as `batch_size * width <= 4096` filter the configurations (`hopyard.space.constraints`).
 """

@@ -1,4 +1,4 @@
-"""When a parameter belongs to a configuration: only while others have certain values."""
+"""Conditions under which a parameter is part of a configuration, based on the values of other parameters."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hopyard.space.parameter import Parameter
 from hopyard.space.values import JsonValue, canonical_json, json_problem, show
 
 Entry: TypeAlias = Union[Parameter, "When", Mapping[str, "Entry"]]
-"""What stands under a name of a space: a parameter, a group of further names, or either of them with conditions."""
+"""An entry of a space: a parameter, a group of named entries, or either of them with conditions."""
 
 
 @dataclass(frozen=True)
 class When:
-    """A parameter or a group that is in a configuration only while all `conditions` hold.
+    """A parameter or a group that is part of a configuration only if all `conditions` hold.
 
     Attributes:
-        inner: what is there then.
-        conditions: dotted names of other parameters, each with the value, or the list of values, that it must have. A
-            parameter that is itself not in the configuration has no value, so a condition on it does not hold.
+        inner: The parameter or the group.
+        conditions: Dotted names of other parameters, each with the required value or a list of allowed values. A
+            parameter that is not part of the configuration has no value, so a condition on it does not hold.
     """
 
     inner: Parameter | Mapping[str, Entry]
@@ -31,11 +31,11 @@ class When:
 
 @dataclass(frozen=True)
 class Condition:
-    """One parameter must have one of some values.
+    """The requirement that a parameter has one of some values.
 
     Attributes:
-        name: the parameter's dotted name.
-        values: what it may be; at least one.
+        name: The parameter's dotted name.
+        values: The allowed values; at least one.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Condition:
     keys: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the values, take a copy of them, and prepare to compare them."""
+        """Check and copy the values, and prepare their comparison."""
         if not self.values:
             raise ParameterError("needs a value or a list of values, found []")
         for value in self.values:
@@ -54,24 +54,24 @@ class Condition:
 
     @classmethod
     def from_data(cls, name: str, written: object) -> Condition:
-        """Read `name: value` or `name: [value, ...]`: a list is always a list of values.
+        """Read `name: value` or `name: [value, ...]`. A list is always a list of values.
 
         Raises:
-            ParameterError: no value, or what is no JSON value.
+            ParameterError: There is no value, or a value is not a JSON value.
         """
         return cls(name, tuple(written) if isinstance(written, list | tuple) else (written,))  # type: ignore[arg-type]
 
     def to_data(self) -> JsonValue:
-        """The written form: a single value stands alone, unless it is a list."""
+        """Return the written form. A single value is written without a list, unless it is a list itself."""
         values = list(copy.deepcopy(self.values))
         return values[0] if len(values) == 1 and not isinstance(values[0], list) else values
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Whether the parameter is among `values` (dotted names of what is in the configuration) with a right value."""
+        """Return whether the parameter is in `values` (by dotted name) and has an allowed value."""
         return self.name in values and self.allows(values[self.name])
 
     def allows(self, value: object) -> bool:
-        """Whether `value` is one of the values."""
+        """Return whether `value` is an allowed value."""
         return json_problem(value) is None and canonical_json(value) in self.keys
 
     def __str__(self) -> str:

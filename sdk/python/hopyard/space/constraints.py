@@ -1,8 +1,9 @@
-"""Constraints between hyperparameters: `batch_size * width <= 4096`.
+"""Constraints between hyperparameters, such as `batch_size * width <= 4096`.
 
-A small language that is read with Python's own parser and evaluated by nothing but the functions below: numbers, text,
-`true`, `false`, `null`, names (dotted inside groups), `+ - * / // % **`, comparisons, `in` a written list, `and`, `or`,
-`not`, and the functions `min`, `max`, `abs`, `log`, `len`, and `at(lr, 50)`: what a sequence is at a position.
+The expression language is parsed with Python's parser, but evaluated only by the functions below. It has numbers, text,
+`true`, `false`, `null`, names (dotted inside groups), `+ - * / // % **`, comparisons, `in` with a list, `and`, `or`,
+`not`, and the functions `min`, `max`, `abs`, `log`, `len` and `at`. `at(lr, 50)` is the value of a sequence at a
+position.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _Term: TypeAlias = Callable[[Values], JsonValue]
 
 
 class Constraint:
-    """A condition on the values of one configuration. Equal texts make equal constraints.
+    """A condition on the values of one configuration. Constraints with equal texts are equal.
 
     Attributes:
-        text: as written.
-        names: the dotted names of the parameters in it, at least one.
+        text: The expression as written.
+        names: Dotted names of the parameters in it, at least one.
     """
 
     def __init__(self, text: str, allowed: Iterable[str]) -> None:
-        """Read `text`, in which the names `allowed` may stand.
+        """Parse `text`. It may contain only the names in `allowed`.
 
         Raises:
-            ParameterError: it is not an expression of the language, or has a name that is not allowed.
+            ParameterError: It is not an expression of the language, or it contains a name that is not allowed.
         """
         self.text = text
         reader = _Reader(set(allowed))
@@ -46,10 +47,10 @@ class Constraint:
         self.names = tuple(sorted(reader.found))
 
     def objection(self, values: Values) -> str | None:
-        """Why these values (dotted names of what is in the configuration) do not fit; None: they do.
+        """Return why these values (by dotted name) violate the constraint, or None if they fulfil it.
 
-        A constraint with the name of a parameter that is not in the configuration holds. One that cannot be computed,
-        such as a division by zero, does not.
+        A constraint that names a parameter outside the configuration is fulfilled. A constraint that cannot be
+        computed, for example because of a division by zero, is violated.
         """
         if any(name not in values for name in self.names):
             return None
@@ -73,7 +74,7 @@ class Constraint:
 
 
 class _UnfitError(Exception):
-    """A value of a type that an operation cannot take."""
+    """A value has a type that an operation does not accept."""
 
 
 def _number(value: JsonValue) -> float:
@@ -90,7 +91,7 @@ def _truth(value: JsonValue) -> bool:
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other)]
-    # Numbers first: an infinity, which a computation may give, has no canonical text.
+    # Compare numbers first, because an infinite result has no canonical text.
     return one == other if all(numbers) else not any(numbers) and canonical_json(one) == canonical_json(other)
 
 
@@ -122,7 +123,7 @@ _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]]
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: math.pow,  # a float: an integer power could fill the memory
+    ast.Pow: math.pow,  # Returns a float; an integer power could fill the memory.
 }
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[float, float], bool]]] = {
     ast.Lt: operator.lt,
@@ -138,13 +139,13 @@ _FUNCTIONS: Final[Mapping[str, tuple[int, int, Callable[[Sequence[JsonValue]], J
     "len": (1, 1, lambda given: _len(given[0])),
     "at": (2, 2, lambda given: _at(given[0], given[1])),
 }
-"""Each with the fewest and the most arguments that it takes."""
+"""Each function with its minimum and maximum number of arguments."""
 
 _WORDS: Final[Mapping[str, JsonValue]] = {"true": True, "false": False, "null": None}
 
 
 class _Reader:
-    """Makes a function of an expression; `found` are the parameters in it."""
+    """Compiles an expression into a function. `found` collects the names of the parameters in it."""
 
     def __init__(self, allowed: set[str]) -> None:
         self._allowed = allowed

@@ -1,4 +1,4 @@
-"""Parameters with real values: uniform (whole or in steps) and log-uniform."""
+"""Parameters with real values: uniform (continuous or with a step) and log-uniform."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from hopyard.space.values import JsonValue, is_number, show
 
 @dataclass(frozen=True)
 class Uniform(Parameter):
-    """A real number, each part of [low, high] as likely as any other of its width.
+    """A real number with a uniform distribution over [low, high].
 
     Attributes:
-        low: smallest value, included.
-        high: largest value, included; low < high.
-        step: when given, only low, low + step, low + 2 step, ... up to high are values (in decimal arithmetic:
-            0.1, 0.2, 0.3, never 0.30000000000000004).
-        count: when given, a grid takes this many evenly spaced values (>= 2), ends included; sampling is not changed.
+        low: Smallest value, included.
+        high: Largest value, included; low < high.
+        step: If given, the values are low, low + step, low + 2 step, and so on up to high. They are computed in decimal
+            arithmetic: 0.1, 0.2, 0.3, never 0.30000000000000004.
+        count: If given, a grid has this many evenly spaced values (>= 2), both ends included. It does not affect
+            sampling.
     """
 
     low: float
@@ -37,7 +38,7 @@ class Uniform(Parameter):
     options: ClassVar[tuple[str, ...]] = ("step", "count")
 
     def __post_init__(self) -> None:
-        """Check the bounds and make them floats."""
+        """Check the bounds and convert them to floats."""
         _make_floats(self, self.kind)
         check_count(self.kind, self.count)
         if self.step is None:
@@ -60,7 +61,7 @@ class Uniform(Parameter):
         )
 
     def to_data(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.step is not None:
             data["step"] = self.step
@@ -69,13 +70,13 @@ class Uniform(Parameter):
         return data
 
     def sample(self, rng: random.Random) -> float:
-        """A uniform draw; with a step, each step is equally likely."""
+        """Draw a value uniformly. With a step, each step is equally likely."""
         if self.step is not None:
             return self.at(below(rng, self._steps() + 1))
         return self.from_unit(rng.random())
 
     def contains(self, value: object) -> bool:
-        """Within the bounds and, with a step, on a step (a rounding error of 1e-9 steps is forgiven)."""
+        """Return whether `value` is within the bounds and, with a step, on a step within a tolerance of 1e-9 steps."""
         if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
             return False
         if self.step is None:
@@ -89,31 +90,31 @@ class Uniform(Parameter):
         return None if self.step is None else self._steps() + 1
 
     def at(self, index: int) -> float:
-        """Step number `index`, in decimal arithmetic."""
+        """Return step number `index`, computed in decimal arithmetic."""
         if self.step is None:
             raise ParameterError("uniform without a step is a continuum: its values have no numbers")
         return float(_exact(self.low) + index * _exact(self.step))
 
     def index(self, value: object) -> int:
-        """The number of the step."""
+        """Return the number of the step."""
         if self.step is None:
             return super().index(value)
         return round((cast(float, value) - self.low) / self.step)
 
     def from_unit(self, unit: float) -> float:
-        """Between low and high in proportion; with a step, one of the steps."""
+        """Map `unit` linearly to [low, high]. With a step, return one of the steps."""
         if self.step is not None:
             return cast(float, super().from_unit(unit))
         return min(self.high, max(self.low, self.low + (self.high - self.low) * unit))
 
     def to_unit(self, value: object) -> float:
-        """The inverse of `from_unit`."""
+        """Return the inverse of `from_unit`."""
         if self.step is not None:
             return super().to_unit(value)
         return (cast(float, value) - self.low) / (self.high - self.low)
 
     def grid(self) -> Sequence[float]:
-        """All steps, or `count` evenly spaced values."""
+        """Return all steps, or `count` evenly spaced values."""
         if self.step is not None:
             return [self.at(index) for index in range(self._steps() + 1)]
         if self.count is None:
@@ -128,12 +129,12 @@ class Uniform(Parameter):
 
 @dataclass(frozen=True)
 class LogUniform(Parameter):
-    """A positive real number whose logarithm is uniform: each decade is as likely as any other.
+    """A positive real number with a uniformly distributed logarithm: each decade is equally likely.
 
     Attributes:
-        low: smallest value, included; > 0.
-        high: largest value, included; low < high.
-        count: when given, a grid takes this many values (>= 2) in geometric progression, ends included.
+        low: Smallest value, included; > 0.
+        high: Largest value, included; low < high.
+        count: If given, a grid has this many values (>= 2) in geometric progression, both ends included.
     """
 
     low: float
@@ -144,7 +145,7 @@ class LogUniform(Parameter):
     options: ClassVar[tuple[str, ...]] = ("count",)
 
     def __post_init__(self) -> None:
-        """Check the bounds and make them floats."""
+        """Check the bounds and convert them to floats."""
         _make_floats(self, self.kind, positive=True)
         check_count(self.kind, self.count)
 
@@ -155,41 +156,41 @@ class LogUniform(Parameter):
         return cls(cast(float, low), cast(float, high), cast(int, options.get("count")))
 
     def to_data(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.count is not None:
             data["count"] = self.count
         return data
 
     def sample(self, rng: random.Random) -> float:
-        """A log-uniform draw."""
+        """Draw a value log-uniformly."""
         return self._between(rng.random())
 
     def from_unit(self, unit: float) -> float:
-        """Between low and high in proportion to the logarithm."""
+        """Map `unit` to [low, high], linearly in the logarithm."""
         return self._between(unit)
 
     def to_unit(self, value: object) -> float:
-        """The inverse of `from_unit`."""
+        """Return the inverse of `from_unit`."""
         low, high = math.log(self.low), math.log(self.high)
-        # Bounds one rounding error apart may have equal logarithms.
+        # Bounds that differ only by one rounding error can have equal logarithms.
         return min(1.0, max(0.0, (math.log(cast(float, value)) - low) / (high - low))) if high > low else 0.0
 
     def contains(self, value: object) -> bool:
-        """Within the bounds."""
+        """Return whether `value` is within the bounds."""
         return is_number(value) and self.low <= cast(float, value) <= self.high
 
     @property
     def size(self) -> int | None:
-        """None: a continuum."""
+        """None, because the values are continuous."""
         return None
 
     def at(self, index: int) -> float:
-        """Always refused."""
+        """Always raise an error, because the values are continuous."""
         raise ParameterError("loguniform is a continuum: its values have no numbers")
 
     def grid(self) -> Sequence[float]:
-        """`count` values in geometric progression, rounded to 12 digits so that decades look like decades."""
+        """Return `count` values in geometric progression, rounded to 12 digits so that powers of ten are exact."""
         if self.count is None:
             raise ParameterError(f"{self.kind} needs count beside it to be gridded, found none")
         last = self.count - 1
@@ -201,7 +202,7 @@ class LogUniform(Parameter):
         return self._clamp(math.exp(low + (high - low) * fraction))
 
     def _clamp(self, value: float) -> float:
-        # exp(log(x)) may leave the interval by a rounding error.
+        # exp(log(x)) can leave the interval by a rounding error.
         return min(self.high, max(self.low, value))
 
 
@@ -225,5 +226,5 @@ def _make_floats(parameter: Uniform | LogUniform, kind: str, *, positive: bool =
 
 
 def _exact(value: float) -> Fraction:
-    # The decimal number that the user wrote, not the binary one nearest to it.
+    # Use the decimal number that the user wrote instead of its nearest binary number.
     return Fraction(Decimal(repr(value)))

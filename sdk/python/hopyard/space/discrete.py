@@ -16,7 +16,7 @@ from hopyard.space.values import JsonValue, canonical_json, json_problem, show
 
 
 class _Discrete(Parameter):
-    """Compared by canonical text: Python takes 1 for True, and lists have no hash."""
+    """A parameter that is compared by its canonical text, because 1 == True in Python and lists have no hash."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and _key(self) == _key(cast(Parameter, other))
@@ -31,10 +31,10 @@ def _key(parameter: Parameter) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Choice(_Discrete):
-    """One of several listed JSON values, each as likely as any other.
+    """One of several listed JSON values, all equally likely.
 
     Attributes:
-        values: at least one; no value twice (1 and 1.0 are the same value, 1 and true are not).
+        values: The values; at least one, without duplicates (1 and 1.0 are equal, 1 and true are not).
     """
 
     values: tuple[JsonValue, ...]
@@ -42,7 +42,7 @@ class Choice(_Discrete):
     kind: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        """Check the values and take a copy of them."""
+        """Check and copy the values."""
         if not isinstance(self.values, list | tuple):
             raise ParameterError(f"choice needs a list of values, found {show(self.values)}")
         if not self.values:
@@ -63,45 +63,45 @@ class Choice(_Discrete):
         return cls(cast("tuple[JsonValue, ...]", value))
 
     def to_data(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         return {self.kind: list(copy.deepcopy(self.values))}
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """A uniform draw."""
+        """Draw a value uniformly."""
         return self.at(below(rng, self.size))
 
     def contains(self, value: object) -> bool:
-        """One of the values."""
+        """Return whether `value` is one of the values."""
         return json_problem(value) is None and canonical_json(value) in {canonical_json(mine) for mine in self.values}
 
     @property
     def size(self) -> int:
-        """How many values."""
+        """The number of values."""
         return len(self.values)
 
     def at(self, index: int) -> JsonValue:
-        """In the order written."""
+        """Return the value at `index` in the written order."""
         return copy.deepcopy(self.values[index])
 
     def index(self, value: object) -> int:
-        """In the order written."""
+        """Return the index of `value` in the written order."""
         return [canonical_json(mine) for mine in self.values].index(canonical_json(value))
 
     def grid(self) -> Sequence[JsonValue]:
-        """The values in the order written."""
+        """Return the values in the written order."""
         return list(copy.deepcopy(self.values))
 
 
 @dataclass(frozen=True, eq=False)
 class Constant(_Discrete):
-    """One fixed JSON value. A bare scalar in a space is a constant; a list or mapping is written `{constant: ...}`."""
+    """One fixed JSON value. A scalar in a space is a constant; a list or mapping must be written `{constant: ...}`."""
 
     value: JsonValue
 
     kind: ClassVar[str] = "constant"
 
     def __post_init__(self) -> None:
-        """Check the value and take a copy of it."""
+        """Check and copy the value."""
         if problem := json_problem(self.value):
             raise ParameterError(f"constant needs a JSON value, but {problem}")
         object.__setattr__(self, "value", copy.deepcopy(read_fixed(self.value, self.kind)))
@@ -112,32 +112,32 @@ class Constant(_Discrete):
         return cls(cast(JsonValue, value))
 
     def to_data(self) -> JsonValue:
-        """The scalar itself, or `{constant: value}` for a list or a mapping."""
+        """Return the scalar itself, or `{constant: value}` for a list or a mapping."""
         if isinstance(self.value, list | dict):
             return {self.kind: copy.deepcopy(self.value)}
         return self.value
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """The value."""
+        """Return the value."""
         return copy.deepcopy(self.value)
 
     def contains(self, value: object) -> bool:
-        """The value itself."""
+        """Return whether `value` equals the constant."""
         return json_problem(value) is None and canonical_json(value) == canonical_json(self.value)
 
     @property
     def size(self) -> int:
-        """One."""
+        """Always 1."""
         return 1
 
     def at(self, index: int) -> JsonValue:
-        """The value."""
+        """Return the value."""
         return copy.deepcopy(self.value)
 
     def index(self, value: object) -> int:
-        """Zero."""
+        """Return 0."""
         return 0
 
     def grid(self) -> Sequence[JsonValue]:
-        """The value alone."""
+        """Return a list that contains only the value."""
         return [copy.deepcopy(self.value)]

@@ -1,4 +1,4 @@
-"""Numbering the configurations of a space: how many there are, and which is number n, without listing them."""
+"""Numbering of the configurations of a space. It counts them and finds number n without listing them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TypeAlias
 from hopyard.space.conditions import Condition
 
 Held: TypeAlias = frozenset[Condition]
-"""Conditions that hold so far, as far as later names ask for them."""
+"""The conditions that hold so far, limited to those that later names depend on."""
 
 
 class Numbering:
-    """The configurations of names that are chosen one after the other; the last turns fastest, the first slowest.
+    """The configurations of names that are chosen in order. The value of the last name changes fastest.
 
     Args:
-        conditions: the names in order, each with the conditions under which it is there; they speak of earlier names.
-        lengths: how many values each name has (>= 1).
-        place: the number, among these, of a value that a condition names; None: it is not among them.
+        conditions: The names in order, each with the conditions for its presence. Conditions refer to earlier names
+            only.
+        lengths: Number of values of each name (>= 1).
+        place: Function that returns the index of a value of a name, or None if the name does not have that value.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Numbering:
         lengths: Mapping[str, int],
         place: Callable[[str, object], int | None],
     ) -> None:
-        """Find out where conditions begin to hold; nothing is counted yet."""
+        """Determine where conditions begin to hold. Nothing is counted yet."""
         self._names = list(conditions)
         self._conditions = [frozenset(conditions[name]) for name in self._names]
         self._lengths = [lengths[name] for name in self._names]
@@ -42,11 +43,11 @@ class Numbering:
 
     @property
     def size(self) -> int:
-        """How many configurations there are."""
+        """The number of configurations."""
         return self._count(0, frozenset())
 
     def places(self, index: int) -> dict[str, int] | None:
-        """The places that the names of configuration `index` have; None: there is no such configuration."""
+        """Return the value index of each name in configuration `index`, or None if there is no such configuration."""
         held, rest, found = Held(), index, dict[str, int]()
         if not 0 <= index < self.size:
             return None
@@ -65,7 +66,7 @@ class Numbering:
         return found
 
     def _count(self, position: int, held: Held) -> int:
-        """How many ways there are to choose the names from `position` on."""
+        """Return the number of ways to choose the names from `position` on."""
         factor = 1
         while position < len(self._names):
             spans = self._spans[position]
@@ -88,7 +89,7 @@ class Numbering:
 def _spans(
     conditions: list[Condition], length: int, place: Callable[[str, object], int | None]
 ) -> list[tuple[int, int, Held]]:
-    """A name's places as half-open ranges, each with the conditions that hold in it."""
+    """Divide the value indices of a name into half-open ranges, each with the conditions that hold in it."""
     special = dict[int, set[Condition]]()
     for condition in conditions:
         for value in condition.values:

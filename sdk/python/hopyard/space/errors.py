@@ -1,4 +1,4 @@
-"""What can be wrong with a space: a `ParameterError` for one parameter, a `SpaceError` for all of them at once."""
+"""Errors in a space: a `ParameterError` for one parameter, and a `SpaceError` for all of them together."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from hopyard.errors import InvalidInput
 
 
 class ParameterError(InvalidInput):
-    """One parameter's bounds, values or options are wrong; the message says what was found and what is allowed."""
+    """The bounds, values or options of one parameter are wrong. The message names the value found and the allowed values."""
 
     path: tuple[str | int, ...] = ()
-    """Where in its written form, if that is known more closely."""
+    """Location within the parameter's written form, if known."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong in a structured document, and where."""
+    """One mistake in a structured document, with its location."""
 
     path: tuple[str | int, ...]
-    """Keys and indices from the document's root to the offending part."""
+    """Keys and indices from the root of the document to the wrong part."""
 
     message: str
-    """What was found and what is allowed, without the place."""
+    """What was found and what is allowed, without the location."""
 
 
 class SpaceError(InvalidInput):
-    """A space that cannot be used; carries every problem found, not only the first.
+    """A space is not usable. The error contains all problems, not only the first.
 
     Attributes:
-        problems: the problems in document order; paths start at the parameter's name.
+        problems: The problems in document order. Paths start at the parameter's name.
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        """Hold `problems` (at least one); the text has one line for each."""
+        """Store `problems` (at least one). The error text has one line per problem."""
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{field_name(('space', *p.path))}: {p.message}" for p in self.problems))
 
 
 class ConstraintsError(InvalidInput):
-    """Hardly any configuration fits the constraints of a space; the message says how many of how many were found to."""
+    """Almost no configuration fits the constraints of a space. The message says how many were tried and how many fit."""
 
 
 def field_name(path: Sequence[str | int]) -> str:
-    """A path as people write it: `space.lr.choice[2]`."""
+    """Return a path in readable form, such as `space.lr.choice[2]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

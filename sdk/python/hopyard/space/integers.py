@@ -1,4 +1,4 @@
-"""Parameters with integer values: uniform (all or in steps) and log-uniform."""
+"""Parameters with integer values: uniform (all values or with a step) and log-uniform."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from hopyard.space.rng_streams import below
 from hopyard.space.values import JsonValue, is_number, show
 
 _LARGEST = 2**53
-"""Bounds stay within +-2^53: beyond it a double, and so JSON in many languages, cannot tell neighbours apart."""
+"""Largest magnitude of a bound. Above it, a double, and therefore JSON in many languages, cannot represent every integer."""
 
 
 @dataclass(frozen=True)
 class IntUniform(Parameter):
-    """An integer, each as likely as any other.
+    """An integer with a uniform distribution.
 
     Attributes:
-        low: smallest value, included.
-        high: largest value, included; low < high, both within +-2^53.
-        step: only low, low + step, ... up to high are values; >= 1.
-        count: when given, a grid takes this many evenly spaced values (>= 2), rounded; without it a grid takes all.
+        low: Smallest value, included.
+        high: Largest value, included; low < high, both within +-2^53.
+        step: The values are low, low + step, and so on up to high; >= 1.
+        count: If given, a grid has this many evenly spaced, rounded values (>= 2). Otherwise a grid has all values.
     """
 
     low: int
@@ -52,7 +52,7 @@ class IntUniform(Parameter):
         return cls(cast(int, low), cast(int, high), cast(int, options.get("step", 1)), cast(int, options.get("count")))
 
     def to_data(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.step != 1:
             data["step"] = self.step
@@ -61,46 +61,48 @@ class IntUniform(Parameter):
         return data
 
     def sample(self, rng: random.Random) -> int:
-        """A uniform draw."""
+        """Draw a value uniformly."""
         return self.at(below(rng, self.size))
 
     def contains(self, value: object) -> bool:
-        """An integer (3.0 is one) within the bounds and on a step."""
+        """Return whether `value` is an integer (3.0 counts as one), within the bounds and on a step."""
         if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
             return False
         return number == int(number) and (int(number) - self.low) % self.step == 0
 
     @property
     def size(self) -> int:
-        """How many integers."""
+        """The number of values."""
         return (self.high - self.low) // self.step + 1
 
     def at(self, index: int) -> int:
-        """Counted from `low`."""
+        """Return value number `index`, counted from `low`."""
         return self.low + self.step * index
 
     def index(self, value: object) -> int:
-        """Counted from `low`."""
+        """Return the number of `value`, counted from `low`."""
         return (int(cast(float, value)) - self.low) // self.step
 
     def grid(self) -> Sequence[int]:
-        """All values, or `count` of them."""
+        """Return all values, or `count` of them."""
         if self.count is None:
             return range(self.low, self.high + 1, self.step)
         width, last = self.high - self.low, self.count - 1
-        # Integer arithmetic that rounds halves up: Python's round would take the even neighbour.
+        # This integer arithmetic rounds halves up. Python's `round` would round them to the even neighbour.
         return list(dict.fromkeys(self.low + (2 * width * index + last) // (2 * last) for index in range(self.count)))
 
 
 @dataclass(frozen=True)
 class LogInt(Parameter):
-    """A positive integer, small ones more likely: n has the probability that a log-uniform real falls in [n, n + 1).
+    """A positive integer, where small ones are more likely.
+
+    The probability of n is the probability that a log-uniform real number lies in [n, n + 1).
 
     Attributes:
-        low: smallest value, included; >= 1.
-        high: largest value, included; low < high <= 2^53.
-        count: when given, a grid takes this many values (>= 2) in geometric progression, rounded, none twice (so there
-            may be fewer); without it a grid takes all.
+        low: Smallest value, included; >= 1.
+        high: Largest value, included; low < high <= 2^53.
+        count: If given, a grid has this many values (>= 2) in geometric progression, rounded. Duplicates are removed,
+            so there may be fewer. Otherwise a grid has all values.
     """
 
     low: int
@@ -124,46 +126,46 @@ class LogInt(Parameter):
         return cls(cast(int, low), cast(int, high), cast(int, options.get("count")))
 
     def to_data(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.count is not None:
             data["count"] = self.count
         return data
 
     def sample(self, rng: random.Random) -> int:
-        """A log-uniform draw."""
+        """Draw a value log-uniformly."""
         return self.from_unit(rng.random())
 
     def from_unit(self, unit: float) -> int:
-        """Between low and high + 1 in proportion to the logarithm, rounded down."""
+        """Map `unit` to [low, high + 1], linearly in the logarithm, and round down."""
         low, high = math.log(self.low), math.log(self.high + 1)
         return min(self.high, max(self.low, int(math.exp(low + (high - low) * unit))))
 
     def to_unit(self, value: object) -> float:
-        """The middle of the part that `from_unit` gives the value for."""
+        """Return the middle of the interval that `from_unit` maps to the value."""
         low, high = math.log(self.low), math.log(self.high + 1)
         middle = math.log(cast(float, value)) + math.log1p(1 / cast(float, value)) / 2
         return (middle - low) / (high - low)
 
     def contains(self, value: object) -> bool:
-        """An integer (3.0 is one) within the bounds."""
+        """Return whether `value` is an integer (3.0 counts as one) within the bounds."""
         return is_number(value) and self.low <= cast(float, value) <= self.high and value == int(cast(float, value))
 
     @property
     def size(self) -> int:
-        """How many integers."""
+        """The number of values."""
         return self.high - self.low + 1
 
     def at(self, index: int) -> int:
-        """Counted from `low`."""
+        """Return value number `index`, counted from `low`."""
         return self.low + index
 
     def index(self, value: object) -> int:
-        """Counted from `low`."""
+        """Return the number of `value`, counted from `low`."""
         return int(cast(float, value)) - self.low
 
     def grid(self) -> Sequence[int]:
-        """All values, or `count` of them."""
+        """Return all values, or `count` of them."""
         if self.count is None:
             return range(self.low, self.high + 1)
         ratio, last = self.high / self.low, self.count - 1

@@ -1,6 +1,7 @@
-"""The kinds of parameters and how their written forms are read.
+"""The kinds of parameters and the parser of their written forms.
 
-To add a kind, write a `Parameter` subclass and add it to `KINDS`: reading, errors, spaces and generators follow.
+To add a kind, write a `Parameter` subclass and add it to `KINDS`. Parsing, errors, spaces and generators then support
+it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from hopyard.space.values import JsonValue, show
 _ALL: tuple[type[Parameter], ...] = (Uniform, LogUniform, IntUniform, LogInt, Choice, Constant, Sequences)
 
 KINDS: Mapping[str, type[Parameter]] = {kind.kind: kind for kind in _ALL}
-"""Every kind by the key of its written form."""
+"""All kinds, by the key of their written form."""
 
 
 def parameter_from_data(data: object) -> Parameter:
-    """Read the written form of one parameter: `{kind: ..., option: ...}`, or a bare scalar, which is a constant.
+    """Read the written form of one parameter: `{kind: ..., option: ...}`, or a scalar, which is a constant.
 
     Raises:
-        ParameterError: an unknown kind or option (the allowed ones are listed), or what the kind itself refuses.
+        ParameterError: The kind or an option is unknown, or the kind rejects a value. The message lists what is
+            allowed.
     """
     if isinstance(data, list | tuple):
         raise ParameterError(
@@ -52,9 +54,9 @@ def parameter_from_data(data: object) -> Parameter:
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:
-    """` (did you mean X?)` for the allowed word nearest to `found`, or nothing when none is near."""
+    """Return ` (did you mean X?)` for the allowed word that is most similar to `found`, or an empty text if none is."""
     words = list(allowed)
-    inside = [word for word in words if word.endswith(f".{found}")]  # a name without its group
+    inside = [word for word in words if word.endswith(f".{found}")]  # A name without its group.
     near = inside or difflib.get_close_matches(found, words, n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 

@@ -1,4 +1,4 @@
-"""The names of a space as they are nested, and what their conditions mean for their order."""
+"""The nested names of a space, and the order that their conditions require."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _WHEN: Final = "when"
 
 @dataclass(frozen=True)
 class SpaceNode:
-    """A name of a space: of a parameter, or of a group of names.
+    """A named node of a space: a parameter or a group.
 
     Attributes:
-        key: the name inside its group.
-        name: the dotted name, such as `model.depth`.
-        path: where it stands in a written space.
-        own: the conditions written at it.
-        conditions: these, and those of the groups around it.
-        inner: the parameter, or the names of the group.
+        key: The name inside its group.
+        name: The dotted name, such as `model.depth`.
+        path: The location in a written space.
+        own: The conditions written at this node.
+        conditions: The conditions of this node and of the groups around it.
+        inner: The parameter, or the nodes of the group.
     """
 
     key: str
@@ -38,7 +38,7 @@ class SpaceNode:
     inner: Parameter | tuple[SpaceNode, ...]
 
     def leaves(self) -> Iterator[Leaf]:
-        """The parameters at or in it, in order."""
+        """Yield the parameters at or below this node, in order."""
         if isinstance(self.inner, Parameter):
             yield Leaf(self.name, self.path, self.conditions, self.inner)
         else:
@@ -46,17 +46,17 @@ class SpaceNode:
                 yield from node.leaves()
 
     def entry(self) -> Entry:
-        """What it was made of."""
+        """Return the entry from which the node was created."""
         inner = self.inner if isinstance(self.inner, Parameter) else {node.key: node.entry() for node in self.inner}
         return When(inner, {c.name: list(c.values) for c in self.own}) if self.own else inner
 
     def written(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         if isinstance(self.inner, Parameter):
             data = self.inner.to_data()
             if not self.own:
                 return data
-            # A bare scalar has no room for conditions.
+            # A scalar cannot hold conditions, so write it as a mapping.
             data = data if isinstance(data, dict) else {self.inner.kind: data}
         else:
             data = {_GROUP: {node.key: node.written() for node in self.inner}}
@@ -65,7 +65,7 @@ class SpaceNode:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A parameter with its dotted name, its place in a written space, and all its conditions."""
+    """A parameter with its dotted name, its location in a written space, and all its conditions."""
 
     name: str
     path: tuple[str, ...]
@@ -74,7 +74,7 @@ class Leaf:
 
 
 def read_entries(data: Mapping[object, object], path: tuple[str, ...] = ()) -> tuple[dict[str, Entry], list[Problem]]:
-    """A written space, or the written group at `path`, and all that is wrong in it."""
+    """Read a written space, or the written group at `path`. Return its entries and all its problems."""
     entries, problems = dict[str, Entry](), list[Problem]()
     for name, written in data.items():
         if not (name and isinstance(name, str)):
@@ -123,7 +123,7 @@ def plant(
     problems: list[Problem],
     parent: SpaceNode | None = None,
 ) -> tuple[SpaceNode, ...]:
-    """The nodes of `entries`, which stand in the group `parent`; adds what is wrong with names, types and values."""
+    """Create the nodes of `entries`, inside the group `parent`. Problems with names, types and values are added to `problems`."""
     nodes = list[SpaceNode]()
     for key, entry in cast("Mapping[object, object]", entries).items():
         place = (*parent.path, _GROUP, str(key)) if parent else (str(key),)
@@ -156,7 +156,7 @@ def _conditions(
 
 
 def check(nodes: tuple[SpaceNode, ...], problems: list[Problem]) -> dict[str, Leaf]:
-    """The parameters by dotted name, in order; adds names that stand for two, and conditions that cannot be."""
+    """Return the parameters by dotted name, in order. Duplicate names and impossible conditions are added to `problems`."""
     leaves = dict[str, Leaf]()
     for leaf in (leaf for node in nodes for leaf in node.leaves()):
         if leaf.name in leaves:
@@ -193,7 +193,10 @@ def _impossible(condition: Condition, leaves: Mapping[str, Leaf]) -> str | None:
 
 
 def in_order(leaves: Mapping[str, Leaf], problems: list[Problem]) -> tuple[Leaf, ...]:
-    """The parameters as they stand, but each behind those that its conditions ask for; adds circles."""
+    """Order the parameters so that each follows those that its conditions refer to. Cycles are added to `problems`.
+
+    Otherwise their order is kept.
+    """
     ordered, open_ = dict[str, Leaf](), list[str]()
 
     def visit(leaf: Leaf) -> None:

@@ -1,4 +1,4 @@
-"""The interface of one hyperparameter's set of values."""
+"""The interface of a hyperparameter's set of values."""
 
 from __future__ import annotations
 
@@ -12,74 +12,75 @@ from hopyard.space.values import JsonValue, show
 
 
 class Parameter(ABC):
-    """The values one hyperparameter may take: immutable, comparable, sampled and gridded without global state.
+    """The values that one hyperparameter can have. Parameters are immutable and comparable, and use no global state.
 
-    A kind of parameter is a subclass; its written form is a mapping with the key `kind` and, beside it, the options
-    the kind allows: `{uniform: [0, 1], count: 5}`.
+    Each kind of parameter is a subclass. Its written form is a mapping with the key `kind` and the options of that
+    kind, such as `{uniform: [0, 1], count: 5}`.
     """
 
     kind: ClassVar[str]
-    """The key of the written form, for example `loguniform`."""
+    """The key of the written form, such as `loguniform`."""
 
     options: ClassVar[tuple[str, ...]] = ()
-    """Keys that may stand beside `kind`."""
+    """Keys that are allowed in addition to `kind`."""
 
     @classmethod
     @abstractmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Build the parameter from the written form: `value` stands under `kind`, `options` beside it.
+        """Create the parameter from its written form: `value` is the value of the key `kind`, and `options` are the other keys.
 
         Raises:
-            ParameterError: what was found and what is allowed.
+            ParameterError: The written form is wrong. The message names what was found and what is allowed.
         """
 
     @abstractmethod
     def to_data(self) -> JsonValue:
-        """The written form; `parameter_from_data` gives an equal parameter back."""
+        """Return the written form. `parameter_from_data` reads it back as an equal parameter."""
 
     @abstractmethod
     def sample(self, rng: random.Random) -> JsonValue:
-        """Draw one value, using nothing but `rng`."""
+        """Draw one value, using no source of randomness except `rng`."""
 
     @abstractmethod
     def contains(self, value: object) -> bool:
-        """Whether `value` is one of the parameter's values (3 and 3.0 are the same value, 1 and true are not)."""
+        """Return whether `value` is one of the parameter's values (3 and 3.0 are equal, 1 and true are not)."""
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """How many values there are; None when they cannot be counted."""
+        """The number of values, or None if they cannot be counted."""
 
     @abstractmethod
     def at(self, index: int) -> JsonValue:
-        """Value number `index`, 0 <= index < size, in a fixed order; `ParameterError` where size is None."""
+        """Return value number `index`, 0 <= index < size, in a fixed order. Raises `ParameterError` if size is None."""
 
     def index(self, value: object) -> int:
-        """The number of `value`, which is one of the parameter's values: `at(index(value))` is it again.
+        """Return the number of `value`, which is one of the parameter's values. `at(index(value))` is this value again.
 
         Raises:
-            ParameterError: the values have no numbers.
+            ParameterError: The values have no numbers.
         """
         raise ParameterError(f"{self.kind} is a continuum: its values have no numbers")
 
     @property
     def has_unit(self) -> bool:
-        """Whether its values lie along one line, so that `from_unit` and `to_unit` can be used."""
+        """Whether the values lie on one line, so that `from_unit` and `to_unit` can be used."""
         return True
 
     def from_unit(self, unit: float) -> JsonValue:
-        """The value at `unit` (0 <= unit <= 1) of the way through them: an even `unit` gives what `sample` draws.
+        """Return the value at the fraction `unit` (0 <= unit <= 1) of all values.
 
-        It is the inverse of the distribution function, so low-discrepancy points, genetic operators and other methods on
-        the unit cube search every kind of parameter.
+        This is the inverse of the distribution function: a uniform `unit` gives the same distribution as `sample`.
+        Methods on the unit cube, such as low-discrepancy points and genetic operators, can therefore search every kind
+        of parameter.
         """
         size = self._counted()
         return self.at(min(int(unit * size), size - 1))
 
     def to_unit(self, value: object) -> float:
-        """Where `value`, one of the parameter's values, lies in [0, 1]; a countable one in the middle of its part.
+        """Return the position of `value` in [0, 1]. If the values can be counted, it is the middle of the value's interval.
 
-        `from_unit` gives it back, up to rounding where there are more than 2^50 values or for a real number.
+        `from_unit` maps it back, up to rounding for real numbers and for more than 2^50 values.
         """
         return (self.index(value) + 0.5) / self._counted()
 
@@ -90,15 +91,15 @@ class Parameter(ABC):
 
     @abstractmethod
     def grid(self) -> Sequence[JsonValue]:
-        """The values a grid search takes, rising or in the order written, none twice.
+        """Return the values for a grid search, ascending or in the written order, without duplicates.
 
         Raises:
-            ParameterError: the parameter is continuous and nothing says how to divide it.
+            ParameterError: The parameter is continuous and has no step or count.
         """
 
 
 def read_bounds(kind: str, value: object) -> tuple[object, object]:
-    """The two entries of `[low, high]`.
+    """Return the two entries of `[low, high]`.
 
     Raises:
         ParameterError: `value` is not a list of two.
@@ -109,6 +110,6 @@ def read_bounds(kind: str, value: object) -> tuple[object, object]:
 
 
 def check_count(kind: str, count: object) -> None:
-    """Refuse a number of grid points that is neither None nor an integer of at least 2."""
+    """Raise an error unless the number of grid points is None or an integer of at least 2."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 2):
         raise ParameterError(f"{kind} needs count as an integer >= 2 (grid points), found {show(count)}")

@@ -1,8 +1,8 @@
-"""Independent random streams that are named, not taken in turn.
+"""Independent random streams that are identified by names.
 
-A stream is found by what it is for (a seed, an ordinal, a parameter's name), so drawing from one never moves another:
-a space that gains a parameter keeps the values of all others. Built on SHA-256, since Python's `hash` differs from
-process to process.
+A stream is identified by its purpose (a seed, an ordinal, a parameter's name), so drawing from one does not change
+another. If a parameter is added to a space, the values of the others stay the same. The names are hashed with SHA-256,
+because Python's `hash` differs between processes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import random
 
 
 def stream(*name: str | int) -> random.Random:
-    """The random stream called `name`: equal names give equal streams, in every process and on every host."""
+    """Return the random stream called `name`. Equal names give equal streams, in every process and on every host."""
     digest = hashlib.sha256()
     for part in name:
-        # Length and type go in too, so that ("ab", "c"), ("a", "bc"), 1 and "1" are four different names.
+        # Hash length and type as well, so that ("ab", "c"), ("a", "bc"), 1 and "1" are four different names.
         data = str(part).encode()
         digest.update(f"{type(part).__name__}:{len(data)}:".encode())
         digest.update(data)
@@ -23,10 +23,10 @@ def stream(*name: str | int) -> random.Random:
 
 
 def below(rng: random.Random, bound: int) -> int:
-    """A uniform integer in [0, bound), unbiased for every bound >= 1.
+    """Return a uniform integer in [0, bound), without bias, for every bound >= 1.
 
-    Only `getrandbits` is used: the algorithms of `randrange` and `choice` may change between Python versions, and a
-    replay must not.
+    It uses only `getrandbits`: the algorithms of `randrange` and `choice` can change between Python versions, and a
+    replay must give the same values.
     """
     bits = bound.bit_length()
     while (value := rng.getrandbits(bits)) >= bound:

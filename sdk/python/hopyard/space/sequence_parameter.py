@@ -1,4 +1,4 @@
-"""A parameter whose values are sequences: one, or several to choose from, with parameters for their fields."""
+"""A parameter whose values are sequences. The fields of a sequence can be parameters themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopyard.space.rng_streams import below
 from hopyard.space.values import JsonValue, canonical_json, is_number, json_problem, show
 
 _LISTED: Final = 10_000
-"""Up to so many sequences are listed, and so have numbers."""
+"""Maximum number of sequences that are listed and numbered."""
 
 _DRAWS: Final = 1000
 _Path = tuple[str | int, ...]
@@ -30,23 +30,22 @@ class SequenceParameterError(ParameterError):
     """A sequence in a space is wrong.
 
     Attributes:
-        path: the field, below the parameter.
+        path: The field, relative to the parameter.
     """
 
     def __init__(self, error: SequenceError, *outer: str | int) -> None:
-        """Say what `error` says."""
+        """Create the error with the reason and the path of `error`."""
         super().__init__(error.reason)
         self.path = ("sequence", *outer, *error.path)
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences(Parameter):
-    """A sequence of values over the training (docs/sequences.md), or a list of sequences to choose from.
+    """A sequence of values over the training (docs/sequences.md), or a choice between several sequences.
 
     Attributes:
-        templates: written sequences; a field may be a parameter itself, such as `{loguniform: [0.01, 1]}`. Each is drawn as
-            often as any other.
-        per: how many units a tick of the sequence's clock takes, or `step` for one in each optimizer step.
+        templates: Written sequences, all equally likely. A field can be a parameter, such as `{loguniform: [0.01, 1]}`.
+        per: Number of units per tick of the sequence's clock, or `step` for one tick in each optimizer step.
     """
 
     templates: tuple[JsonValue, ...]
@@ -56,7 +55,7 @@ class Sequences(Parameter):
     options: ClassVar[tuple[str, ...]] = ("per",)
 
     def __post_init__(self) -> None:
-        """Check each template with the first values of its parameters that fit together."""
+        """Check each template with the first compatible values of its parameters."""
         if not isinstance(self.templates, list | tuple) or not self.templates:
             raise ParameterError(f"sequence needs at least one sequence, found {show(self.templates)}")
         object.__setattr__(self, "templates", tuple(copy.deepcopy(self.templates)))
@@ -69,7 +68,7 @@ class Sequences(Parameter):
                 try:
                     self._filled(template, _drawn(holes, rng))
                 except SequenceError as error:
-                    # Parameters may not fit together (milestones that fall), but must sometimes.
+                    # A draw may be invalid (such as descending milestones), but not every draw may be.
                     if not holes or attempt == 100:
                         raise SequenceParameterError(error, *([index] if len(self.templates) > 1 else ())) from None
                 else:
@@ -77,31 +76,31 @@ class Sequences(Parameter):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`, perhaps with `per`."""
+        """Read `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`, optionally with `per`."""
         return cls(
             tuple(value) if isinstance(value, list | tuple) else (cast(JsonValue, value),),
             cast("int | None", options.get("per")),
         )
 
     def to_data(self) -> JsonValue:
-        """The written form."""
+        """Return the written form."""
         templates = list(copy.deepcopy(self.templates))
         data: dict[str, JsonValue] = {self.kind: templates[0] if len(templates) == 1 else templates}
         return data if self.per is None else {**data, "per": self.per}
 
     def __eq__(self, other: object) -> bool:
-        """Written alike."""
+        """Compare the written forms."""
         return isinstance(other, Sequences) and canonical_json(self.to_data()) == canonical_json(other.to_data())
 
     def __hash__(self) -> int:
-        """Equal ones hash alike."""
+        """Hash the written form."""
         return hash(canonical_json(self.to_data()))
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """A template, then each of its parameters, until they fit together.
+        """Draw a template and then values of its parameters, until they form a valid sequence.
 
         Raises:
-            ParameterError: they hardly ever do.
+            ParameterError: Almost no draw is valid.
         """
         template, holes = self._parts[below(rng, len(self.templates))]
         reason = ""
@@ -113,7 +112,7 @@ class Sequences(Parameter):
         raise ParameterError(f"0 of {_DRAWS} sequences that were drawn could be: {reason}; narrow the parameters in it")
 
     def contains(self, value: object) -> bool:
-        """One of the templates with values of its parameters."""
+        """Return whether `value` is a template with valid values of its parameters."""
         if json_problem(value) is not None or not is_written(value):
             return False
         key = canonical_json(value)
@@ -138,7 +137,7 @@ class Sequences(Parameter):
 
     @property
     def size(self) -> int | None:
-        """How many sequences; None when they cannot be counted, or are more than 10 000."""
+        """The number of sequences, or None if they cannot be counted or are more than 10,000."""
         if self._counts is None:
             return None
         return sum(map(math.prod, self._counts)) if self._free else len(self._all)
@@ -150,7 +149,7 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _counts(self) -> tuple[tuple[int, ...], ...] | None:
-        """How many values each template's parameters have; None when one has no end, or there are too many together."""
+        """The number of values of each template's parameters, or None if a number is infinite or the total is too large."""
         found = list[tuple[int, ...]]()
         for _, holes in self._parts:
             sizes = [hole.size for hole in holes.values()]
@@ -162,24 +161,25 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _free(self) -> bool:
-        """Whether each combination of the parameters' values is known to be a sequence that no other one is.
+        """Whether every combination of the parameters' values is known to be a valid and distinct sequence.
 
-        Then they are counted without being made.
+        The sequences can then be counted without creating them.
         """
         kinds = {next(iter(template)) if isinstance(template, dict) else "constant" for template, _ in self._parts}
         return len(kinds) == len(self._parts) and all(self._fits(template, holes) for template, holes in self._parts)
 
     def _fits(self, template: JsonValue, holes: _Holes) -> bool:
-        # Fields of their own are checked one by one; entries of a list are compared, and a mode says what else is there.
+        # Separate fields are checked one by one. List entries depend on each other, and a mode changes which fields are
+        # valid.
         if any(isinstance(path[-1], int) or path[-1] == "mode" for path in holes):
             return False
         first = {path: hole.at(0) for path, hole in holes.items()}
         for path, hole in holes.items():
             size = cast(int, hole.size)
-            # What is allowed of whole numbers is a range.
+            # The allowed integers form a range, so checking both ends is enough.
             tried = {0, size - 1} if isinstance(hole, IntUniform | LogInt) else range(size)
             for value in map(hole.at, tried):
-                if value is None:  # as if the field were left out, which others may mind
+                if value is None:  # None means that the field is omitted, which may be invalid for other fields.
                     return False
                 try:
                     self._filled(template, {**first, path: value})
@@ -189,7 +189,7 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _all(self) -> Mapping[str, JsonValue]:
-        """Every sequence in order, by its canonical text."""
+        """All sequences in order, by their canonical text."""
         return self._combined(
             [
                 [[hole.at(index) for index in range(cast(int, hole.size))] for hole in holes.values()]
@@ -206,7 +206,7 @@ class Sequences(Parameter):
         return {key: number for number, key in enumerate(self._all)}
 
     def _combined(self, wheels: Sequence[Sequence[Sequence[JsonValue]]]) -> dict[str, JsonValue]:
-        """Each template with each combination of its parameters' values that can be, the last turning fastest; none twice."""
+        """Combine each template with all valid combinations of values, without duplicates. The last parameter changes fastest."""
         found = dict[str, JsonValue]()
         for (template, holes), wheel in zip(self._parts, wheels, strict=True):
             for values in itertools.product(*wheel):
@@ -218,7 +218,7 @@ class Sequences(Parameter):
         return found
 
     def ends(self) -> Iterator[JsonValue]:
-        """Each template with its parameters at both ends of their ranges, as far as these fit together; at most 32 of each."""
+        """Yield each template with its parameters at both ends of their ranges, if they are valid; at most 32 per template."""
         for template, holes in self._parts:
             for values in itertools.islice(itertools.product(*map(_ends, holes.values())), 32):
                 try:
@@ -232,7 +232,7 @@ class Sequences(Parameter):
         return self._counts is not None
 
     def at(self, index: int) -> JsonValue:
-        """Template by template, the last parameter turning fastest."""
+        """Return sequence number `index`, ordered by template. The last parameter changes fastest."""
         counts = self._counted_holes()
         if not self._free:
             return copy.deepcopy(self._listed[index])
@@ -247,7 +247,7 @@ class Sequences(Parameter):
         raise IndexError(f"there are {self.size} sequences")
 
     def index(self, value: object) -> int:
-        """The number of the sequence."""
+        """Return the number of the sequence."""
         self._counted_holes()
         return self._numbers[canonical_json(value)]
 
@@ -257,7 +257,7 @@ class Sequences(Parameter):
         return self._counts
 
     def grid(self) -> Sequence[JsonValue]:
-        """Each template with the grid of its parameters; combinations that cannot be are left out."""
+        """Return each template with the grid of its parameters, without invalid combinations."""
         wheels = list[list[Sequence[JsonValue]]]()
         for _, holes in self._parts:
             wheels.append([])
@@ -276,7 +276,7 @@ class Sequences(Parameter):
 
 
 def _ends(parameter: Parameter) -> list[JsonValue]:
-    if parameter.kind == "choice":  # in the order written
+    if parameter.kind == "choice":  # In the written order.
         listed = [parameter.at(index) for index in range(cast(int, parameter.size))]
         numbers = [value for value in listed if is_number(value)]
         if len(numbers) < len(listed):
@@ -291,7 +291,7 @@ def _drawn(holes: _Holes, rng: random.Random) -> dict[_Path, JsonValue]:
 
 
 def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) -> JsonValue:
-    """A copy of the template with values in the places of its parameters."""
+    """Return a copy of the template with its parameters replaced by `values`."""
     if path in values:
         return copy.deepcopy(values[path])
     if isinstance(template, dict):
@@ -302,10 +302,10 @@ def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) ->
 
 
 def read_fixed(value: JsonValue, kind: str) -> JsonValue:
-    """A JSON value that stands in a choice or is a constant: a sequence in full, defaults filled in; others as they are.
+    """Return a value of a choice or a constant. A sequence gets its defaults filled in; other JSON values are returned as they are.
 
     Raises:
-        ParameterError: it looks like a sequence and is none.
+        ParameterError: It looks like a sequence but is not valid.
     """
     if not is_written(value):
         return value
@@ -321,7 +321,7 @@ def read_fixed(value: JsonValue, kind: str) -> JsonValue:
 
 
 def _holes(template: JsonValue, path: _Path = ()) -> Iterator[tuple[_Path, Parameter]]:
-    """The parameters inside a written sequence, and where."""
+    """Yield the parameters inside a written sequence with their paths."""
     from hopyard.space.kinds import KINDS, parameter_from_data
 
     if isinstance(template, dict):
@@ -339,6 +339,6 @@ def _holes(template: JsonValue, path: _Path = ()) -> Iterator[tuple[_Path, Param
 
 
 def _is_parameter(written: dict[str, JsonValue], path: _Path, kinds: Mapping[str, object]) -> bool:
-    # What stands in `sequences: [...]` is a sequence: both have a kind called constant.
+    # An entry of `sequences: [...]` is a sequence. Sequences and parameters both have a kind named `constant`.
     inside_chain = len(path) > 1 and path[-2] == "sequences"
     return not inside_chain and any(key in kinds and (key == "constant" or key not in SEQUENCES) for key in written)

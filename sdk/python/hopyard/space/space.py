@@ -1,4 +1,4 @@
-"""A search space: named parameters in a fixed order, some of them in groups or under conditions."""
+"""A search space: named parameters in a fixed order, optionally in groups or under conditions."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from hopyard.space.rng_streams import stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, show
 
 DRAWS: Final = 1000
-"""How many configurations are drawn in search of one that fits the constraints."""
+"""Maximum number of configurations to draw until one fits the constraints."""
 
 
 class Space(Mapping[str, Parameter]):
-    """Named parameters; a configuration has one value for each that its conditions let in.
+    """Named parameters. A configuration has one value for each parameter whose conditions hold.
 
-    Immutable. The order of the names is part of the space: it is the order of a grid's wheels. As a mapping it goes
-    from dotted name to parameter (`space["lr"]`, `"model.depth" in space`); `contains` is about configurations.
+    A space is immutable. The order of the names is part of it and defines the order of a grid. As a mapping, it maps
+    dotted names to parameters (`space["lr"]`, `"model.depth" in space`); use `contains` to test configurations.
 
-    A **group** is a name for further names, and a nested mapping in a configuration. A parameter or group with
-    **conditions** is in a configuration only while they hold. **Constraints** filter the configurations: `sample`,
-    `sample_at`, `grid`, `contains` and `problems` respect them; `size`, `at`, `grid_size` and `grid_at` number what there
-    is before the filter.
+    A **group** is a name that contains further names; in a configuration it is a nested mapping. A parameter or group
+    with **conditions** is part of a configuration only if they hold. **Constraints** filter the configurations:
+    `sample`, `sample_at`, `grid`, `contains` and `problems` apply them, while `size`, `at`, `grid_size` and `grid_at`
+    ignore them.
     """
 
     def __init__(self, parameters: Mapping[str, Entry], constraints: Sequence[str] = ()) -> None:
-        """Hold `parameters` in their order, and the expressions that every configuration must fulfil.
+        """Create a space from parameters in order, and the expressions that every configuration must fulfil.
 
         Raises:
-            SpaceError: a name is not text or is empty, a value is not a `Parameter`, a condition cannot be, or a
-                constraint is no expression about these parameters.
+            SpaceError: A name is empty or not text, a value is not a `Parameter`, a condition is impossible, or a
+                constraint is not an expression about these parameters.
         """
         problems = list[Problem]()
         self._nodes = plant(parameters, problems)
@@ -59,10 +59,10 @@ class Space(Mapping[str, Parameter]):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:
-        """Read a written space: names to written parameters, as in an experiment file.
+        """Read a written space: names with written parameters, as in an experiment file.
 
         Raises:
-            SpaceError: every problem of every parameter.
+            SpaceError: Some parameters are wrong. The error contains every problem.
         """
         if not isinstance(data, Mapping):
             raise SpaceError([Problem((), f"needs a mapping of names to parameters, found {show(data)}")])
@@ -72,30 +72,30 @@ class Space(Mapping[str, Parameter]):
         return cls(entries)
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """The written form, plain JSON in the order of the names; `from_dict` gives an equal space back.
+        """Return the written form: plain JSON in the order of the names. `from_dict` reads it back as an equal space.
 
-        Constraints are written beside a space, not in it.
+        Constraints are not included; they are written outside the space.
         """
         return {node.key: node.written() for node in self._nodes}
 
     def constrained(self, constraints: Sequence[str]) -> Self:
-        """This space with these constraints instead of its own; raises SpaceError as the constructor does."""
+        """Return this space with the given constraints instead of its current ones. Raises SpaceError as the constructor does."""
         return type(self)(self.entries, constraints)
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """What the space was made of: parameters, groups and conditions, to make another one of."""
+        """The parameters, groups and conditions of the space, which can be used to create another space."""
         return {node.key: node.entry() for node in self._nodes}
 
     def conditions(self, name: str) -> tuple[Condition, ...]:
-        """The conditions that must all hold for the parameter with this dotted name, those of its groups included."""
+        """Return all conditions of the parameter with this dotted name, including those of its groups."""
         return self._leaves[name].conditions
 
     def build(self, value_of: Callable[[str, Parameter], JsonValue]) -> Configuration:
-        """The configuration that has, for each parameter it includes, the value that `value_of` gives.
+        """Create a configuration with the value from `value_of` for each parameter it includes.
 
-        `value_of` is called with dotted names, for parameters whose conditions hold, and for each after those that its
-        conditions ask for. The result does not share mappings with the space.
+        `value_of` is called with the dotted names of the parameters whose conditions hold. Each parameter follows those
+        that its conditions refer to. The result shares no mappings with the space.
         """
         values = dict[str, JsonValue]()
         for leaf in self._order:
@@ -104,35 +104,36 @@ class Space(Mapping[str, Parameter]):
         return _nested(self._nodes, values)
 
     def flat(self, configuration: Mapping[str, object]) -> dict[str, JsonValue]:
-        """The values of a configuration of this space by dotted name, in the order of the names."""
+        """Return the values of a configuration of this space by dotted name, in the order of the names."""
         given = {node.name: value for _, node, value in _walk(self._nodes, configuration) if node is not None}
         return {name: cast(JsonValue, given[name]) for name in self._leaves if name in given}
 
     def sample(self, rng: random.Random) -> Configuration:
         """Draw one configuration.
 
-        One number is taken from `rng`, whatever the space; each parameter has a stream of its own that is derived
-        from that number and the parameter's name. So adding, removing or reordering parameters leaves the values of
-        the others as they were.
+        The method takes exactly one number from `rng`. Each parameter has a separate stream that is derived from that
+        number and the parameter's name. Therefore adding, removing or reordering parameters does not change the values
+        of the others.
 
         Raises:
-            ConstraintsError: hardly any configuration fits the constraints.
+            ConstraintsError: Almost no configuration fits the constraints.
         """
         root = rng.getrandbits(64)
         return self.fitting(lambda attempt: self._draw(root, *_further(attempt)))
 
     def sample_at(self, seed: int, ordinal: int, attempt: int = 0) -> Configuration:
-        """The configuration number `ordinal` of the random sequence `seed`, without drawing those before it.
+        """Return configuration number `ordinal` of the random sequence `seed`, without drawing the earlier ones.
 
         `attempt` gives further, independent draws for the same ordinal. Raises ConstraintsError as `sample` does.
         """
         return self.fitting(lambda again: self._draw(seed, ordinal, attempt, *_further(again)))
 
     def fitting(self, draw: Callable[[int], Configuration], draws: int = DRAWS) -> Configuration:
-        """The first of `draw(0)`, `draw(1)`, ... that fits the constraints.
+        """Return the first of `draw(0)`, `draw(1)`, and so on that fits the constraints.
 
         Raises:
-            ConstraintsError: none of `draws` fitted; the message says how many of them each constraint let through.
+            ConstraintsError: None of `draws` attempts fits. The message says how many of them fulfilled each
+                constraint.
         """
         refused, reason = Counter[str](), ""
         for attempt in range(draws):
@@ -155,18 +156,18 @@ class Space(Mapping[str, Parameter]):
         return self.build(lambda name, parameter: parameter.sample(stream(*root, name)))
 
     def grid(self) -> Iterator[Configuration]:
-        """All grid points that fit the constraints, in odometer order: the last name turns fastest, the first slowest.
+        """Iterate over all grid points that fit the constraints. The last name changes fastest, the first slowest.
 
-        A parameter turns behind those that its conditions ask for.
+        A parameter changes faster than those that its conditions refer to.
 
         Raises:
-            SpaceError: every continuous parameter that does not say how it is divided.
+            SpaceError: Some continuous parameters have no step or count. The error names all of them.
         """
         points = (self.grid_at(index) for index in range(self.grid_size))
         return (point for point in points if self.fits(point))
 
     def fits(self, configuration: Mapping[str, object]) -> bool:
-        """Whether a configuration of this space fulfils the constraints."""
+        """Return whether a configuration of this space fulfils the constraints."""
         if not self.constraints:
             return True
         values = self.flat(configuration)
@@ -174,14 +175,14 @@ class Space(Mapping[str, Parameter]):
 
     @property
     def grid_size(self) -> int:
-        """How many grid points there are before constraints filter them; raises SpaceError as `grid` does."""
+        """The number of grid points before constraints filter them. Raises SpaceError as `grid` does."""
         return self._grid.size
 
     def grid_at(self, index: int) -> Configuration:
-        """Grid point number `index`, 0 <= index < grid_size, in the order of `grid`, before constraints filter.
+        """Return grid point number `index`, 0 <= index < grid_size, in the order of `grid`, ignoring constraints.
 
         Raises:
-            IndexError: there is no such point.
+            IndexError: There is no such point.
         """
         places = self._grid.places(index)
         if places is None:
@@ -225,11 +226,11 @@ class Space(Mapping[str, Parameter]):
         return Numbering({leaf.name: leaf.conditions for leaf in self._order}, lengths, place)
 
     def contains(self, configuration: Mapping[str, object]) -> bool:
-        """Whether `configuration` has a value of this space for each parameter, nothing else, and fits the constraints."""
+        """Return whether `configuration` has a valid value for each parameter, has no other names, and fits the constraints."""
         return not self.problems(configuration)
 
     def problems(self, configuration: Mapping[str, object]) -> list[str]:
-        """Why `configuration` is not in this space: a sentence for each missing, foreign, outlying or unfitting value."""
+        """Return why `configuration` is not in this space: one sentence for each missing, unknown or invalid value."""
         given, values = self.flat(configuration), dict[str, JsonValue]()
         for leaf in self._order:
             if leaf.name in given and all(condition.holds(values) for condition in leaf.conditions):
@@ -253,15 +254,15 @@ class Space(Mapping[str, Parameter]):
 
     @property
     def size(self) -> int | None:
-        """How many configurations there are before constraints filter them; None when they cannot be counted."""
+        """The number of configurations before constraints filter them, or None if they cannot be counted."""
         return self._all.size if self._all is not None else None
 
     def at(self, index: int) -> Configuration:
-        """Configuration number `index`, 0 <= index < size: all of them, not only the grid; the last name turns fastest.
+        """Return configuration number `index`, 0 <= index < size, of all configurations. The last name changes fastest.
 
         Raises:
-            ParameterError: the space cannot be counted.
-            IndexError: there is no such configuration.
+            ParameterError: The configurations cannot be counted.
+            IndexError: There is no such configuration.
         """
         if self._all is None:
             raise ParameterError("a space with a continuous parameter cannot be counted")
@@ -271,35 +272,36 @@ class Space(Mapping[str, Parameter]):
         return self.build(lambda name, parameter: parameter.at(places[name]))
 
     def __getitem__(self, name: str) -> Parameter:
-        """The parameter with this dotted name."""
+        """Return the parameter with this dotted name."""
         return self._leaves[name].parameter
 
     def __iter__(self) -> Iterator[str]:
-        """The dotted names in order."""
+        """Iterate over the dotted names in order."""
         return iter(self._leaves)
 
     def __len__(self) -> int:
-        """How many parameters."""
+        """Return the number of parameters."""
         return len(self._leaves)
 
     def __eq__(self, other: object) -> bool:
-        """Equal parameters under equal names, conditions and constraints in the same order."""
+        """Compare names, parameters, conditions and constraints, including their order."""
         if not isinstance(other, Space):
             return NotImplemented
         return self._nodes == other._nodes and self.constraints == other.constraints
 
     def __hash__(self) -> int:
-        """Equal spaces hash alike."""
+        """Hash the written form and the constraints."""
         return hash((canonical_json(self.to_dict()), self.constraints))
 
     def __repr__(self) -> str:
-        """The written form."""
+        """Return the written form."""
         constraints = [constraint.text for constraint in self.constraints]
         return f"Space({self.to_dict()!r}{f', constraints={constraints!r}' if constraints else ''})"
 
 
 def _further(attempt: int) -> tuple[int, ...]:
-    # The first draw has the name that it had before there were constraints: recorded experiments go on.
+    # Attempt 0 keeps the stream name that was used before constraints existed, so that recorded experiments can
+    # continue.
     return (attempt,) if attempt else ()
 
 
@@ -317,7 +319,7 @@ def _nested(nodes: tuple[SpaceNode, ...], values: Mapping[str, JsonValue]) -> Co
 def _walk(
     nodes: tuple[SpaceNode, ...], configuration: Mapping[str, object], group: str = ""
 ) -> Iterator[tuple[str, SpaceNode | None, object]]:
-    """What a configuration gives: dotted name, node of the space if there is one, value; a group before what is in it."""
+    """Yield the dotted name, the node (or None) and the value of each entry of a configuration; groups before their entries."""
     known = {node.key: node for node in nodes}
     for key, value in configuration.items():
         node = known.get(key)

@@ -1,7 +1,7 @@
-"""Plain JSON values: what a hyperparameter may be, and one canonical text for each.
+"""Plain JSON values, which are the values of hyperparameters, and their canonical text.
 
-Hyperparameters cross processes, languages and databases, so they are JSON values and nothing else: None, bool, finite
-numbers, text, lists and mappings with text keys.
+Hyperparameters are passed between processes, languages and databases. Therefore only JSON values are allowed: None,
+bool, finite numbers, text, lists, and mappings with text keys.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
-"""A value that JSON can carry. NaN and infinities are not JSON and are refused where a value enters."""
+"""A value that JSON can represent. NaN and infinite values are not JSON and are rejected on input."""
 
 Configuration: TypeAlias = dict[str, JsonValue]
 """One point of a space: a value for each parameter name."""
@@ -21,19 +21,19 @@ _LONGEST_SHOWN = 80
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a finite int or float. Booleans are not numbers here, though Python says otherwise."""
+    """Return whether `value` is a finite int or float. Booleans do not count as numbers here, unlike in Python."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an int that no float can hold is still a finite number
+    except OverflowError:  # An int outside the range of a float is still a finite number.
         return True
 
 
 def json_problem(value: object) -> str | None:
-    """What keeps `value` from being a JSON value, or None when it is one.
+    """Return why `value` is not a JSON value, or None if it is one.
 
-    The sentence names the offending part, for example `nan is not finite` or `a set is not a JSON value`.
+    The sentence names the wrong part, for example `nan is not finite` or `a set is not a JSON value`.
     """
     if value is None or isinstance(value, bool | str):
         return None
@@ -54,10 +54,10 @@ def json_problem(value: object) -> str | None:
 
 
 def canonical_json(value: object) -> str:
-    """One text for each JSON value, the same on every host and after every trip through JSON or protobuf.
+    """Return the canonical text of a JSON value, which is the same on every host and after conversion to JSON or protobuf.
 
-    Keys are sorted, nothing is padded, and a number is written by its value: 1, 1.0 and 1e0 are all `1` (a protobuf
-    Struct knows only doubles, so an int may come back as a float).
+    Keys are sorted, and there is no whitespace. Equal numbers have the same text: 1, 1.0 and 1e0 are all `1`. This is
+    necessary because a protobuf Struct has only doubles, so an int can come back as a float.
 
     Raises:
         ValueError: `value` is not a JSON value.
@@ -78,7 +78,7 @@ def _by_value(value: object) -> object:
 
 
 def show(value: object) -> str:
-    """`value` as an error message shows it: JSON where it can be, shortened to about 80 characters."""
+    """Return `value` for an error message: as JSON if possible, shortened to about 80 characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):

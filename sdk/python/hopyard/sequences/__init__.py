@@ -1,4 +1,4 @@
-"""Sequences: hyperparameters whose values change over the training, and how far two of them are equal.
+"""Sequences: hyperparameters whose values change over the training, and their common prefixes.
 
     lr = Warmup(5, 0.1, then=Exponential(gamma=0.95))
     lr.value(0), lr.value(4), lr.value(6)          # 0.02, 0.1, 0.095

@@ -1,4 +1,4 @@
-"""What a sequence is: values by position, and how far two sequences are equal."""
+"""The base class of sequences, and the comparison of two sequences."""
 
 from __future__ import annotations
 
@@ -23,45 +23,46 @@ class Piece(NamedTuple):
 
 
 class Sequence(ABC):
-    """A hyperparameter's values over the training: immutable, pure, equal if written alike.
+    """The values of a hyperparameter over the training. A sequence is immutable and has no side effects.
 
-    A position is a count of the experiment's unit from 0. `value(p)` is in force while the unit p is trained, that is from
-    the boundary p on. Values are computed from the decimal numbers as they are written, exactly, and rounded to a double
-    once; whole ones are ints.
+    A position counts the experiment's unit, starting with 0. `value(p)` is in force while unit p is trained, that is,
+    from the boundary p on. Values are computed exactly from the decimal numbers as they are written, and rounded to a
+    double once. Integral values are ints. Two sequences are equal if their written forms are equal.
     """
 
     kind: ClassVar[str]
     """The key of the written form."""
 
     milestones_from_start: ClassVar[bool] = False
-    """Whether its positions count from the start of the training, even behind a warm-up."""
+    """Whether positions count from the start of the training even after a warm-up."""
 
     @abstractmethod
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Where each function begins, rising, the first at `origin`, where this sequence's clock is 0.
+        """Yield each function with its start position, in ascending order.
 
-        The last one goes on for ever; there may be endlessly many.
+        The first one starts at `origin`, where the clock of this sequence is 0. The last one has no end. There may be
+        infinitely many.
         """
 
     @abstractmethod
     def to_data(self) -> dict[str, JsonValue]:
-        """The written form below `sequence`: `{exponential: {initial: 0.1, gamma: 0.95}}`."""
+        """Return the written form under the key `sequence`, such as `{exponential: {initial: 0.1, gamma: 0.95}}`."""
 
     @property
     def per_step(self) -> bool:
-        """Whether its positions count optimizer steps, not the experiment's unit."""
+        """Whether positions count optimizer steps instead of the experiment's unit."""
         return False
 
     def written(self) -> dict[str, JsonValue]:
-        """The written form as it stands in a configuration: `{sequence: ...}`."""
+        """Return the written form of a configuration value: `{sequence: ...}`."""
         return {"sequence": self.to_data()}
 
     def __eq__(self, other: object) -> bool:
-        """Written alike, defaults filled in; see `common_prefix` for equality of the values."""
+        """Compare the written forms, with defaults filled in. `common_prefix` compares the values."""
         return self._text == other._text if isinstance(other, Sequence) else NotImplemented
 
     def __hash__(self) -> int:
-        """Equal ones hash alike."""
+        """Hash the written form."""
         return hash(self._text)
 
     @functools.cached_property
@@ -69,7 +70,7 @@ class Sequence(ABC):
         return str(token(self.written()))
 
     def pieces(self, stop: int) -> list[Piece]:
-        """The functions up to the position `stop`, neighbours that are the same function merged."""
+        """Return the functions up to the position `stop`. Adjacent pieces with the same function are merged."""
         found = list[Piece]()
         for start, function in clipped(self.spans(0), 0, stop):
             if found and found[-1].start == start:
@@ -82,19 +83,19 @@ class Sequence(ABC):
         return found
 
     def value(self, position: int) -> JsonValue:
-        """What is in force while the unit `position` (0 or more) is trained.
+        """Return the value in force while the unit `position` (0 or more) is trained.
 
         Raises:
-            SequenceError: the position is negative, or the value too large for a double.
+            SequenceError: The position is negative, or the value is too large for a double.
         """
         return Cursor(self).value(position)
 
     def next_change(self, position: int, stop: int) -> int:
-        """The first position behind `position` and before `stop` with another value than the one before it; else `stop`."""
+        """Return the first position after `position` and before `stop` where the value changes, else `stop`."""
         return Cursor(self).next_change(position, stop)
 
     def prefix_key(self, position: int) -> str:
-        """A text that two sequences share exactly if they have the same values at 0, 1, ..., position - 1."""
+        """Return a text that is equal for two sequences exactly if they have the same values at 0, 1, ..., position - 1."""
         digest = hashlib.sha256()
         run, held = 0, None
         for start, stop, function in self.pieces(position):
@@ -111,20 +112,20 @@ class Sequence(ABC):
 
 
 class Cursor:
-    """A sequence that is asked at rising positions: it goes on from the last one; an earlier one is looked up from 0."""
+    """Evaluates a sequence at ascending positions, continuing from the last one. An earlier position restarts it from 0."""
 
     def __init__(self, sequence: Sequence) -> None:
-        """Stand at 0."""
+        """Start at position 0."""
         self._sequence = sequence
         self._rewind()
 
     def value(self, position: int) -> JsonValue:
-        """As `Sequence.value`."""
+        """See `Sequence.value`."""
         self._go(position)
         return self._known[0][1].value(position)
 
     def next_change(self, position: int, stop: int) -> int:
-        """As `Sequence.next_change`."""
+        """See `Sequence.next_change`."""
         before = token(self.value(position))
         for index in itertools.count():
             start, function = self._known[index]
@@ -141,7 +142,7 @@ class Cursor:
     def _rewind(self) -> None:
         self._rest = self._sequence.spans(0)
         self._known = deque([next(self._rest)])
-        """The span that is in force, and those behind it that were read."""
+        """The current span and the spans after it that were read."""
 
     def _go(self, position: int) -> None:
         if position < 0:
@@ -152,7 +153,7 @@ class Cursor:
             self._known.popleft()
 
     def _reads(self, index: int) -> bool:
-        """Whether there is a span number `index`, counted from the one in force; then it has been read."""
+        """Return whether span number `index`, counted from the current one, exists. If it does, it has been read."""
         while len(self._known) <= index:
             following = next(self._rest, None)
             if following is None:
@@ -162,15 +163,15 @@ class Cursor:
 
 
 def common_prefix(one: Sequence, other: Sequence, until: int) -> int:
-    """The position up to which both have the same values: the largest p <= `until` with equal values at 0 ... p - 1.
+    """Return the largest p <= `until` such that both sequences have equal values at 0, ..., p - 1.
 
-    Pieces that are the same function are equal over their whole length; only where two different functions meet are
-    positions compared, and those part after a few.
+    Pieces with the same function are equal over their complete length. Only where two different functions meet are
+    values compared one by one; such functions usually differ after a few positions.
     """
     if one == other:
         return until
     if one.per_step != other.per_step or one.per_step:
-        return 0  # how many steps a unit has is not known here
+        return 0  # The number of steps in a unit is not known here.
     mine, theirs = one.pieces(until), other.pieces(until)
     first = second = 0
     at = 0
@@ -190,7 +191,7 @@ def common_prefix(one: Sequence, other: Sequence, until: int) -> int:
 def clipped(
     spans: Iterable[tuple[int, Function]], begin: int, end: int | None = None
 ) -> Iterator[tuple[int, Function]]:
-    """The spans that are in force from `begin` on and, with an end, before it; the first one starts at `begin`."""
+    """Yield the spans in force from `begin` to `end` (exclusive, or without end). The first one starts at `begin`."""
     held: Function | None = None
     for start, function in spans:
         if end is not None and start >= end:

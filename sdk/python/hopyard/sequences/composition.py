@@ -1,4 +1,4 @@
-"""Sequences made of other sequences: behind a warm-up, one after the other, on a slower clock."""
+"""Sequences that consist of other sequences: after a warm-up, one after another, or on a slower clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from hopyard.sequences.rational import JsonValue, SequenceError, fraction, show
 
 @dataclass(frozen=True, eq=False)
 class Warmup(SequenceKind):
-    """Rises linearly from `start` and reaches `target` at the last of its `duration` units; then another sequence.
+    """Rises linearly from `start` to `target` over `duration` units, then continues with another sequence.
 
-    The clock of the other sequence begins at the end of the warm-up, but milestones count from the start of the training.
-    Where it leaves out its own initial value, that is `target`. Without another one, `target` stays.
+    `target` is reached at the last of these units. The clock of the other sequence starts at the end of the warm-up,
+    except that milestones count from the start of the training. If it has no initial value, it starts at `target`.
+    Without another sequence, the value stays at `target`.
     """
 
     duration: int
@@ -29,7 +30,7 @@ class Warmup(SequenceKind):
     kind: ClassVar[str] = "warmup"
 
     def __post_init__(self) -> None:
-        """Check the fields, and give `then` its initial value."""
+        """Check the fields, and set the initial value of `then`."""
         self._counts("duration")
         self._numbers("target", "start")
         if self.then is None:
@@ -40,7 +41,7 @@ class Warmup(SequenceKind):
             object.__setattr__(self, "then", dataclasses.replace(then, **cast(Any, {then.inherits: self.target})))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """A ramp, and what follows."""
+        """Yield a ramp and the spans of the other sequence."""
         start, target, then = fraction(self.start), fraction(self.target), cast(Sequence, self.then)
         end = origin + self.duration
         yield origin, LinearFunction.through(end - 1, target, (target - start) / self.duration)
@@ -49,7 +50,7 @@ class Warmup(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Chain(SequenceKind):
-    """One sequence after the other, each with its own clock from its milestone on (SequentialLR)."""
+    """Several sequences in succession. Each has a clock that starts at its milestone (SequentialLR)."""
 
     sequences: tuple[Sequence, ...]
     milestones: tuple[int, ...]
@@ -64,7 +65,7 @@ class Chain(SequenceKind):
         object.__setattr__(self, "sequences", tuple(_part(self, "sequences", part) for part in self.sequences))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Those of each part in its time."""
+        """Yield the spans of each part within its range."""
         starts = [origin, *(origin + at for at in self.milestones)]
         for part, start, end in zip(self.sequences, starts, [*starts[1:], None], strict=True):
             yield from clipped(part.spans(start), start, end)
@@ -72,7 +73,7 @@ class Chain(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Paced(Sequence):
-    """Another clock for a whole sequence: one tick in `per` units, or one in each optimizer step (`per: step`)."""
+    """A complete sequence on another clock: one tick per `per` units, or one per optimizer step (`per: step`)."""
 
     of: Sequence
     per: int | Literal["step"]
@@ -87,26 +88,26 @@ class Paced(Sequence):
 
     @property
     def per_step(self) -> bool:
-        """Whether it counts optimizer steps."""
+        """Whether the clock counts optimizer steps."""
         return self.per == "step"
 
     def to_data(self) -> dict[str, JsonValue]:
-        """That of the sequence."""
+        """Return the written form of the inner sequence."""
         return self.of.to_data()
 
     def written(self) -> dict[str, JsonValue]:
-        """With `per` beside it."""
+        """Return the written form of the inner sequence with `per` added."""
         return {**self.of.written(), "per": self.per}
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Those of the sequence, on the slower clock."""
+        """Yield the spans of the inner sequence on the slower clock."""
         every = self.per if isinstance(self.per, int) else 1
         for start, function in self.of.spans(0):
             slow = function if every == 1 or function.constant else SlowedFunction(function, every)
             yield origin + start * every, slow
 
     def __str__(self) -> str:
-        """A short text, for tables."""
+        """Return a short text for tables."""
         return f"{self.of} per {self.per}"
 
 

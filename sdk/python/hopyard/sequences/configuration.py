@@ -1,4 +1,4 @@
-"""Configurations with sequences in them: what is in force at a position."""
+"""Evaluates configurations that contain sequences."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from hopyard.sequences.rational import SequenceError
 
 
 class Schedule:
-    """A configuration, read once: plain values, and sequences (those in groups included).
+    """A parsed configuration with plain values and sequences, including those in groups.
 
-    To be asked at rising positions: each answer goes on from the one before, and takes as long at any position.
+    Query it at ascending positions: each query continues from the previous one, so it takes the same time at any
+    position.
 
     Attributes:
-        sequences: by dotted name; none: nothing changes during training.
+        sequences: The sequences by dotted name. If empty, nothing changes during training.
     """
 
     def __init__(self, configuration: Mapping[str, Any]) -> None:
-        """Read it.
+        """Parse a configuration.
 
         Raises:
-            SequenceError: a sequence is wrong; the message names it.
+            SequenceError: A sequence is wrong. The message names it.
         """
         self._configuration = configuration
         self.sequences: dict[str, Sequence] = dict(_found(configuration, ""))
@@ -35,16 +36,16 @@ class Schedule:
         return tuple(name for name, sequence in self.sequences.items() if sequence.per_step)
 
     def at(self, position: int, step: int = 0) -> dict[str, Any]:
-        """The configuration with the values that are in force while the unit `position` is trained.
+        """Return the configuration with the values in force while the unit `position` is trained.
 
         Args:
             position: 0 or more.
-            step: how many optimizer steps were made before, for sequences that count these.
+            step: Number of optimizer steps made before, for sequences that count steps.
         """
         return self._at(self._configuration, "", position, step)
 
     def next_change(self, position: int, stop: int) -> int:
-        """The first position behind `position` and before `stop` where a value changes; else `stop`. Steps are not looked at."""
+        """Return the first position after `position` and before `stop` where a value changes, else `stop`. It ignores `per: step`."""
         for name, sequence in self.sequences.items():
             if not sequence.per_step:
                 stop = self._cursors[name].next_change(position, stop)
@@ -63,12 +64,12 @@ class Schedule:
 
 
 def values_at(configuration: Mapping[str, Any], position: int, step: int = 0) -> dict[str, Any]:
-    """What `Schedule(configuration).at(position, step)` says."""
+    """Return `Schedule(configuration).at(position, step)`."""
     return Schedule(configuration).at(position, step)
 
 
 def sequences_of(configuration: Mapping[str, Any]) -> dict[str, Sequence]:
-    """What `Schedule(configuration).sequences` holds."""
+    """Return `Schedule(configuration).sequences`."""
     return Schedule(configuration).sequences
 
 

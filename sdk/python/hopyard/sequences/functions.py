@@ -1,8 +1,8 @@
-"""The functions that sequences are made of, each with exact parameters and a symbolic test of equality.
+"""The functions in sequences, with exact parameters and a symbolic test of equality.
 
-Two functions are `same` if they agree at every position, whatever they were written as: the origin of a clock, the order
-of parameters and the factors pulled out do not matter. `same` may miss an equality (of two cosines with opposite
-amplitudes, say), never invent one; positions are then compared one by one, which is slower and no less exact.
+Two functions are `same` if they agree at every position. The origin of the clock, the order of parameters and extracted
+factors do not matter. `same` never returns True for functions that differ. It may return False for equal functions, for
+example two cosines with opposite amplitudes. Values are then compared one by one, which is slower but equally exact.
 """
 
 from __future__ import annotations
@@ -16,75 +16,75 @@ from typing import Final
 from hopyard.sequences.rational import DIGITS, Exact, JsonValue, cosine, rounded, to_decimal, token
 
 _SMALL: Final = 64
-"""Powers up to this one are computed as fractions; higher ones to 60 digits."""
+"""Powers up to this exponent are computed as fractions, higher ones to 60 digits."""
 
 
 class Function(ABC):
-    """A value for each position from where it is defined."""
+    """A function from positions to values, defined from a start position on."""
 
     @abstractmethod
     def value(self, position: int) -> JsonValue:
-        """What the training gets at `position`: for a number, the double nearest to the exact one."""
+        """Return the value at `position`. A number is the double nearest to the exact value."""
 
     @abstractmethod
     def same(self, other: Function) -> bool:
-        """Whether both are equal wherever they are defined, decided from their parameters."""
+        """Return whether both functions are equal wherever they are defined, based on their parameters."""
 
     @property
     def constant(self) -> bool:
-        """Whether all its values are equal."""
+        """Whether all values are equal."""
         return False
 
 
 @dataclass(frozen=True)
 class Fixed(Function):
-    """What is no number, for ever."""
+    """A constant that is not a number."""
 
     held: JsonValue
 
     def value(self, position: int) -> JsonValue:
-        """The same everywhere."""
+        """Return the constant."""
         return self.held
 
     def same(self, other: Function) -> bool:
-        """Equal as JSON."""
+        """Compare the JSON values."""
         return isinstance(other, Fixed) and token(self.held) == token(other.held)
 
     @property
     def constant(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
 
 @dataclass(frozen=True)
 class LinearFunction(Function):
-    """start + slope * position: constants, warm-ups, ramps."""
+    """start + slope * position; used for constants, warm-ups and ramps."""
 
     start: Fraction
     slope: Fraction = Fraction(0)
 
     @classmethod
     def through(cls, position: int, value: Fraction, slope: Fraction) -> LinearFunction:
-        """The line that has `value` at `position`."""
+        """Return the line that has `value` at `position`."""
         return cls(value - slope * position, slope)
 
     def value(self, position: int) -> JsonValue:
-        """Rounded once."""
+        """Return the value, rounded once."""
         return rounded(self.start + self.slope * position if self.slope else self.start)
 
     def same(self, other: Function) -> bool:
-        """Equal start and slope."""
+        """Compare start and slope."""
         return self == other
 
     @property
     def constant(self) -> bool:
-        """Without a slope."""
+        """True if the slope is 0."""
         return not self.slope
 
 
 @dataclass(frozen=True)
 class Power(Function):
-    """base + (factor + slope * k) * gamma^k, where k = position - origin >= 0; gamma > 0 and not 1."""
+    """base + (factor + slope * k) * gamma^k, where k = position - origin >= 0, gamma > 0 and gamma != 1."""
 
     origin: int
     base: Fraction
@@ -93,7 +93,7 @@ class Power(Function):
     gamma: Fraction
 
     def value(self, position: int) -> JsonValue:
-        """Rounded once."""
+        """Return the value, rounded once."""
         k = position - self.origin
         outer = self.factor + self.slope * k
         if k <= _SMALL:
@@ -102,7 +102,7 @@ class Power(Function):
         return rounded(DIGITS.add(to_decimal(self.base), DIGITS.multiply(to_decimal(outer), power)))
 
     def same(self, other: Function) -> bool:
-        """Equal base and gamma, and equal factors seen from the same origin."""
+        """Compare base and gamma, and the factors converted to the same origin."""
         if not isinstance(other, Power) or (self.base, self.gamma) != (other.base, other.gamma):
             return False
         first, second = sorted((self, other), key=lambda function: function.origin)
@@ -113,33 +113,33 @@ class Power(Function):
 
 @dataclass(frozen=True)
 class Level(Function):
-    """factor * gamma^times at every position: where a schedule stands after many steps."""
+    """factor * gamma^times at every position; the constant value of a schedule after many steps."""
 
     factor: Fraction
     gamma: Fraction
     times: int
 
     def value(self, position: int) -> JsonValue:
-        """Rounded once."""
+        """Return the value, rounded once."""
         return Power(0, Fraction(0), self.factor, Fraction(0), self.gamma).value(self.times)
 
     def same(self, other: Function) -> bool:
-        """Written alike."""
+        """Compare the parameters."""
         return self == other
 
     @property
     def constant(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
 
 def level(factor: Fraction, gamma: Fraction, times: int) -> Function:
-    """A `Level`, or the exact constant after few steps. It costs the same after any number of them."""
+    """Return a `Level`, or an exact constant if `times` is small. The cost does not depend on `times`."""
     return LinearFunction(factor * gamma**times) if times <= _SMALL else Level(factor, gamma, times)
 
 
 def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma: Fraction) -> Function:
-    """A `Power`, or the line that it is."""
+    """Return a `Power`, or a line if gamma is 1 or there is nothing to multiply."""
     if gamma == 1:
         return LinearFunction.through(origin, base + factor, slope)
     return Power(origin, base, factor, slope, gamma) if factor or slope else LinearFunction(base)
@@ -147,7 +147,7 @@ def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma:
 
 @dataclass(frozen=True)
 class Wave(Function):
-    """middle + swing * cos(pi * turn * (position - origin)); 0 < turn <= 1 half turns a position."""
+    """middle + swing * cos(pi * turn * (position - origin)), where `turn` is in half turns per position, 0 < turn <= 1."""
 
     origin: int
     middle: Fraction
@@ -155,14 +155,14 @@ class Wave(Function):
     turn: Fraction
 
     def value(self, position: int) -> JsonValue:
-        """Rounded once."""
+        """Return the value, rounded once."""
         factor: Exact = cosine(self.turn * (position - self.origin))
         if isinstance(factor, Fraction):
             return rounded(self.middle + self.swing * factor)
         return rounded(DIGITS.add(to_decimal(self.middle), DIGITS.multiply(to_decimal(self.swing), factor)))
 
     def same(self, other: Function) -> bool:
-        """Equal middle, swing and turn, and origins that are whole turns apart."""
+        """Compare middle, swing and turn. The origins must differ by full turns."""
         return (
             isinstance(other, Wave)
             and (self.middle, self.swing, self.turn) == (other.middle, other.swing, other.turn)
@@ -171,13 +171,13 @@ class Wave(Function):
 
 
 def wave(origin: int, middle: Fraction, swing: Fraction, turn: Fraction) -> Function:
-    """A `Wave`, or the constant that it is."""
+    """Return a `Wave`, or a constant if the swing is 0."""
     return Wave(origin, middle, swing, turn) if swing else LinearFunction(middle)
 
 
 @dataclass(frozen=True)
 class Root(Function):
-    """last + drop * ((zero - position) / length)^exponent up to the position `zero`; exponent > 0 and not 1."""
+    """last + drop * ((zero - position) / length)^exponent up to the position `zero`; exponent > 0 and exponent != 1."""
 
     zero: int
     length: int
@@ -186,7 +186,7 @@ class Root(Function):
     exponent: Fraction
 
     def value(self, position: int) -> JsonValue:
-        """Rounded once."""
+        """Return the value, rounded once."""
         part = Fraction(self.zero - position, self.length)
         if self.exponent.denominator == 1:
             return rounded(self.last + self.drop * part ** int(self.exponent))
@@ -196,7 +196,7 @@ class Root(Function):
         return rounded(DIGITS.add(to_decimal(self.last), DIGITS.multiply(to_decimal(self.drop), power)))
 
     def same(self, other: Function) -> bool:
-        """Equal end and exponent, and an equal drop over an equal length: drop^d / length^n for the exponent n/d."""
+        """Compare the end, the exponent, and drop^d / length^n for the exponent n/d."""
         if not isinstance(other, Root):
             return False
         if (self.zero, self.last, self.exponent) != (other.zero, other.last, other.exponent):
@@ -204,13 +204,13 @@ class Root(Function):
         if (self.drop > 0) != (other.drop > 0):
             return False
         n, d = self.exponent.numerator, self.exponent.denominator
-        if n > _SMALL or d > _SMALL:  # an unusual exponent: only what is written alike
+        if n > _SMALL or d > _SMALL:  # For an unusual exponent, compare the parameters only.
             return self == other
         return (self.drop / other.drop) ** d == Fraction(self.length, other.length) ** n
 
 
 def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fraction) -> Function:
-    """A `Root`, or the line that it is."""
+    """Return a `Root`, or a line if the exponent is 1 or the drop is 0."""
     if not drop:
         return LinearFunction(last)
     return (
@@ -222,15 +222,15 @@ def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fract
 
 @dataclass(frozen=True)
 class SlowedFunction(Function):
-    """Another function of a slower clock: it ticks once every `every` positions."""
+    """Another function on a slower clock, which ticks once every `every` positions."""
 
     inner: Function
     every: int
 
     def value(self, position: int) -> JsonValue:
-        """The inner value at the tick."""
+        """Return the value of the inner function at the current tick."""
         return self.inner.value(position // self.every)
 
     def same(self, other: Function) -> bool:
-        """Equal functions of equal clocks."""
+        """Compare the clocks and the inner functions."""
         return isinstance(other, SlowedFunction) and self.every == other.every and self.inner.same(other.inner)

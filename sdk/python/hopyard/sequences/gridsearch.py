@@ -14,7 +14,7 @@ Filter = Callable[[Mapping[str, Sequence]], bool]
 
 
 class GridSearchSpace:
-    """All combinations of listed values, but those that a filter leaves out; the last name turns fastest.
+    """All combinations of listed values, except those that a filter rejects. The last name changes fastest.
 
     space = GridSearchSpace(
         {"lr": [Constant(0.1), Exponential(0.1, 0.95)], "bs": [128, MultiStep(128, [40], 2)]},
@@ -24,15 +24,15 @@ class GridSearchSpace:
     """
 
     def __init__(self, parameters: Mapping[str, list[Any]], filter: Filter | None = None) -> None:
-        """Take for each name a list of sequences and plain JSON values.
+        """Create a grid from a list of sequences and plain JSON values for each name.
 
         Args:
-            parameters: name to values, at least one each.
-            filter: is given each combination, by name, as sequences (a plain value is a constant one); returns whether it
-                is kept.
+            parameters: Lists of values by name, at least one value each.
+            filter: Function that receives each combination by name, as sequences (a plain value is a constant
+                sequence). It returns whether to keep the combination.
 
         Raises:
-            SequenceError: a name has no values, or the filter keeps nothing.
+            SequenceError: A name has no values, or the filter keeps nothing.
         """
         self._values = dict[str, list[JsonValue]]()
         for name, values in parameters.items():
@@ -49,19 +49,19 @@ class GridSearchSpace:
             raise SequenceError(f"the filter keeps none of {len(self._all)} configurations; loosen it")
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """The written space, for the field `space` of an experiment; without the filter."""
+        """Return the written space, for the field `space` of an experiment. The filter is not included."""
         return {name: {"choice": values} for name, values in self._values.items()}
 
     @property
     def generator(self) -> dict[str, JsonValue]:
-        """For the field `generator` of an experiment: the grid, and which of its points the filter keeps."""
+        """The field `generator` of an experiment: the grid, and the indices of the points that the filter keeps."""
         everything = len(self._points) == len(self._all)
         return {"name": "grid"} if everything else {"name": "grid", "points": cast(JsonValue, list(self._points))}
 
     def __iter__(self) -> Iterator[dict[str, JsonValue]]:
-        """The configurations that are kept."""
+        """Iterate over the configurations that are kept."""
         return (dict(zip(self._values, self._all[index], strict=True)) for index in self._points)
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Return the number of configurations that are kept."""
         return len(self._points)

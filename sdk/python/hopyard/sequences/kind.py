@@ -1,4 +1,4 @@
-"""What kinds of sequences share: fields that are checked, and a written form."""
+"""The common base class of the kinds of sequences: field checks and the written form."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from hopyard.sequences.base import Sequence
 from hopyard.sequences.rational import JsonValue, SequenceError, fraction, is_number, show
 
 NEEDED: Final[Any] = None
-"""The default of a field that has none, but stands behind one that has."""
+"""The default of a required field that follows an optional one."""
 
 
 @dataclass(frozen=True, eq=False)
 class SequenceKind(Sequence):
-    """Written as its fields are; what is None is left out."""
+    """A sequence whose written form contains its fields. Fields that are None are omitted."""
 
     inherits: ClassVar[str | None] = None
-    """The field that a warm-up's target fills in."""
+    """The field that gets the target of a preceding warm-up."""
 
     def to_data(self) -> dict[str, JsonValue]:
-        """The written form below `sequence`."""
+        """Return the written form under the key `sequence`."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {self.kind: {name: _plain(value) for name, value in given.items() if value is not None}}
 
     def __str__(self) -> str:
-        """A short text, for tables: what a field is by default is not said."""
+        """Return a short text for tables, without fields that have their default value."""
         given = [(field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self)]
         return (
             f"{self.kind}({', '.join(f'{name}={_short(found)}' for name, found, default in given if found != default)})"
         )
 
     def _fraction(self, name: str) -> Fraction:
-        """The number in the field `name`."""
+        """Return the number in the field `name`."""
         value = getattr(self, name)
         if value is None:
             raise error(self, name, "is missing; only behind a warm-up, whose target it then is, may it be left out")
@@ -71,12 +71,12 @@ class SequenceKind(Sequence):
 
 
 def is_count(value: object) -> bool:
-    """Whether `value` is a whole number of units, 1 or more."""
+    """Return whether `value` is a whole number of units, 1 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**53
 
 
 def error(sequence: Sequence, name: str, reason: str) -> SequenceError:
-    """What is wrong with the field `name` of `sequence`."""
+    """Return the error for the field `name` of `sequence`."""
     return SequenceError(reason, (sequence.kind, name))
 
 

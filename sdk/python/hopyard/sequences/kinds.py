@@ -1,4 +1,4 @@
-"""The kinds of sequences. Parameters are called as in torch.optim.lr_scheduler, and mean the same."""
+"""The kinds of sequences. Their parameters have the names and meanings of torch.optim.lr_scheduler."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from hopyard.sequences.rational import JsonValue, fraction, is_number, show
 
 @dataclass(frozen=True, eq=False)
 class Constant(SequenceKind):
-    """The same value for ever; any JSON value."""
+    """A constant value, which can be any JSON value."""
 
     value_: JsonValue
     kind: ClassVar[str] = "constant"
 
     def __str__(self) -> str:
-        """The value."""
+        """Return the value as text."""
         return show(self.value_)
 
     def to_data(self) -> dict[str, JsonValue]:
-        """The written form: `{constant: 0.1}`."""
+        """Return the written form: `{constant: 0.1}`."""
         return {self.kind: self.value_}
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """One function."""
+        """Yield one function."""
         yield origin, _held(self.value_)
 
 
 @dataclass(frozen=True, eq=False)
 class Linear(SequenceKind):
-    """From `start` to `end` in `total_iters` units, then `end` (LinearLR)."""
+    """Changes linearly from `start` to `end` over `total_iters` units, then stays at `end` (LinearLR)."""
 
     start: float | None = None
     end: float = 0.0
@@ -49,7 +49,7 @@ class Linear(SequenceKind):
         self._counts("total_iters")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """A ramp and what follows."""
+        """Yield a ramp and the constant after it."""
         start, end = self._fraction("start"), fraction(self.end)
         yield origin, LinearFunction.through(origin, start, (end - start) / self.total_iters)
         yield origin + self.total_iters, LinearFunction(end)
@@ -70,7 +70,7 @@ class Exponential(SequenceKind):
         self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """One function."""
+        """Yield one function."""
         yield origin, power(origin, Fraction(0), self._fraction("initial"), Fraction(0), fraction(self.gamma))
 
 
@@ -91,7 +91,7 @@ class Step(SequenceKind):
         self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """A constant for each step, endlessly."""
+        """Yield a constant for each step, without end."""
         value, gamma = self._fraction("initial"), fraction(self.gamma)
         if self.step_size == 1 or gamma == 1:
             yield origin, power(origin, Fraction(0), value, Fraction(0), gamma)
@@ -102,10 +102,10 @@ class Step(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class MultiStep(SequenceKind):
-    """Another value from each milestone on: the one before times `gamma` (MultiStepLR), or the next of `values`.
+    """A new value at each milestone: the previous one times `gamma` (MultiStepLR), or the next of `values`.
 
-    `values` are any JSON values, one more than milestones. Milestones count from the start of the training, also behind a
-    warm-up.
+    `values` are any JSON values, one more than there are milestones. Milestones count from the start of the training,
+    even after a warm-up.
     """
 
     initial: float | None = None
@@ -134,7 +134,7 @@ class MultiStep(SequenceKind):
         object.__setattr__(self, "values", tuple(self.values))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """A constant for each milestone."""
+        """Yield a constant for each milestone."""
         starts = (0, *self.milestones)
         if self.values is not None:
             for start, value in zip(starts, self.values, strict=True):
@@ -147,7 +147,7 @@ class MultiStep(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Cosine(SequenceKind):
-    """Along half a cosine from `initial` to `eta_min` in `t_max` units, then back, and so on (CosineAnnealingLR)."""
+    """Follows half a cosine from `initial` to `eta_min` over `t_max` units, then back, repeatedly (CosineAnnealingLR)."""
 
     initial: float | None = None
     t_max: int = NEEDED
@@ -161,14 +161,14 @@ class Cosine(SequenceKind):
         self._counts("t_max")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """One function."""
+        """Yield one function."""
         top, low = self._fraction("initial"), fraction(self.eta_min)
         yield origin, wave(origin, (top + low) / 2, (top - low) / 2, Fraction(1, self.t_max))
 
 
 @dataclass(frozen=True, eq=False)
 class CosineWarmRestarts(SequenceKind):
-    """Half a cosine from `initial` to `eta_min`, begun again after `t_0`, then `t_0 * t_mult`, ... units."""
+    """Follows half a cosine from `initial` to `eta_min`, and restarts after `t_0`, then `t_0 * t_mult`, ... units."""
 
     initial: float | None = None
     t_0: int = NEEDED
@@ -183,7 +183,7 @@ class CosineWarmRestarts(SequenceKind):
         self._counts("t_0", "t_mult")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """One function for each restart, endlessly."""
+        """Yield one function for each restart, without end."""
         top, low = self._fraction("initial"), fraction(self.eta_min)
         length = self.t_0
         while True:
@@ -194,10 +194,10 @@ class CosineWarmRestarts(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Cyclic(SequenceKind):
-    """Up from `base` to `max` and down again, endlessly (CyclicLR).
+    """Rises from `base` to `max` and falls again, repeatedly (CyclicLR).
 
-    `step_size_down` is as `step_size_up` if not given. With the mode `triangular2` each cycle is half as high as the one
-    before; with `exp_range` the height is multiplied by `gamma` at every unit.
+    `step_size_down` defaults to `step_size_up`. In the mode `triangular2`, each cycle is half as high as the previous
+    one. In the mode `exp_range`, the height is multiplied by `gamma` at every unit.
     """
 
     base: float
@@ -225,13 +225,13 @@ class Cyclic(SequenceKind):
             self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Two ramps for each cycle, endlessly."""
+        """Yield two ramps for each cycle, without end."""
         base, height = fraction(self.base), fraction(self.max) - fraction(self.base)
         up, down = self.step_size_up, self.step_size_down or self.step_size_up
         gamma = fraction(self.gamma) if self.gamma is not None else Fraction(1)
         begin = 0
         while True:
-            # A ramp that is `value` at `zero` units from the origin: seen from there, its powers of gamma are the same.
+            # Express each ramp relative to the origin, so that all ramps have the same powers of gamma.
             rise, fall = height / up, -height / down
             yield origin + begin, power(origin, base, -rise * begin, rise, gamma)
             end = begin + up + down
@@ -243,7 +243,7 @@ class Cyclic(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Polynomial(SequenceKind):
-    """end + (initial - end) * (1 - k / total_iters)^power, then `end` (PolynomialLR, whose end is 0)."""
+    """end + (initial - end) * (1 - k / total_iters)^power, then `end` (PolynomialLR, where the end is 0)."""
 
     initial: float | None = None
     total_iters: int = NEEDED
@@ -259,7 +259,7 @@ class Polynomial(SequenceKind):
         self._counts("total_iters")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """A root and what follows."""
+        """Yield a root function and the constant after it."""
         end, last = origin + self.total_iters, fraction(self.end)
         yield origin, root(end, self.total_iters, last, self._fraction("initial") - last, fraction(self.power))
         yield end, LinearFunction(last)
@@ -267,7 +267,7 @@ class Polynomial(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Piecewise(SequenceKind):
-    """Straight lines through points (position, value), rising positions; before the first and behind the last: constant."""
+    """Linear interpolation between points (position, value) in ascending order. Constant before the first and after the last point."""
 
     points: tuple[tuple[int, float], ...]
     kind: ClassVar[str] = "piecewise"
@@ -285,7 +285,7 @@ class Piecewise(SequenceKind):
         object.__setattr__(self, "points", tuple((at, value) for at, value in found))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """A line for each pair of points."""
+        """Yield a line for each pair of adjacent points."""
         exact = [(at, fraction(value)) for at, value in self.points]
         if exact[0][0] > 0:
             yield origin, LinearFunction(exact[0][1])

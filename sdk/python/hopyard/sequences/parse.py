@@ -1,4 +1,4 @@
-"""Reading sequences from their written form, which is plain JSON and stands in configurations, files and journals."""
+"""Parses the written form of sequences, which is plain JSON in configurations, files and journals."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _ALL: Final = (
 )  # fmt: skip
 
 SEQUENCES: Final[Mapping[str, type[Sequence]]] = {kind.kind: kind for kind in _ALL}
-"""Every kind by the key of its written form."""
+"""All kinds, by the key of their written form."""
 
 _DEEPEST: Final = 5
 
 
 def is_written(value: object) -> bool:
-    """Whether `value` is the written form of a sequence (right or wrong): a mapping with `sequence`, and perhaps `per`."""
+    """Return whether `value` has the written form of a sequence, valid or not: a mapping with `sequence` and optionally `per`."""
     return isinstance(value, Mapping) and "sequence" in value and not set(value) - {"sequence", "per"}
 
 
 def read(written: Mapping[str, Any]) -> Sequence:
-    """The sequence that `{sequence: {kind: {field: value}}}`, perhaps with `per` beside it, is.
+    """Parse `{sequence: {kind: {field: value}}}`, optionally with the key `per`.
 
     Raises:
-        SequenceError: what is wrong, and at which field.
+        SequenceError: The written form is wrong. The error names the field.
     """
     found = read_kind(written["sequence"])
     if "per" in written:
         found = Paced(found, written["per"])
-    found.value(0)  # says what is missing
+    found.value(0)  # Raises an error if a value is missing.
     return found
 
 
 def as_sequence(value: Any) -> Sequence:
-    """A configuration's value as a sequence: what it is written as, or a constant."""
+    """Convert a configuration value to a sequence. A plain value becomes a constant."""
     return read(value) if is_written(value) else Constant(value)
 
 
 def read_kind(data: object, depth: int = 1) -> Sequence:
-    """The sequence that `{kind: {field: value}}` is; a bare number is a constant."""
+    """Parse `{kind: {field: value}}`. A number is a constant."""
     if is_number(data):
         return Constant(data)  # type: ignore[arg-type]
     if depth > _DEEPEST:

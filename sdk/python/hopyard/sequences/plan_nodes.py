@@ -1,12 +1,12 @@
-"""What a configuration trains, cut where it changes what is in force, with a key for each part: the search plan's nodes.
+"""Divides the training of a configuration into the nodes of the search plan. A node starts where a value's function changes.
 
-A node is what is trained from a position on as long as the same functions of the position are in force; its key is a hash
-over its parent's key, where it begins, and these functions. So two configurations have their first nodes in common as far as their
-sequences are made of the same functions, whatever comes later and whoever trains them. A node has no end: a configuration
-leaves it, by another function, anywhere.
+A node covers the training from a position on while the same functions of the position are in force. Its key is a hash
+of its parent's key, its start, and these functions. Two configurations therefore share their first nodes as long as
+their sequences have the same functions, whatever follows and whichever experiment trains them. A node has no fixed end:
+a configuration can leave it anywhere for another function.
 
-Equal keys are equal trainings. Equal trainings may have different keys where one function is written as another (an
-exponential of another origin): then they are trained, or looked up, twice.
+Equal keys mean equal trainings. Equal trainings can have different keys if a function is written in another way, such
+as an exponential with another origin. They are then trained or looked up twice.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from hopyard.sequences.parse import as_sequence, is_written
 from hopyard.sequences.rational import JsonValue, token
 
 LONGEST: Final = 1_000_000
-"""Longer trainings are not cut: a sequence may have as many functions."""
+"""Longer trainings are not divided, because a sequence can have as many functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStretch:
-    """A configuration's stretch of a node.
+    """The part of a node that one configuration uses.
 
     Attributes:
-        node: The node's key.
-        parent: The key of the one before; empty for the first.
-        start: Where the node begins.
-        end: Where the configuration leaves it, or is complete.
-        values: What is in force at `start`, groups by dotted names.
+        node: Key of the node.
+        parent: Key of the previous node; empty for the first.
+        start: Start position of the node.
+        end: Position at which the configuration leaves the node or is complete.
+        values: The values in force at `start`; those in groups have dotted names.
     """
 
     node: str
@@ -46,12 +46,12 @@ class NodeStretch:
 
 
 def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[NodeStretch, ...]:
-    """A configuration's way through the search plan, up to a position.
+    """Return a configuration's path through the search plan, up to a position.
 
     Args:
         configuration: All hyperparameters.
-        until: 1 or more; beyond `LONGEST` there is no way.
-        root: What else decides about the training: code, data, seed.
+        until: The position, 1 or more. The path is empty if it is greater than `LONGEST`.
+        root: All other inputs of the training: code, data, seed.
     """
     if not 1 <= until <= LONGEST:
         return ()
@@ -74,7 +74,7 @@ def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[
 
 
 def _parts(sequence: Sequence, until: int) -> list[tuple[int, str]]:
-    """Where each function of a sequence begins, and what it is. What counts steps is known by how it is written."""
+    """Return the start and a text for each function of a sequence. For a sequence that counts steps, it is the written form."""
     if sequence.per_step:
         return [(0, str(token(sequence.written())))]
     return [
@@ -84,7 +84,7 @@ def _parts(sequence: Sequence, until: int) -> list[tuple[int, str]]:
 
 
 def _value(value: JsonValue) -> str:
-    """A value as text, equal for equal ones: 1 and 1.0, not 1 and true."""
+    """Return a value as text. Equal values have the same text: 1 and 1.0, but not 1 and true."""
     whole = isinstance(value, float) and value.is_integer()
     return str(token(int(value) if whole and isinstance(value, float) else value))
 

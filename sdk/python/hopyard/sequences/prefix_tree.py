@@ -1,4 +1,4 @@
-"""The tree of a set of configurations: what several have in common from the beginning is in it once."""
+"""The prefix tree of a set of configurations. It contains their common beginnings only once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hopyard.sequences.rational import SequenceError, token
 
 
 class Request(NamedTuple):
-    """A configuration that is wanted up to a position.
+    """A request to train a configuration up to a position.
 
     Attributes:
-        configuration: JSON values and written sequences by name, groups nested.
-        length: the position, 1 or more.
-        root: what else decides about the training (program, data, seed): only equal roots share anything.
+        configuration: JSON values and written sequences by name, with nested groups.
+        length: The position, 1 or more.
+        root: All other inputs of the training (program, data, seed). Only requests with equal roots share anything.
     """
 
     configuration: Mapping[str, Any]
@@ -28,13 +28,13 @@ class Request(NamedTuple):
 
 @dataclass
 class Branch:
-    """Positions that the same requests go through.
+    """A range of positions that the same requests share.
 
     Attributes:
-        start: where it begins.
-        stop: where it ends, exclusive: where requests part, or the last one ends.
-        requests: the numbers of those that go through it to its end.
-        after: what follows.
+        start: Start of the range.
+        stop: End of the range (exclusive), where the requests diverge or the last one ends.
+        requests: Numbers of the requests that share the complete range.
+        after: The branches that follow.
     """
 
     start: int
@@ -43,7 +43,7 @@ class Branch:
     after: list[Branch] = field(default_factory=list)
 
     def all(self) -> Iterator[Branch]:
-        """It and all that follow, a branch before what follows it."""
+        """Yield this branch and all branches after it. A branch precedes those that follow it."""
         open_ = [self]
         while open_:
             branch = open_.pop()
@@ -52,10 +52,10 @@ class Branch:
 
 
 class PrefixTree:
-    """Requests, put together as far as their configurations have the same values at all positions so far.
+    """Requests, merged while their configurations have the same values at all positions so far.
 
-    Equal values count, however they are written and whatever follows. Names are part of a configuration: where one of two
-    lacks a name, they share nothing.
+    Values are compared, not written forms or later values. Names are part of a configuration: if one of two
+    configurations lacks a name, they share nothing.
     """
 
     def __init__(self, requests: Iterable[Request] = ()) -> None:
@@ -71,29 +71,30 @@ class PrefixTree:
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """The number of requests."""
         return len(self._requests)
 
     @property
     def total(self) -> int:
-        """Positions of all requests together, each trained alone."""
+        """The number of positions if each request is trained separately."""
         return sum(length for _, length in self._requests)
 
     @property
     def unique(self) -> int:
-        """Positions of the tree: what must be trained when nothing is trained twice."""
+        """The number of positions in the tree, which must be trained if nothing is trained twice."""
         return sum(branch.stop - branch.start for root in self.roots for branch in root.all())
 
     @property
     def critical_path(self) -> int:
-        """The most positions that must be trained one after the other."""
+        """The largest number of positions that must be trained one after another."""
         return max((length for _, length in self._requests), default=0)
 
     def makespan_lower_bound(self, machines: int) -> int:
-        """Units of time, in which a machine trains one position, that `machines` (1 or more) need at the least.
+        """Return a lower bound of the time that `machines` (1 or more) need, if a machine trains one position per time unit.
 
-        Before position p nothing behind it can begin, so p and all positions behind it, spread over the machines, are a
-        bound; the largest over all p is reached by Hu's rule where moving costs nothing.
+        No position after p can start before p is trained. Therefore p, plus all later positions divided by the number
+        of machines, is a bound for every p. Hu's algorithm reaches the largest of these bounds if moving a job costs
+        nothing.
         """
         if machines < 1:
             raise SequenceError(f"needs at least one machine, found {machines}")
@@ -104,7 +105,7 @@ class PrefixTree:
                 changes[branch.stop] = changes.get(branch.stop, 0) - 1
         best, behind, width, last = 0, 0, 0, self.critical_path
         for position in sorted(changes, reverse=True):
-            # Between two changes the bound is a line in p, so that it is largest at one of them.
+            # Between two changes the bound is linear in p, so its maximum is at one of the changes.
             behind += width * (last - position)
             width -= changes[position]
             last = position
@@ -112,10 +113,10 @@ class PrefixTree:
         return best
 
     def add(self, request: Request) -> int:
-        """Add a request; returns its number.
+        """Add a request, and return its number.
 
         Raises:
-            SequenceError: its length is below 1, or a sequence in it is wrong.
+            SequenceError: Its length is less than 1, or one of its sequences is wrong.
         """
         if request.length < 1:
             raise SequenceError(f"a request's length is 1 or more, found {request.length}")
@@ -157,7 +158,7 @@ class PrefixTree:
             yield f"{group}{name}", self._read[text]
 
     def _parting(self, one: _Values, other: _Values, least: int, until: int) -> int:
-        """Up to where, at most `until`, both have the same values; `least` is known."""
+        """Return the position up to which both have the same values, at most `until`. It is known to be at least `least`."""
         for name, sequence in one.items():
             if sequence is other[name]:
                 continue
@@ -184,9 +185,10 @@ _Values = dict[str, Sequence]
 
 
 def _at(values: _Values, position: int) -> Hashable:
-    """What decides, among configurations that are equal so far, which go on together.
+    """Return a key that is equal for configurations that continue together, if they are equal so far.
 
-    How many optimizer steps a unit has is not known: what counts these is equal only where it is written alike.
+    The number of optimizer steps in a unit is not known, so sequences that count steps are compared by their written
+    form.
     """
     return tuple(
         str(sequence.written()) if sequence.per_step else token(sequence.value(position))

@@ -1,4 +1,4 @@
-"""Exact numbers: what the user wrote, as fractions, and one rounding to a double at the very end."""
+"""Exact arithmetic with fractions of the decimal numbers that the user wrote, rounded to a double only at the end."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from hopyard.errors import InvalidInput
 
 JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 Exact: TypeAlias = Fraction | Decimal
-"""A rational number, or an irrational one to 60 digits."""
+"""A rational number, or an irrational number to 60 digits."""
 
 DIGITS: Final = decimal.Context(prec=60, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-"""Irrational values are computed to 60 digits: what is left of that after rounding to a double's 17 is exact."""
+"""Irrational values are computed to 60 digits, so that rounding to the 17 digits of a double is exact."""
 
 _PI: Final = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
 _WHOLE: Final = 2.0**53
 
 
 class SequenceError(InvalidInput):
-    """A sequence that cannot be; the message names the field, what was found and what is allowed.
+    """A sequence is not valid. The message names the field, what was found and what is allowed.
 
     Attributes:
-        path: the field, from the sequence's kind down: `("warmup", "then", "exponential", "gamma")`.
-        reason: the message without the path.
+        path: The field, starting with the kind of the sequence: `("warmup", "then", "exponential", "gamma")`.
+        reason: The message without the path.
     """
 
     def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
-        """Say what is wrong at `path`."""
+        """Create the error for the field at `path`."""
         self.reason, self.path = reason, path
         text = ""
         for part in path:
@@ -42,32 +42,32 @@ class SequenceError(InvalidInput):
         super().__init__(f"{text}: {reason}" if text else reason)
 
     def inside(self, *outer: str | int) -> SequenceError:
-        """The same error, seen from outside."""
+        """Return the same error with a longer path, relative to an outer object."""
         return SequenceError(self.reason, (*outer, *self.path))
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a finite int or float, and no bool."""
+    """Return whether `value` is a finite int or float, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def fraction(value: float) -> Fraction:
-    """The decimal number that the user wrote, not the binary one nearest to it: 0.1 is one tenth."""
+    """Return the decimal number that the user wrote, not its nearest binary number: 0.1 is one tenth."""
     return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
 
 
 def to_decimal(value: Exact) -> Decimal:
-    """The number to 60 digits."""
+    """Return the number to 60 digits."""
     if isinstance(value, Decimal):
         return value
     return DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def rounded(value: Exact) -> int | float:
-    """The double nearest to `value`; a whole one comes as an int, so that a batch size stays one.
+    """Return the double nearest to `value`. An integral value is returned as an int, so that a batch size remains an int.
 
     Raises:
-        SequenceError: the value is too large for a double.
+        SequenceError: The value is too large for a double.
     """
     try:
         number = float(value)
@@ -79,7 +79,7 @@ def rounded(value: Exact) -> int | float:
 
 
 def token(value: JsonValue) -> object:
-    """Something hashable, equal for equal values: 1 and 1.0 are equal, 1 and true are not."""
+    """Return a hashable object that is equal for equal values: 1 and 1.0 are equal, 1 and true are not."""
     return value if is_number(value) else json.dumps(_by_value(value), sort_keys=True)
 
 
@@ -93,14 +93,14 @@ def _by_value(value: JsonValue) -> JsonValue:
 
 @functools.lru_cache(maxsize=65536)
 def cosine(half_turns: Fraction) -> Exact:
-    """cos(pi * half_turns), exactly where it is rational."""
+    """Return cos(pi * half_turns), exactly if it is rational."""
     angle = half_turns % 2
     if angle > 1:
         angle = 2 - angle
     if angle > Fraction(1, 2):
         found = cosine(1 - angle)
-        return -found if isinstance(found, Fraction) else found.copy_negate()  # unary minus would round to 28 digits
-    # The only angles with a rational cosine (Niven).
+        return -found if isinstance(found, Fraction) else found.copy_negate()  # Unary minus would round to 28 digits.
+    # These are the only angles with a rational cosine (Niven's theorem).
     rational = {Fraction(0): Fraction(1), Fraction(1, 3): Fraction(1, 2), Fraction(1, 2): Fraction(0)}.get(angle)
     return _series(angle) if rational is None else rational
 
@@ -117,7 +117,7 @@ def _series(half_turns: Fraction) -> Decimal:
 
 
 def show(value: object) -> str:
-    """`value` as an error message shows it."""
+    """Return `value` for an error message."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -126,6 +126,6 @@ def show(value: object) -> str:
 
 
 def near(found: str, allowed: Iterable[str]) -> str:
-    """` (did you mean X?)`, or nothing when no word is near."""
+    """Return ` (did you mean X?)`, or an empty text if no word is similar."""
     words = difflib.get_close_matches(found, list(allowed), n=1)
     return f" (did you mean {words[0]}?)" if words else ""

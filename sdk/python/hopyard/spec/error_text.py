@@ -1,4 +1,4 @@
-"""Pydantic's errors in our words: what is allowed, then what was found."""
+"""Converts pydantic's errors to Hopyard's messages, which say what is allowed and what was found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALLOWED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def problems_of(error: ValidationError, root: type[BaseModel]) -> Iterator[Problem]:
-    """Every mistake that `error` holds, with paths from the document's root; `root` is the model that was validated."""
+    """Yield every mistake in `error`, with paths from the root of the document. `root` is the validated model."""
     for details in error.errors(include_url=False):
         path: Path = tuple(part for part in details["loc"] if not _is_internal(part))
         if details["type"] == "problems":
@@ -82,5 +82,6 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def _is_internal(part: str | int) -> bool:
-    # Pydantic names validators in a location, such as `function-after[...]`, and marks keys; users never wrote these.
+    # Pydantic adds names of validators to a location, such as `function-after[...]`, and marks keys. Users do not write
+    # these.
     return isinstance(part, str) and (part.startswith("function-") or part == "[key]")

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment file, told so that it can be mended in one go."""
+"""The errors of an experiment file. They are collected, so that a user can correct all of them at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard.errors import InvalidInput
 
 @dataclass(frozen=True)
 class SpecProblem:
-    """One mistake and its place.
+    """One mistake and its location.
 
     Attributes:
-        source: the file, as the user knows it.
-        line: counted from 1; None when the specification did not come from text.
-        field: `space.lr`; empty for the document as a whole.
-        message: what was found and what is allowed.
+        source: The file, under the name that the user knows.
+        line: Line number, starting with 1; None if the specification was not read from text.
+        field: The field, such as `space.lr`; empty for the whole document.
+        message: What was found and what is allowed.
     """
 
     source: str
@@ -30,13 +30,13 @@ class SpecProblem:
 
 
 class SpecError(InvalidInput):
-    """An experiment that cannot be run as written; the text has one line for each mistake, in the file's order.
+    """An experiment is not valid. The error text has one line for each mistake, in the order of the file.
 
     Attributes:
-        problems: all mistakes found, at least one.
+        problems: All mistakes, at least one.
     """
 
     def __init__(self, problems: Sequence[SpecProblem]) -> None:
-        """Hold `problems`, ordered by line."""
+        """Store `problems`, ordered by line."""
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         super().__init__("\n".join(map(str, self.problems)))

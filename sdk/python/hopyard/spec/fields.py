@@ -20,7 +20,7 @@ _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to 
 
 
 def problems_error(problems: list[Problem]) -> PydanticCustomError:
-    """An error that stands for several: `hopyard.spec.error_text` unfolds it into one line for each."""
+    """Return one error for several mistakes. `hopyard.spec.error_text` expands it to one line per mistake."""
     text = "; ".join(problem.message for problem in problems)
     return PydanticCustomError("problems", "{text}", {"text": text, "problems": problems})
 
@@ -109,7 +109,7 @@ def _space(value: object) -> Space:
         space = value
     else:
         try:
-            # Space.from_dict refuses what is not a mapping.
+            # Space.from_dict raises an error if it is not a mapping.
             space = Space.from_dict(cast(dict[str, Any], value))
         except SpaceError as error:
             raise problems_error(list(error.problems)) from None
@@ -123,10 +123,10 @@ def _by_name(value: object) -> object:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-"""A name for people."""
+"""A name of letters, digits, `.`, `_` and `-`."""
 
 DataName = Annotated[str, AfterValidator(check_data_name)]
-"""A registered data set."""
+"""Name of a registered data set."""
 
 TrainerPath = Annotated[str, AfterValidator(_trainer)]
 """`file.py:Class` or `package.module:Class`."""
@@ -138,13 +138,13 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 """A regular expression with one group."""
 
 Variable = Annotated[str, AfterValidator(_variable)]
-"""Name of an environment variable that is not Hopyard's own."""
+"""Name of an environment variable that does not begin with HOPYARD_."""
 
 FilePath = Annotated[str, AfterValidator(_path)]
 """A path on the nodes."""
 
 FolderPath = Annotated[str, AfterValidator(_path), AfterValidator(_folder)]
-"""A folder: inside the code, or absolute on the nodes."""
+"""A folder: relative to the code, or an absolute path on the nodes."""
 
 GivenText = Annotated[str, AfterValidator(_given)]
 """Text without NUL."""
@@ -153,7 +153,7 @@ Command = Annotated[tuple[GivenText, ...], BeforeValidator(_as_tuple), AfterVali
 """A program and its arguments."""
 
 Strings = Annotated[tuple[str, ...], BeforeValidator(_as_strings)]
-"""A list of text; one may stand alone."""
+"""A list of texts; a single text needs no list."""
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
 """Seconds, also written 30s, 15m, 2h or 1d."""
@@ -170,4 +170,4 @@ SpaceField = Annotated[
 """A search space in its written form."""
 
 NameOrMapping = BeforeValidator(_by_name)
-"""Lets a plugin without parameters be given by its bare name."""
+"""Allows a name instead of a mapping for a plugin without parameters."""

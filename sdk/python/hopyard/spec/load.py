@@ -1,4 +1,4 @@
-"""Experiment files in, specifications out, and back."""
+"""Converts experiment files to specifications, and specifications to canonical JSON."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SEARCH: Final = {
 
 
 def load_search(text: str, source: str = "experiment") -> ExperimentSpec:
-    """Read an experiment file, or one that says only what is searched: without a program, its metric may be missing, too.
+    """Read an experiment file that may describe only the search. If it has no program, the metric may also be missing.
 
-    What such a file leaves out is a name, a program and a metric that mean nothing, and the generator `grid`.
+    Missing fields get placeholders: a name, a program, a metric, and the generator `grid`.
 
     Raises:
-        SpecError: as `load_spec` does.
+        SpecError: See `load_spec`.
     """
     return load_spec(text, source, missing=_SEARCH)
 
@@ -40,12 +40,13 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
     """Read an experiment file.
 
     Args:
-        text: YAML 1.2 (so JSON as well), at most 1 MiB.
-        source: how messages call the file.
-        missing: stands for fields that are missing in a file without any program.
+        text: YAML 1.2 (which includes JSON), at most 1 MiB.
+        source: Name of the file in messages.
+        missing: Values for missing fields, used only if the file has no program.
 
     Raises:
-        SpecError: all mistakes, each with file, line, field, what was found and what is allowed.
+        SpecError: The file is not valid. The error has all mistakes, each with file, line, field, what was found, and
+            what is allowed.
     """
     document = read_document(text)
     problems: list[tuple[int | None, Problem]] = list(document.problems)
@@ -55,7 +56,7 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
         if missing is not None and isinstance(data, dict) and not data.keys() & {"trainer", "command", "log"}:
             data = {**missing, **data}
         spec, mistakes = _given(data)
-        # What could not be read is told once: its place holds nothing, which would be a second mistake.
+        # Report unreadable parts only once. They have no value, which would be reported as a second mistake.
         unread = {problem.path for _, problem in problems if problem.path}
         problems += [(document.line(found.path), found) for found in mistakes if found.path not in unread]
     if spec is None or problems:
@@ -64,10 +65,12 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
 
 
 def read_fields(text: str, source: str = "experiment") -> dict[str, Any]:
-    """The fields of an experiment file as they are written, for a specification that is made from it: `parse_spec` checks that.
+    """Return the fields of an experiment file as written, so that a specification can be made from them.
+
+    The fields are not checked; `parse_spec` does that.
 
     Raises:
-        SpecError: it is no YAML, or no mapping.
+        SpecError: The text is not YAML, or not a mapping.
     """
     document = read_document(text)
     problems = [*document.problems]
@@ -79,20 +82,21 @@ def read_fields(text: str, source: str = "experiment") -> dict[str, Any]:
 
 
 def parse_spec(data: Mapping[str, object], source: str = "experiment") -> ExperimentSpec:
-    """Make a specification of the plain data an experiment file would hold.
+    """Create a specification from the plain data of an experiment file.
 
     Raises:
-        SpecError: all mistakes, each with field, what was found and what is allowed.
+        SpecError: The data is not valid. The error has all mistakes, each with field, what was found, and what is
+            allowed.
     """
     return _checked(*_given(data), source)
 
 
 def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
-    """One line of JSON with every field, defaults included; equal specifications give equal text.
+    """Return one line of JSON with every field, including defaults. Equal specifications produce equal text.
 
-    Without `defaults` it has what was said and nothing else: what its policy chooses where nothing was said is still to come.
-    Keys are sorted, except the names in `space`: their order is the grid's. Numbers keep their type (1 stays an
-    integer, 1.0 a float), since training code may tell them apart.
+    Without `defaults`, it contains only the fields that were set; the policy can still choose values for the others.
+    Keys are sorted, except the names in `space`, whose order defines the order of the grid. Numbers keep their type (1
+    remains an integer, 1.0 a float), because training code may distinguish them.
     """
     data = spec.model_dump(mode="json", exclude_unset=not defaults)
     space = data.pop("space")
@@ -101,10 +105,10 @@ def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
 
 
 def spec_from_json(text: str) -> ExperimentSpec:
-    """The specification that `canonical_json` wrote.
+    """Return the specification that `canonical_json` wrote.
 
     Raises:
-        SpecError: it is not one.
+        SpecError: The text is not valid.
     """
     try:
         data = json.loads(text)
@@ -114,9 +118,10 @@ def spec_from_json(text: str) -> ExperimentSpec:
 
 
 def placed(error: InvalidInput, text: str, source: str) -> InvalidInput:
-    """An error about a field of an experiment file, `field: ...` or `field what it names: ...`, with its place in the file.
+    """Add the location in the file to an error about a field of an experiment file.
 
-    One that names no field, or has its place already, is answered as it is.
+    The message must have the form `field: ...` or `field name: ...`. Other errors, and errors that have a location, are
+    returned unchanged.
     """
     found = re.match(r"([a-z_]+(?:\.\w+)*)(: | \S+)", str(error))
     path = tuple(found[1].split(".")) if found is not None else ()
@@ -138,7 +143,7 @@ def _checked(spec: ExperimentSpec | None, mistakes: list[Problem], source: str) 
 
 
 def _given(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
-    """Validate what a user gives; what was accepted once and is journalled stays as it is."""
+    """Validate user input. Specifications that are in the journal are not validated by these rules again."""
     spec, mistakes = _validate(data)
     if spec is not None and spec.stop.max_iterations is not None:
         mistakes += growing(spec.space, spec.stop.max_iterations)
@@ -156,19 +161,19 @@ def _validate(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
         return ExperimentSpec.model_validate(data), []
     except ValidationError as error:
         mistakes = list(problems_of(error, ExperimentSpec))
-        # Rules between fields are only looked at when each field is right; this one can be told all the same.
+        # Pydantic checks rules between fields only if every field is valid. This rule can be checked in any case.
         return None, mistakes + [problem for problem in program_problems(data) if problem not in mistakes]
 
 
 def _unwritable(path: Path, value: object) -> Iterator[Problem]:
-    """Text that nothing can send or store: YAML and JSON know escapes for half a character."""
+    """Yield the texts that cannot be sent or stored. YAML and JSON have escapes for unpaired surrogates."""
     match value:
         case str() if not _is_unicode(value):
             yield Problem(path, f"found text that is no Unicode, {value!a}: a surrogate stands alone in it")
         case Mapping():
             for key, item in value.items():
                 yield from _unwritable(path, key)
-                if isinstance(key, str) and _is_unicode(key):  # Its place could not be told otherwise.
+                if isinstance(key, str) and _is_unicode(key):  # Otherwise the location could not be reported.
                     yield from _unwritable((*path, key), item)
         case list() | tuple():
             for index, item in enumerate(value):

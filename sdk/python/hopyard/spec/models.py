@@ -1,4 +1,4 @@
-"""What an experiment file says. The descriptions of the fields are the reference page."""
+"""The models of the experiment file. The reference page is generated from the descriptions of their fields."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _INT64 = 2**63 - 1
 _MOST = 100_000
 
 REMOTE: Final = "remote:"
-"""With this the names of policies begin that processes of their own serve."""
+"""Prefix of the names of policies that run in separate processes and connect to the scheduler."""
 
 DEFAULT_PREDICTOR: Final = "pooled"
-"""Who is asked about curves when an experiment's file names nobody."""
+"""The predictor of an experiment whose file does not name one."""
 
 
 class _Section(BaseModel):
-    """Immutable, exact about types, without room for misspelt fields."""
+    """Base class of the sections: immutable, with strict types and without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LogSpec(_Section):
-    """Any program; its metrics are read from what it prints."""
+    """Any program. Its metrics are read from its output."""
 
     command: Command = Field(description="The program and its arguments; {name} is the job's value, {{ is a brace.")
     metrics: dict[str, Pattern] = Field(
@@ -108,7 +108,7 @@ class MetricSpec(_Section):
 
 
 class _PluginSpec(_Section):
-    """A plugin by name, and parameters that are its own: every further field."""
+    """A plugin with its name and its parameters. All other fields are parameters."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -116,7 +116,7 @@ class _PluginSpec(_Section):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The plugin's own parameters: JSON values by name, in the file's order."""
+        """The plugin's parameters: JSON values by name, in the order of the file."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class _PluginSpec(_Section):
 
 
 class GeneratorSpec(_PluginSpec):
-    """What proposes configurations; further fields are the generator's own parameters."""
+    """The generator, which proposes configurations. Other fields are parameters of the generator."""
 
     name: PluginName = Field(
         "random",
@@ -143,7 +143,7 @@ class GeneratorSpec(_PluginSpec):
 
 
 class PolicySpec(_PluginSpec):
-    """What decides which job runs where; further fields are the policy's own parameters."""
+    """The policy, which decides which job runs where. Other fields are parameters of the policy."""
 
     name: PluginName = Field(
         "default",
@@ -158,17 +158,17 @@ class PolicySpec(_PluginSpec):
 
     @property
     def dials_in(self) -> str:
-        """The name under which processes serve it; empty: none does."""
+        """The name under which processes serve it; empty if no process does."""
         return self.name.removeprefix(REMOTE) if self.command is None and self.name.startswith(REMOTE) else ""
 
     @property
     def remote(self) -> bool:
-        """Whether it runs in a process of its own."""
+        """Whether the policy runs in a separate process."""
         return self.command is not None or bool(self.dials_in)
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name, or the command line, for display."""
         return self.name if self.command is None else " ".join(self.command)
 
     @model_validator(mode="after")
@@ -181,7 +181,7 @@ class PolicySpec(_PluginSpec):
 
 
 class PredictorSpec(_PluginSpec):
-    """What extrapolates learning curves when the policy asks for it; further fields are the predictor's own parameters."""
+    """The predictor, which extrapolates learning curves for the policy. Other fields are parameters of the predictor."""
 
     name: PluginName = Field(
         DEFAULT_PREDICTOR, description="A predictor's name (see `hopyard plugins`) or module:Class."
@@ -204,7 +204,7 @@ class PredictorSpec(_PluginSpec):
 
 
 class StopSpec(_Section):
-    """When a job and when the experiment ends. Whatever comes first ends it."""
+    """When a job ends and when the experiment ends. The first condition that is met ends it."""
 
     jobs: int | None = Field(
         None,
@@ -237,7 +237,7 @@ class StopSpec(_Section):
 
 
 class SnapshotSpec(_Section):
-    """How training state is kept."""
+    """How training state is saved."""
 
     provider: Literal["auto", "framework", "criu"] = Field(
         "auto",
@@ -267,7 +267,7 @@ class SnapshotSpec(_Section):
 
 
 class JobResources(_Section):
-    """What one slot has."""
+    """The resources of one slot."""
 
     cpus: int = Field(1, ge=1, le=_MOST, description="CPU cores (and threads) of a slot.")
     gpus: int = Field(0, ge=0, le=_MOST, description="GPUs of a slot.")
@@ -285,7 +285,7 @@ class JobResources(_Section):
 
 
 class ResourcesSpec(_Section):
-    """What the experiment uses."""
+    """The resources of the experiment."""
 
     slots: int | None = Field(
         None, ge=1, le=_MOST, description="The most machines it uses at a time; none: all that its share gives."
@@ -300,9 +300,9 @@ class ResourcesSpec(_Section):
 
 
 class ExperimentSpec(_Section):
-    """One search: program, metric, space, generator, policy and budget. Immutable.
+    """One search: program, metric, space, generator, policy and budget. It is immutable.
 
-    Exactly one of `trainer`, `command` and `log` says what trains.
+    Exactly one of `trainer`, `command` and `log` must be given; it is what trains.
     """
 
     name: Name = Field(description="The experiment's name; need not be unique.")
@@ -367,16 +367,16 @@ class ExperimentSpec(_Section):
 
     @property
     def program(self) -> Literal["trainer", "command", "log"]:
-        """Which of the three ways to train is given."""
+        """The field that says what trains."""
         return "trainer" if self.trainer else "command" if self.command else "log"
 
     @property
     def search_space(self) -> Space:
-        """The space with its constraints: what a generator proposes from."""
+        """The space with its constraints, from which a generator proposes configurations."""
         return self.space.constrained(self.constraints) if self.constraints else self.space
 
     def with_generator(self, name: str) -> Self:
-        """The experiment with the generator that its policy wants (`Policy.generator`), if its file names none."""
+        """Return the experiment with the generator that its policy requests (`Policy.generator`), if its file names none."""
         if not name or "name" in self.generator.model_fields_set:
             return self
         return self.model_copy(update={"generator": self.generator.model_copy(update={"name": name})})
@@ -398,7 +398,7 @@ class ExperimentSpec(_Section):
             found.append(
                 Problem(("stop", "max_iterations"), "is required for a trainer: at which position a job is complete")
             )
-        # The size is asked for last: counting a space may take a while.
+        # Check the size last, because counting a space can take some time.
         if self.stop.jobs == 0 and self.stop.idle is None:
             message = "found 0, which is for experiments that are open for requests: give stop.idle, or at least 1"
             found.append(Problem(("stop", "jobs"), message))
@@ -420,7 +420,7 @@ class ExperimentSpec(_Section):
 
 
 def program_problems(data: Mapping[str, object]) -> list[Problem]:
-    """What is wrong with the choice between trainer, command and log; nothing when exactly one is given."""
+    """Return the mistakes in the choice between trainer, command and log. There are none if exactly one is given."""
     given = [name for name in ("trainer", "command", "log") if data.get(name) is not None]
     if len(given) == 1:
         return []

@@ -1,4 +1,4 @@
-"""Sequences that grow beyond what a double can hold before the training is complete."""
+"""Finds sequences that exceed the range of a double before the training is complete."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hopyard.sequences import Sequence, SequenceError, is_written, read
 from hopyard.space import Choice, Constant, Parameter, Problem, Sequences, Space
 
 _SPANS: Final = 2000
-"""So many spans of a sequence are passed: reading a file must not take as long as its training."""
+"""Maximum number of spans to examine. Reading a file must not take as long as its training."""
 
 _ENDS: Final = 16
-"""At the ends of so many spans values are computed, besides the last."""
+"""Number of spans at whose ends values are computed, in addition to the last one."""
 
 
 def growing(space: Space, stop: int) -> Iterator[Problem]:
-    """For each parameter with such a sequence, the first one found; `stop` is the position of a complete training.
+    """Yield the first such sequence of each parameter. `stop` is the position of a complete training.
 
-    Parameters inside a sequence are tried at both ends of their ranges. Where positions count optimizer steps, it is not
-    known how many there will be: nothing is said.
+    Parameters inside a sequence are tested at both ends of their ranges. Sequences that count optimizer steps are not
+    tested, because the number of steps is not known.
     """
     for name, parameter in space.items():
         for sequence in map(read, _written(parameter)):
@@ -41,7 +41,7 @@ def _written(parameter: Parameter) -> Iterable[dict[str, Any]]:
 
 
 def _beyond(sequence: Sequence, stop: int) -> int | None:
-    """A position before `stop` where the sequence has no value."""
+    """Return a position before `stop` where the sequence has no value, or None."""
     spans = list(itertools.islice(itertools.takewhile(lambda span: span[0] < stop, sequence.spans(0)), _SPANS))
     ends = [start - 1 for start, _ in spans[1:]]
     last = stop - 1 if len(spans) < _SPANS else ends.pop()

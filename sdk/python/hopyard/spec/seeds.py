@@ -1,4 +1,4 @@
-"""The seed a configuration trains with."""
+"""The training seed of a configuration."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hopyard.space import canonical_json
 
 
 def configuration_seed(experiment_seed: int, hyperparameters: Mapping[str, object]) -> int:
-    """The training seed of one configuration: 0 <= seed < 2^63.
+    """Return the training seed of one configuration: 0 <= seed < 2^63.
 
-    It depends on the experiment's `seed` and on the configuration's values at position 0 alone, so that configurations whose
-    sequences part later train alike until then: never on a job's id, its order or
-    its machine. So the same configuration trains the same way in another job, in a repetition of the experiment and
-    after a resume. 1 and 1.0 are the same value.
+    It depends only on the experiment's `seed` and on the configuration's values at position 0. It does not depend on a
+    job's id, order or machine. Therefore the same configuration trains the same way in another job, in a repetition of
+    the experiment, and after a resume. Configurations whose sequences differ only later train the same until then. 1
+    and 1.0 are equal.
 
     Raises:
-        ValueError: a hyperparameter is not a JSON value.
+        ValueError: A hyperparameter is not a JSON value.
     """
     text = f"{experiment_seed}\n{canonical_json(values_at(hyperparameters, 0))}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

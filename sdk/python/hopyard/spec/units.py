@@ -39,10 +39,10 @@ _MOST_BYTES: Final = 2**62
 
 
 def size_or_none(value: str) -> int:
-    """Bytes as `size_bytes` reads them; 0 for `none`.
+    """Return the bytes that `size_bytes` reads, or 0 for `none`.
 
     Raises:
-        ValueError: As there, and what else is allowed.
+        ValueError: See `size_bytes`. The message adds that `none` is allowed.
     """
     if value.lower() == "none":
         return 0
@@ -53,10 +53,10 @@ def size_or_none(value: str) -> int:
 
 
 def size_bytes(value: object) -> int:
-    """Bytes of `4096`, `500MB` (500 x 1000 x 1000) or `2GiB` (2 x 1024 x 1024 x 1024), rounded down to a whole byte.
+    """Return the bytes of `4096`, `500MB` (500 x 1000 x 1000) or `2GiB` (2 x 1024 x 1024 x 1024), rounded down.
 
     Raises:
-        ValueError: another form, less than 1, or more than can be counted.
+        ValueError: The value has another form, is less than 1, or is too large.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         size: float = value

@@ -1,7 +1,8 @@
-"""YAML text to plain data that knows its lines.
+"""Reads YAML text as plain data with line numbers.
 
-Read by the rules of YAML 1.2, which hold fewer surprises than PyYAML's 1.1: `1e-4` is a number, `on`, `no` and
-`12:30` are text, `010` is ten. Tags, duplicate keys, keys that are not text and merge keys are mistakes.
+It follows the rules of YAML 1.2, which are less surprising than the rules of version 1.1 in PyYAML: `1e-4` is a number,
+`on`, `no` and `12:30` are text, and `010` is ten. Tags, duplicate keys, keys that are not text, and merge keys are
+mistakes.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
 
 @dataclass
 class Document:
-    """What a text says, and where.
+    """The content of a text, with line numbers.
 
     Attributes:
-        data: the content; None when the text could not be read at all.
-        lines: the line (from 1) of each key and list item, by path.
-        problems: mistakes of form, each with its line.
+        data: The content; None if the text could not be read at all.
+        lines: Line number (starting with 1) of each key and list item, by path.
+        problems: Mistakes of form, each with its line.
     """
 
     data: JsonValue = None
@@ -47,7 +48,7 @@ class Document:
     problems: list[tuple[int, Problem]] = field(default_factory=list)
 
     def line(self, path: Path) -> int | None:
-        """The line of `path`, or of the nearest part around it that stands in the text; None: a section that is not there."""
+        """Return the line of `path` or of its nearest parent in the text. Return None if its section is not in the text."""
         if path and path[:1] not in self.lines:
             return None
         while path not in self.lines and path:
@@ -56,7 +57,7 @@ class Document:
 
 
 def read_document(text: str) -> Document:
-    """Read YAML; mistakes of form are in `problems` of the result, never raised."""
+    """Read YAML. Mistakes of form are returned in `problems`, not raised."""
     document = Document()
     if len(text) > _LARGEST_TEXT:
         document.problems.append((1, Problem((), f"needs at most {_LARGEST_TEXT} characters, found {len(text)}")))
@@ -81,13 +82,13 @@ def read_document(text: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves nothing: `_Reader` gives plain scalars their types by the rules of YAML 1.2."""
+    """A loader that resolves no types. `_Reader` determines the types of plain scalars by the rules of YAML 1.2."""
 
     yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # the stub does not know that this is a class attribute
 
 
 class _TooLargeError(Exception):
-    """Aliases can unfold a few lines into billions of values."""
+    """The document is too large. Aliases can expand a few lines to billions of values."""
 
 
 class _Reader:

@@ -1,7 +1,7 @@
-"""Scheduling policies: the base class, what a policy sees, and the words it speaks.
+"""Scheduling policies: the base class, the views that a policy receives, and the vocabulary of its calls.
 
-`hopyard.policy.conformance` holds the test suite that every policy passes. The names load on first use: agents and training
-processes speak the words of `hopyard.policy.vocabulary`, and need none of the rest.
+`hopyard.policy.conformance` contains the test suite that every policy must pass. The names are imported on first use,
+because agents and training processes need only `hopyard.policy.vocabulary`.
 """
 
 from importlib import import_module
@@ -86,9 +86,9 @@ __all__ = [
 ]
 
 _MODULES: Final = ("vocabulary", "base", "cluster", "rungs", "stages", "views")
-"""Where the names are defined, those first that cost least."""
+"""The modules that define the names, the cheapest to import first."""
 
-if not TYPE_CHECKING:  # a type checker that saw it would take any name for a public one
+if not TYPE_CHECKING:  # A type checker that sees this function would accept any name.
 
     def __getattr__(name: str) -> object:
         """Load a public name from its module on first use (PEP 562)."""
@@ -102,5 +102,5 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name for a pu
 
 
 def __dir__() -> list[str]:
-    """The public names beside what is loaded already."""
+    """Return the public names and the names that are already loaded."""
     return sorted(set(globals()) | set(__all__))

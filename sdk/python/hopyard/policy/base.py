@@ -35,42 +35,46 @@ from hopyard.predictor.wire import prediction_from_wire
 
 
 class Policy(abc.ABC):
-    """Decides, while jobs train, which runs where, which waits, which forks and which dies.
+    """Decides, during training, which jobs run where, and which wait, fork or end.
 
-    The methods are the up-calls of HyperDrive (section 4.2) and what the other three systems need beside them. A policy is
-    deterministic given its up-calls: it takes time from `cluster.now` and chance from `cluster.rng` only, keeps its state in
-    ordinary attributes, persists nothing and does no I/O. That is what lets the live cluster rebuild it after a crash by
-    making the same up-calls again, the simulator run it in virtual time, and a replay show that it decides the same.
+    The methods are the up-calls of HyperDrive (section 4.2), plus those that the other three systems need. A policy
+    must be deterministic given its up-calls. It takes the time only from `cluster.now` and random numbers only from
+    `cluster.rng`. It keeps its state in ordinary attributes, stores nothing and does no I/O. Therefore the cluster can
+    rebuild it after a crash by making the same up-calls again, the simulator can run it in virtual time, and a replay
+    can check its decisions.
 
-    Parameters of the experiment file's `policy` block arrive as keyword arguments of `__init__`.
+    Parameters in the `policy` block of the experiment file are passed as keyword arguments to `__init__`.
 
     Attributes:
-        every_iteration: Whether `on_iteration_finish` is called after each iteration; so it is for a class that overrides it
-            and does not say otherwise. False: only where the run waits for the decision, at or beyond its `allowed` and at
-            its `until`; then reports below `allowed` cost next to nothing.
-        ends_jobs: Whether `on_iteration_finish` is called for a run that has trained its job to the end; so it is, likewise, for
-            a class that overrides it. False: the run saves and ends by itself, and `on_run_end` tells of it.
-        forks: Whether `allocate_jobs` is called also when a snapshot is there that was asked for with `snapshot_at`: another job
-            may start from it, while its own trains on.
-        forks_newest: Whether it forks from the newest of the snapshots of a job that it asked for alone, so that older ones are let go.
-        rebuilds: Whether it has trained again what it asked to be saved, wants to start from, and finds gone. Then the quota may
-            give up snapshots that it asked for, too: those first that are the quickest to train again.
-        copies: Whether, as a tuner of another policy, it goes on with changed copies of jobs (`fork_job`): then these are saved where
-            it stops them.
-        evaluates: Whether a job that has trained to its end is evaluated there: it waits, SUSPENDED, until the policy completes it by
-            `answer_job` with its own results (`answer_job(job, job, position)`).
-        shares: Whether it has jobs go on from what others trained, where their trainings are the same. Then what they train is
-            noted in the search plan.
-        scales: Whether it chooses on how many machines a job trains. Then `Cluster.scaling` has what earlier experiments measured, and
-            what it has profiled (`RunMode.PROFILE`) is kept for later ones. Its `demand` alone says how many machines are of use to
-            as many jobs as may train at a time (`ExperimentView.concurrency`).
-        generator: The generator of experiments that name none; empty: the usual one.
-        needs_data: Whether it sends jobs to partitioned data: experiments that name none (`data: NAME`), or have no trainer, are
-            refused. So are, by policies that do not say it, experiments that name some.
-        ship_every: Units between two snapshots that go to the store, in experiments that do not say (`snapshot.ship_every`);
-            0: only what is left when a job ends.
+        every_iteration: Whether `on_iteration_finish` is called after each iteration. Defaults to True for a class that
+            overrides this method. If False, it is called only where the run waits for the decision: at or after
+            `allowed`, and at `until`. Reports below `allowed` then cost almost nothing.
+        ends_jobs: Whether `on_iteration_finish` is called for a run that has trained its job to the end. Defaults to
+            True for a class that overrides this method. If False, the run saves and ends without asking, and
+            `on_run_end` reports it.
+        forks: Whether `allocate_jobs` is also called when a snapshot requested with `snapshot_at` is available. Another
+            job can start from it while the job continues to train.
+        forks_newest: Whether it forks only from the newest requested snapshot of a job, so that older ones can be
+            deleted.
+        rebuilds: Whether it retrains requested snapshots that are missing when it wants to start from them. The quota
+            may then also delete requested snapshots, starting with those that are the quickest to retrain.
+        copies: Whether, as a tuner of another policy, it continues with changed copies of jobs (`fork_job`). The jobs
+            are then saved where it stops them.
+        evaluates: Whether a job that has trained to its end is evaluated there. The job waits in the state SUSPENDED
+            until the policy completes it with its own results: `answer_job(job, job, position)`.
+        shares: Whether its jobs can continue from the results of other jobs with the same training. Its trainings are
+            then recorded in the search plan.
+        scales: Whether it chooses on how many machines a job trains. `Cluster.scaling` then contains earlier
+            measurements, and what it profiles (`RunMode.PROFILE`) is kept for later experiments. Only its `demand` then
+            determines how many machines are useful for the jobs that may train at a time
+            (`ExperimentView.concurrency`).
+        generator: The generator of experiments that name none; empty: the usual default.
+        needs_data: Whether it sends jobs to partitioned data. It then rejects experiments that name no data (`data:
+            NAME`) or have no trainer. Policies with the value False reject experiments that name data.
+        ship_every: Number of units between two snapshots that are sent to the store, for experiments that do not set
+            `snapshot.ship_every`; 0: only the last snapshot of a job.
 
-    All are read when the experiment is created.
+    All attributes are read when the experiment is created.
     """
 
     every_iteration: bool = False
@@ -87,7 +91,7 @@ class Policy(abc.ABC):
     ship_every: int = 1
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Whoever decides after iterations wants to hear of all of them, unless the same class says that it does not."""
+        """Set `every_iteration` and `ends_jobs` for a class that overrides `on_iteration_finish` and does not set them."""
         super().__init_subclass__(**options)
         for name in ("every_iteration", "ends_jobs"):
             if "on_iteration_finish" in cls.__dict__ and name not in cls.__dict__:
@@ -95,123 +99,126 @@ class Policy(abc.ABC):
 
     @abc.abstractmethod
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Machines are idle within the experiment's share, or jobs are idle that were not."""
+        """Start jobs. Called when machines of the experiment's share are idle, and again when new jobs become idle."""
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A job reported statistics at a position above its high-water mark. Called only for policies that override it."""
+        """Handle statistics of a job at a position above its high-water mark. Called only for policies that override it."""
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """A run with mode PROFILE reported how long an iteration would take, as the metric `seconds`; its end follows.
+        """Handle the report of a run with mode PROFILE: the duration of an iteration, as the metric `seconds`. The run then ends.
 
-        A program whose ranks each train on a partition of their own, as one, reports `partitions`, too: on how many it trained at once.
+        If the ranks of a program train on one partition each as a single pass, the report also has `partitions`, the
+        number of partitions trained at once.
         """
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """A job finished an iteration: what shall its run do? By default it trains on to its `until`, and ends there."""
+        """Decide how a run continues after an iteration. By default it trains on to its `until` and ends there."""
         return CONTINUE if event.at_until else Decision.proceed(cluster.experiment.max_position)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """A run is over; its machines are idle again, or gone."""
+        """Handle the end of a run. Its machines are idle again or have been lost."""
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """A created or forked job has its configuration and is idle; `allocate_jobs` follows if machines are idle."""
+        """Handle a created or forked job that has its configuration and is idle. `allocate_jobs` follows if machines are idle."""
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """The generator has no configuration for a job that was to be created; no further one can be."""
+        """Handle the failed creation of a job because the generator has no further configuration. No more jobs can be created."""
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """A prediction arrived, or failed."""
+        """Handle a prediction or its error."""
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """An `ask` or an `amend_run` was answered."""
+        """Handle the answer to an `ask` or `amend_run`."""
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """A client asks for a configuration at a position; called only for policies that override it: others take no requests."""
+        """Handle a client's request to train a configuration. Only policies that override this method accept requests."""
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """The share changed. With a deadline, the policy may choose which runs to suspend; then the core does."""
+        """Handle a new share. With a deadline, the policy can choose runs to suspend before the core does."""
 
     def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Machines of the experiment came or went."""
+        """Handle machines that were added to the experiment or removed from it."""
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """The experiment was extended, retargeted, paused or resumed; in a group one of them was, or joined or ended."""
+        """Handle an experiment that was extended, retargeted, paused or resumed, or in a group also one that joined or ended."""
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """The time of a `wake_at` has come."""
+        """Handle the time of a `wake_at`."""
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """The core refused a command of an earlier answer, because its own state had moved on. By default nothing is done."""
+        """Handle a command that the core refused, because its state had changed since the policy's view. The default does nothing."""
 
     def demand(self, cluster: Cluster) -> int | None:
-        """How many machines the policy could use now; None: as many as it can get.
+        """Return how many machines the policy could use now, or None for as many as possible.
 
-        Read after each up-call, on a view of the same moment: commands of the answer do not show in it.
+        Called after each up-call, with a view of the same moment that does not show the commands of the answer.
         """
         return None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """On which nodes machines would be of use now; None: on any. Read after each up-call, as `demand` is.
+        """Return the nodes on which machines would be useful now, or None for any. Called after each up-call, as `demand` is.
 
-        Machines on others are not given to the experiment, and those that it holds there go back as soon as they are idle and not
-        reserved: within its share it gets others instead, if need be after their holders have left them at a boundary.
+        The experiment gets no machines on other nodes. Those that it holds there are taken back as soon as they are
+        idle and not reserved. It gets others instead, within its share, if necessary after their runs have left them at
+        a boundary.
         """
         return None
 
     def gang(self, cluster: Cluster) -> int:
-        """How many machines the policy needs at once, at least (>= 1). Read after each up-call.
+        """Return the smallest number of machines (>= 1) that the policy can use together. Called after each up-call.
 
-        The experiment's share is a whole number of gangs: machines that would not do for one are left to others, so that two
-        experiments never wait for each other's. `demand` should be a whole number of gangs, too.
+        The share of the experiment is a multiple of this number. Remaining machines are left to other experiments, so
+        that two experiments never wait for each other's machines. `demand` should also return a multiple.
         """
         return 1
 
     def review(self, terms: ExperimentView) -> str:
-        """Looks at the terms of an experiment before it begins: what should a person know? Empty: nothing.
+        """Check the terms of an experiment before it begins. Return a note for the user, or an empty text.
 
-        Asked when the experiment is created, of an instance that serves no experiment. `jobs_left` are all its jobs.
+        Called when the experiment is created, on an instance that serves no experiment. `jobs_left` is the number of
+        all its jobs.
 
         Raises:
-            ValueError: It cannot serve such an experiment; the message says what to change.
+            ValueError: The policy cannot serve this experiment. The message says what to change.
         """
         return ""
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Who stands where, for those who look (`hopyard rungs`): by bracket, from the bottom. It may only look.
+        """Return the jobs on each rung for `hopyard rungs`, by bracket and from the bottom. It must not give commands.
 
         Returns:
-            Empty: nobody does yet. None: the policy has no rungs.
+            The rungs; empty if no job is on one yet, None if the policy has no rungs.
         """
         return None
 
     def stages(self, cluster: Cluster) -> tuple[StageView, ...] | None:
-        """What trials have in common, for those who look (`hopyard tree`): parents before their children. It may only look.
+        """Return the shared stages of the trials for `hopyard tree`, parents before children. It must not give commands.
 
         Returns:
-            Empty: there are no trials yet. None: the policy trains every trial for itself.
+            The stages; empty if there are no trials yet, None if the policy trains every trial separately.
         """
         return None
 
     def confidences(self, cluster: Cluster) -> Mapping[str, float]:
-        """How likely jobs reach what is looked for, in [0, 1], for those who look (`hopyard plot --kind slots`). It may only look."""
+        """Return the probability that jobs reach the goal, for `hopyard plot --kind slots`. It must not give commands."""
         return {}
 
 
 def hears_statistics(policy: Policy) -> bool:
-    """Whether a policy wants `application_stat`: it overrides it."""
+    """Return whether a policy overrides `application_stat` and therefore needs its calls."""
     return type(policy).application_stat is not Policy.application_stat
 
 
 def serves_requests(policy: Policy) -> bool:
-    """Whether a policy serves what clients ask for: it overrides `on_request`."""
+    """Return whether a policy accepts requests from clients, which it does if it overrides `on_request`."""
     return type(policy).on_request is not Policy.on_request
 
 
 def useful_nodes(policy: Policy, cluster: Cluster) -> tuple[str, ...]:
-    """What a policy says of the nodes where machines are of use, in order of name; empty: all are.
+    """Return the nodes on which a policy can use machines, ordered by name; empty for all.
 
     Raises:
-        TypeError: It says nothing that it may.
+        TypeError: `nodes` returned a value that is not allowed.
     """
     nodes = policy.nodes(cluster)
     if nodes is None:
@@ -222,7 +229,7 @@ def useful_nodes(policy: Policy, cluster: Cluster) -> tuple[str, ...]:
 
 
 def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:
-    """Makes one up-call on a policy.
+    """Make one up-call on a policy.
 
     Returns:
         The decision for an `IterationFinish`, otherwise None.
@@ -260,7 +267,7 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
 
 
 def _with_prediction(call: PredictionReady) -> PredictionReady:
-    """What a journal has as plain data, as policies get it."""
+    """Convert the plain data of a journal to the type that policies receive."""
     if call.result is None or isinstance(call.result, Prediction):
         return call
     return replace(call, result=prediction_from_wire(call.result))

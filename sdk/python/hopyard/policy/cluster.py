@@ -1,4 +1,4 @@
-"""What a policy sees and can ask for: the read-only view and the down-calls."""
+"""The interface between a policy and the cluster: a read-only view and the down-calls."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from hopyard.policy.vocabulary import (
 
 
 class Cluster(abc.ABC):
-    """The view of one up-call and the collector of its down-calls.
+    """The view of one up-call, which also collects the commands of its answer.
 
-    Views are of the moment of the up-call. `idle_machines`, `idle_jobs`, `reserve_idle_machine` and `get_idle_job` also take
-    account of the commands already given in the same up-call, so a loop over them ends. Commands are proposals: the core
-    checks each one against its own state when the answer arrives.
+    The view shows the moment of the up-call. `idle_machines`, `idle_jobs`, `reserve_idle_machine` and `get_idle_job`
+    also consider the commands given so far in the same up-call, so that a loop over them ends. Commands are proposals:
+    the core checks each one against its current state when the answer arrives.
     """
 
     # ------------------------------------------------------------------------------------------------------------- view
@@ -46,34 +46,34 @@ class Cluster(abc.ABC):
     @property
     @abc.abstractmethod
     def now(self) -> float:
-        """The core's time, seconds since the epoch. A policy has no other clock."""
+        """The core's time in seconds since the epoch. A policy must not use another clock."""
 
     @property
     @abc.abstractmethod
     def rng(self) -> random.Random:
-        """This up-call's source of chance, seeded from the experiment and the up-call's number. A policy has no other."""
+        """The random generator of this up-call, seeded from the experiment and the up-call's number. Use no other."""
 
     @property
     @abc.abstractmethod
     def experiment(self) -> ExperimentView:
-        """The experiment's fixed and changing terms.
+        """The fixed and changing terms of the experiment.
 
-        Of a group all experiments together: its first one that is not over, with the jobs left of all that run and the
-        largest max position.
+        For a group, this is the first experiment that is not over, with the sum of the jobs left in all running
+        experiments and the largest max position.
         """
 
     @property
     def experiments(self) -> Mapping[str, ExperimentView]:
-        """The experiments that this policy serves, by id, in the order in which they joined; those that are over too.
+        """The experiments that this policy serves, by id, in the order in which they joined, including those that are over.
 
-        More than one is a group: experiments with the same `share` key, which agree in policy, metric and unit.
+        Several experiments form a group: they have the same `share` key, and the same policy, metric and unit.
         """
         return {self.experiment.id: self.experiment}
 
     @property
     @abc.abstractmethod
     def share(self) -> int:
-        """Machines that the experiment may hold."""
+        """Number of machines that the experiment may hold."""
 
     @property
     @abc.abstractmethod
@@ -82,83 +82,83 @@ class Cluster(abc.ABC):
 
     @property
     def earlier(self) -> Mapping[str, JobView]:
-        """What earlier experiments have trained below the same root of the search plan, by "EXPERIMENT/JOB".
+        """Trials of earlier experiments with the same root in the search plan, by "EXPERIMENT/JOB".
 
-        It was looked up when the experiment was created. `curve` has their reports, and `answer_job` takes them as sources.
-        `snapshots` says where `start_job` may start from them (`from_snapshot`): the results up to there are the job's own by
-        that. Such snapshots may become fewer; an extension of an experiment that was over has none. Empty for policies
-        without `shares`.
+        They are determined when the experiment is created. `curve` returns their reports, and `answer_job` accepts them
+        as sources. `snapshots` returns where `start_job` can start from them (`from_snapshot`); the job then takes over
+        the results up to that position. These snapshots can become fewer, and an experiment that is extended after its
+        end has none. Empty for policies without `shares`.
         """
         return {}
 
     @property
     def scaling(self) -> Mapping[str, Mapping[int, float]]:
-        """What earlier experiments measured of the same training: the seconds of a unit, by hardware and number of machines.
+        """Earlier measurements of the same training: seconds per unit, by hardware and number of machines.
 
-        It was looked up when the experiment was created, and never changes. The same training is the same code, started in the
-        same way with the same resources, on the same search space. Empty for policies without `scales`.
+        They are determined when the experiment is created, and never change. The same training means the same code,
+        started in the same way with the same resources, on the same search space. Empty for policies without `scales`.
         """
         return {}
 
     @property
     @abc.abstractmethod
     def machines(self) -> Mapping[str, MachineView]:
-        """All machines that the experiment holds, by id, in order of id."""
+        """All machines that the experiment holds, by id, ordered by id."""
 
     @property
     def data(self) -> Data | None:
-        """The experiment's partitioned data, and which nodes hold what now; None: it names none.
+        """The experiment's partitioned data and the nodes that hold it now, or None if the experiment names no data.
 
-        `on_machines_change` is called whenever a node came to hold a partition or no longer does.
+        `on_machines_change` is called whenever a node starts or stops holding a partition.
         """
         return None
 
     @abc.abstractmethod
     def idle_machines(self) -> Sequence[MachineView]:
-        """Machines that run nothing and are neither reserved nor used by this answer, in order of id."""
+        """Return the machines that have no run and are neither reserved nor used by this answer, ordered by id."""
 
     @abc.abstractmethod
     def idle_jobs(self) -> Sequence[JobView]:
-        """Jobs of running experiments that wait for a machine and are not started by this answer.
+        """Return the jobs of running experiments that wait for a machine and are not started by this answer.
 
-        Highest priority first, then FIFO.
+        They are ordered by priority, highest first, then FIFO.
         """
 
     def waits(self, job: str) -> bool:
-        """Whether a job is one of `idle_jobs`, without looking at each."""
+        """Return whether a job is in `idle_jobs`, without iterating over it."""
         return any(idle.id == job for idle in self.idle_jobs())
 
     def count(self, *states: JobState) -> int:
-        """How many jobs are in any of these states at the moment of the up-call, without looking at each."""
+        """Return how many jobs are in any of these states at the moment of the up-call. Faster than iterating over the jobs."""
         return sum(job.state in states for job in self.jobs.values())
 
     def queued(self) -> int:
-        """How many jobs are PENDING or SUSPENDED at the moment of the up-call, without looking at each.
+        """Return how many jobs of running experiments are PENDING or SUSPENDED at the moment of the up-call.
 
-        Only those of running experiments: in a group the others need no machine until they are resumed.
+        Jobs of other experiments in a group need no machine until their experiment is resumed.
         """
         running = {name for name, terms in self.experiments.items() if terms.running}
         return sum(job.state.idle and job.experiment in running for job in self.jobs.values())
 
     def busy_machines(self) -> int:
-        """How many machines have a run at the moment of the up-call, without looking at each."""
+        """Return how many machines have a run at the moment of the up-call. Faster than iterating over the machines."""
         return sum(len(job.machines) for job in self.live_jobs())
 
     def live_jobs(self) -> Sequence[JobView]:
-        """Jobs with a run, in order of creation."""
+        """Return the jobs with a run, in order of creation."""
         return [job for job in self.jobs.values() if job.state.live]
 
     def open_jobs(self) -> Sequence[JobView]:
-        """Jobs that have not ended, in order of creation: what a policy looks at when thousands have."""
+        """Return the jobs that have not ended, in order of creation. Use it to avoid iterating over thousands of ended jobs."""
         return [job for job in self.jobs.values() if not job.state.ended]
 
     @abc.abstractmethod
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """What a job reported so far, by position; a forked job's curve begins with its ancestor's prefix."""
+        """Return a job's reports by position. The curve of a forked job begins with the curve of its parent."""
 
     @abc.abstractmethod
     def snapshots(self, job: str) -> Sequence[int]:
-        """Positions of the job's snapshots that a run can start from now, ascending."""
+        """Return the positions of the job's snapshots from which a run can start now, ascending."""
 
     @property
     @abc.abstractmethod
@@ -169,18 +169,18 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def submit(self, command: Command) -> None:
-        """Adds a command to the answer. Raises CommandError for one that can never be carried out."""
+        """Add a command to the answer. Raises CommandError for a command that can never be carried out."""
 
     @abc.abstractmethod
     def new_job_id(self) -> str:
-        """The id that the next created job gets."""
+        """Return the id of the next job to be created."""
 
     @abc.abstractmethod
     def new_ticket(self) -> str:
-        """A ticket that no other question of this experiment has."""
+        """Return a ticket that no other question of this experiment has."""
 
     def reserve_idle_machine(self) -> str | None:
-        """Takes an idle machine for this policy's use, and returns its id; None when there is none."""
+        """Reserve an idle machine for this policy and return its id, or None if there is none."""
         machine = next(iter(self.idle_machines()), None)
         if machine is None:
             return None
@@ -188,23 +188,23 @@ class Cluster(abc.ABC):
         return machine.id
 
     def release_machine(self, machine: str) -> None:
-        """Makes a reserved machine idle again."""
+        """Make a reserved machine idle again."""
         self.submit(ReleaseMachine(machine))
 
     def get_idle_job(self) -> str | None:
-        """The idle job that comes next: highest priority, then first come; None when there is none."""
+        """Return the next idle job by priority, then FIFO, or None if there is none."""
         job = next(iter(self.idle_jobs()), None)
         return job.id if job is not None else None
 
     def create_job(
         self, hyperparameters: Hyperparameters | None = None, *, experiment: str = "", limit: int | None = None
     ) -> str:
-        """Makes a job and returns its id; `on_job_created` follows when it has its configuration and is idle.
+        """Create a job and return its id. `on_job_created` is called when it has its configuration and is idle.
 
         Args:
             hyperparameters: Its configuration; None: the generator proposes one.
-            experiment: Which experiment of a group it is for; empty: the one that is furthest behind its weight.
-            limit: Where it is complete (>= 1), if not where the experiment's jobs are; see `CreateJob`.
+            experiment: Its experiment in a group; empty: the one that is furthest behind its weight.
+            limit: The position (>= 1) at which it is complete, if it differs from the experiment's. See `CreateJob`.
         """
         job = self.new_job_id()
         self.submit(CreateJob(job, hyperparameters, experiment, limit))
@@ -224,66 +224,71 @@ class Cluster(abc.ABC):
         preemptible: bool = True,
         parts: int = 0,
     ) -> None:
-        """Starts or resumes an idle job; see `StartJob` for what each argument promises."""
+        """Start or resume an idle job. `StartJob` describes the arguments."""
         gang = (machines,) if isinstance(machines, str) else tuple(machines)
         saves = tuple(sorted(set(snapshot_at)))
         given = dict(inputs or {})
         self.submit(StartJob(job, gang, until, allowed, saves, given, mode, from_snapshot, preemptible, parts))
 
     def resume_job(self, job: str, machines: str | Iterable[str], **options: Any) -> None:
-        """`start_job` for a job that has a snapshot; raises CommandError if it has none."""
+        """Call `start_job` for a job that has a snapshot. Raises CommandError if it has none."""
         if not self.snapshots(job):
             raise CommandError(f"resume_job: job {job!r} has no snapshot; use start_job")
         self.start_job(job, machines, **options)
 
     def amend_run(self, job: str, *, until: int | None = None, snapshot_at: Iterable[int] = ()) -> str:
-        """Moves the end or adds save points of a run under way; `on_answer` brings accepted and position for the ticket."""
+        """Move the end of a current run, or add save points. Return the ticket of the answer.
+
+        `on_answer` then gets the fields `accepted` and `position`.
+        """
         ticket = self.new_ticket()
         self.submit(AmendRun(job, ticket, until, tuple(sorted(set(snapshot_at)))))
         return ticket
 
     def suspend_job(self, job: str) -> None:
-        """Suspends a running job at its next boundary."""
+        """Suspend a running job at its next boundary."""
         self.submit(SuspendJob(job))
 
     def terminate_job(self, job: str) -> None:
-        """Ends a job: a running one at its next boundary, an idle one at once."""
+        """End a job: a running one at its next boundary, an idle one at once."""
         self.submit(TerminateJob(job))
 
     def fork_job(self, parent: str, position: int, hyperparameters: Hyperparameters, *, experiment: str = "") -> str:
-        """Makes a job from another's snapshot, with other hyperparameters, and returns its id.
+        """Create a job from another job's snapshot, with other hyperparameters, and return its id.
 
         Args:
-            parent: Whose snapshot it starts from.
-            position: Where.
-            hyperparameters: Its own configuration.
-            experiment: Which experiment of a group it is for; empty: the parent's.
+            parent: The job whose snapshot it starts from.
+            position: The position of the snapshot.
+            hyperparameters: The configuration of the new job.
+            experiment: Its experiment in a group; empty: the parent's.
         """
         job = self.new_job_id()
         self.submit(ForkJob(job, parent, position, hyperparameters, experiment))
         return job
 
     def answer_job(self, job: str, source: str, position: int, *, completes: bool = True) -> None:
-        """Completes a job from another's results up to a position, without a run.
+        """Give a job the results of another one up to a position, without a run.
 
         Args:
             job: A waiting job.
-            source: Whose results are its own, too.
-            position: Up to where.
-            completes: False: it has the results, and goes on waiting; a run that is to continue from there needs a snapshot.
+            source: The job with the results.
+            position: The last position of the results.
+            completes: Whether the job is then complete. If False, it gets the results and continues to wait. A run that
+                continues from there needs a snapshot.
         """
         self.submit(AnswerJob(job, source, position, completes))
 
     def label_job(self, job: str, priority: float) -> None:
-        """Gives a job a priority; idle jobs are ordered by it, higher first."""
+        """Set the priority of a job. Idle jobs are ordered by priority, highest first."""
         self.submit(LabelJob(job, priority))
 
     def predict(self, job: str, *, target: float | None = None, horizon: int | None = None) -> str:
-        """Asks for an extrapolation of a job's curve; `on_prediction` brings the result for the ticket, once.
+        """Ask for an extrapolation of a job's curve. Return the ticket; `on_prediction` gets the result once.
 
         Args:
-            job: Which job's. When it ends before the answer is there, the result is an error.
-            target: The value whose chances are asked for; None: the experiment's target, and no chances if it has none.
+            job: The job. If it ends before the answer, the result is an error.
+            target: The value whose probability is computed; None: the experiment's target, or no probability if it has
+                none.
             horizon: The last position of interest (>= 1); None: where the job would be complete.
         """
         ticket = self.new_ticket()
@@ -292,24 +297,25 @@ class Cluster(abc.ABC):
         return ticket
 
     def ask(self, kind: str, payload: Any = None, *, seconds: float = 60.0) -> str:
-        """Asks a solver; `on_answer` brings its result, or an error, for the ticket.
+        """Ask a solver. Return the ticket; `on_answer` gets the result or an error.
 
         Args:
             kind: The solver's name (`hopyard plugins` lists them), or `module:Class`.
-            payload: What it is told: plain data, which JSON can write.
-            seconds: How long it may think (> 0, at most a day); it gets its own process, and the policy goes on meanwhile.
+            payload: The input of the solver: plain data that can be written as JSON.
+            seconds: Time limit (> 0, at most a day). The solver runs in a separate process, and the policy continues
+                meanwhile.
         """
         ticket = self.new_ticket()
         self.submit(Ask(ticket, kind, payload, seconds))
         return ticket
 
     def end_experiment(self, reason: str, *, winner: str = "", experiment: str = "") -> None:
-        """Ends the experiment, as reaching its target does; every job but the winner is terminated.
+        """End the experiment as if its target were reached. All jobs except the winner are terminated.
 
         Args:
-            reason: Why, in words: people see it as the reason of the experiment's end.
-            winner: The job that it was all for: it is saved and completed. Empty: none.
-            experiment: Which one of a group; empty: the winner's, or without a winner all of them.
+            reason: The reason, which users see.
+            winner: The best job, which is saved and completed. Empty: none.
+            experiment: The experiment in a group; empty: the winner's, or without a winner all of them.
 
         Raises:
             CommandError: There is no reason, or no such job.
@@ -319,15 +325,15 @@ class Cluster(abc.ABC):
         self.submit(EndExperiment(reason, winner, experiment))
 
     def bill_run(self, job: str, wanted: Iterable[tuple[str, int]]) -> None:
-        """Says which experiments of a group want what a job's run trains, each up to a position; see `BillRun`."""
+        """Declare which experiments of a group need the results of a job's run, each up to a position. See `BillRun`."""
         self.submit(BillRun(job, tuple(wanted)))
 
     def keep_snapshots(self, job: str, positions: Iterable[int]) -> None:
-        """Says from which of a job's snapshots something may still start: the others may go; see `KeepSnapshots`."""
+        """Declare from which snapshots of a job a run may still start. The others may be deleted. See `KeepSnapshots`."""
         self.submit(KeepSnapshots(job, tuple(sorted(set(positions)))))
 
     def wake_at(self, at: float) -> str:
-        """Asks for `on_timer` at a time; returns the ticket it will carry."""
+        """Request a call of `on_timer` at a time, and return its ticket."""
         ticket = self.new_ticket()
         self.submit(WakeAt(ticket, at))
         return ticket

@@ -1,4 +1,4 @@
-"""What views of an up-call have in common, wherever the policy runs: the moment, chance, and the answer's own commands."""
+"""The common part of all views of an up-call: the time, random numbers, and the collected commands."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from hopyard.policy.vocabulary import (
 )
 
 MAX_COMMANDS: Final = 10_000
-"""Commands in one answer, beside two for each job that is there."""
+"""Maximum number of commands in one answer, in addition to two per job."""
 
 
 def most_commands(jobs: int) -> int:
-    """How many commands one answer may have when there are so many jobs: some tenths of a second's work for the scheduler."""
+    """Return the maximum number of commands in one answer. The scheduler needs some tenths of a second for so many."""
     return MAX_COMMANDS + 2 * jobs
 
 
 class CollectingView(Cluster):
-    """The view of one up-call, which collects the commands of its answer.
+    """The view of one up-call. It collects the commands of the answer.
 
     Args:
-        number: The up-call's.
-        at: When it was made.
-        seed: Of its chance.
-        made: Jobs made so far.
+        number: Number of the up-call.
+        at: Time of the up-call.
+        seed: Seed of its random numbers.
+        made: Number of jobs created so far.
         machines: Ids of the machines that the experiment holds.
-        earlier: Names of what earlier experiments have trained.
+        earlier: Names of the trials of earlier experiments.
 
     Attributes:
-        commands: The answer so far.
+        commands: The commands of the answer so far.
     """
 
     def __init__(

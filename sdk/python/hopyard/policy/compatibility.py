@@ -1,4 +1,4 @@
-"""Whether a policy and an experiment's program and data fit each other: what can be told before anything runs."""
+"""Checks, before anything runs, whether a policy supports an experiment's program and data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEEDS_DATA: Final = (
     "sends jobs to partitioned data, and the experiment names none; register some with `hopyard data register`, and name them: "
     "`data: NAME`"
 )
-"""What is said, after its name, of a policy that needs data (`Policy.needs_data`) where there are none."""
+"""The message, after the policy's name, if a policy needs data (`Policy.needs_data`) and there is none."""
 
 _NO_PARTITIONS: Final = (
     "sends no job to a partition, so none would be read; leave `data` out, or take a policy that does, such as mop (one of your own "
@@ -32,16 +32,16 @@ _CANNOT_SHARE: Final = (
 
 
 def misfit(spec: ExperimentSpec, *, needs_data: bool, shares: bool, scales: bool = False) -> tuple[str, str] | None:
-    """What of an experiment its policy cannot serve.
+    """Return why a policy cannot serve an experiment.
 
     Args:
         spec: The experiment.
-        needs_data: Its policy's `Policy.needs_data`.
-        shares: Its policy's `Policy.shares`.
-        scales: Its policy's `Policy.scales`.
+        needs_data: The policy's `Policy.needs_data`.
+        shares: The policy's `Policy.shares`.
+        scales: The policy's `Policy.scales`.
 
     Returns:
-        The field of the experiment file, and what is wrong with it; None: they fit.
+        The field of the experiment file and the problem, or None if there is no problem.
     """
     policy, program, provider = spec.policy.label, spec.program, spec.snapshot.provider
     has_data = spec.data is not None

@@ -1,12 +1,12 @@
-"""The test suite that every scheduling policy passes.
+"""The test suite for scheduling policies.
 
-Subclass it in a test module, and pytest does the rest:
+Subclass it in a test module that pytest runs:
 
     class TestMine(PolicyConformance):
         def make_policy(self) -> Policy:
             return MyPolicy(eta=3)
 
-It needs pytest, and drives the policy on the virtual cluster of `hopyard.policy.testing`.
+It needs pytest, and runs the policy on the virtual cluster of `hopyard.policy.testing`.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _SCHEDULES = 12
 
 
 class PolicyConformance:
-    """Subclass this, give `make_policy`, and every test here runs on the policy.
+    """The tests of a policy. Subclass it and define `make_policy`.
 
-    Define the subclass at the top of its module: one test imports it in another process.
+    Define the subclass at the top level of its module, because one test imports it in another process.
 
     Attributes:
-        max_position: Units that a job trains in these tests.
-        leaves_jobs: Whether the policy may stop with jobs waiting for ever, as successive halving does with the worse ones.
-            Jobs that were lost, failed or preempted must go on all the same, if they had not reported as far as they were to train.
+        max_position: Number of units that a job trains in these tests.
+        leaves_jobs: Whether the policy may end with waiting jobs, as successive halving does with the worse ones. Jobs
+            that were lost, failed or preempted must still continue if they had not reported up to their `until`.
         symmetric: Whether maximising a metric and minimising its negative must lead to the same decisions.
     """
 
@@ -66,14 +66,14 @@ class PolicyConformance:
     leaves_jobs: ClassVar[bool] = False
     symmetric: ClassVar[bool] = True
 
-    # ------------------------------------------------------------------------------------ what a subclass gives or changes
+    # ------------------------------------------------------------------------------------ methods to define or override
 
     def make_policy(self) -> Policy:
-        """A fresh policy with no memory of any other; equal ones each time."""
+        """Return a new policy. It must not share state with others, and all returned policies must be equal."""
         raise NotImplementedError("a subclass of PolicyConformance must define make_policy")
 
     def curve(self, hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-        """What training reports: by default every configuration has its own pace and its own ceiling."""
+        """Return the report of a job at a position. By default every configuration has a different speed and maximum."""
         x = int(hyperparameters["x"])
         ceiling = 0.5 + (x * 7 % 11) / 25
         return VirtualStep(
@@ -81,18 +81,18 @@ class PolicyConformance:
         )
 
     def respond(self, question: Predict | Ask) -> object:
-        """Answers the policy's predictions and questions; by default nobody does, which a policy must survive."""
+        """Answer predictions and questions of the policy. By default they fail, and the policy must tolerate that."""
         raise Unanswered(f"nobody answers a {type(question).__name__}")
 
     def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
-        """A virtual cluster of two machines and six jobs under a fresh policy, with changes."""
+        """Return a virtual cluster with two machines, six jobs and a new policy. `changes` override its arguments."""
         curve = changes.pop("curve", self.curve)
         if changes.get("mode") == "min":
             curve = _negative(curve)
         terms: dict[str, Any] = {"machines": 2, "jobs": 6, "max_position": self.max_position, "respond": self.respond}
         return VirtualCluster(policy or self.make_policy(), curve=curve, **{**terms, **changes})
 
-    # ----------------------------------------------------------------------------------------------------- it gets there
+    # ------------------------------------------------------------------------------------------------------- completion
 
     @pytest.mark.parametrize(
         ("machines", "jobs"),
@@ -100,13 +100,13 @@ class PolicyConformance:
         ids=lambda number: str(number),
     )
     def test_experiment_drains(self, machines: int, jobs: int) -> None:
-        """Every job ends: with one machine, many machines, one job, more machines than jobs."""
+        """Every job ends: with one machine, many machines, one job, and more machines than jobs."""
         cluster = self.cluster(machines=machines, jobs=jobs)
         self.finish(cluster)
         assert cluster.jobs, "no job was ever created"
 
     def test_no_machine_idles_forever_while_a_job_waits(self) -> None:
-        """With jobs enough for all, each machine that the policy demands gets some of them, and none stays reserved."""
+        """If there are enough jobs, every demanded machine runs some of them, and no machine stays reserved."""
         cluster = self.cluster(machines=4, jobs=16)
         history = self.finish(cluster)
         demands = [entry.demand for entry in history]
@@ -115,15 +115,15 @@ class PolicyConformance:
         assert len(used) >= wanted, f"{wanted} machines were demanded, but only {sorted(used)} ever ran a job"
 
     def test_slow_services(self) -> None:
-        """Everything takes time: starts, saves, configurations, answers."""
+        """The policy works if starts, saves, configurations and answers take time."""
         self.finish(self.cluster(delays=Delays(start=0.7, save=0.4, store=3, create=1.1, answer=0.9, amend=0.3)))
 
     def test_survives_late_answers(self) -> None:
-        """Predictions and questions are answered when nobody expects it any more."""
+        """The policy works if predictions and questions are answered very late."""
         self.finish(self.cluster(delays=Delays(answer=50, amend=6, create=5)))
 
     def test_survives_an_early_end_of_training(self) -> None:
-        """The training process may say that it has nothing more to train."""
+        """The policy works if a training process ends before the last position."""
 
         def short(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             step = self.curve(hyperparameters, position)
@@ -131,11 +131,11 @@ class PolicyConformance:
 
         self.finish(self.cluster(curve=short))
 
-    # ------------------------------------------------------------------------------------------------- what may go wrong
+    # ----------------------------------------------------------------------------------------------------------- faults
 
     @pytest.mark.parametrize("snapshot_every", [0, 1])
     def test_survives_lost_runs(self, snapshot_every: int) -> None:
-        """Runs and machines die; their jobs go on, from a snapshot or from nothing."""
+        """Runs and machines are lost. Their jobs continue from a snapshot or from the beginning."""
         cluster = self.cluster(machines=3, snapshot_every=snapshot_every, max_losses=20)
         for time, job in ((0.5, "1"), (1.6, "2"), (1.6, "3"), (2.2, "1"), (4.9, "4"), (5.1, "1"), (6.3, "2")):
             cluster.at(time, cluster.lose_run, job)
@@ -143,7 +143,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_a_save_that_is_lost(self) -> None:
-        """A snapshot dies with its machine before it is stored: an idle job goes back."""
+        """A snapshot is lost with its machine before it is stored, so an idle job goes back to an earlier position."""
         cluster = self.cluster(machines=3, delays=Delays(store=2, save=0.2), max_losses=20)
         for time, machine in ((1.8, "m01"), (2.9, "m02"), (4.4, "m03")):
             cluster.at(time, cluster.lose_machine, machine)
@@ -152,7 +152,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("max_failures", [0, 2])
     def test_survives_failing_jobs(self, max_failures: int) -> None:
-        """The user's code raises: a job is tried again, or has failed for good."""
+        """The user's code raises an error. The job is tried again or fails."""
 
         def failing(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             if hyperparameters["x"] in (1, 4) and position == 2:
@@ -179,7 +179,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("configurations", [0, 1, 4])
     def test_stops_when_the_generator_is_exhausted(self, configurations: int) -> None:
-        """The generator ends before the experiment has all its jobs."""
+        """The generator ends before the experiment has created all its jobs."""
         cluster = self.cluster(
             machines=3,
             jobs=12,
@@ -189,7 +189,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_machines_that_come_and_go(self) -> None:
-        """Machines join and leave, down to none and back."""
+        """Machines join and leave. At times there are none."""
         cluster = self.cluster(machines=1, jobs=10, max_losses=20, snapshot_every=1)
         for number in range(2, 6):
             cluster.at(number, cluster.join_machine, f"m{number:02}")
@@ -200,14 +200,14 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_a_share_that_shrinks_and_grows(self) -> None:
-        """The share goes down to one machine and to none, with a deadline, and up again."""
+        """The share decreases to one machine and to none, with a deadline, and increases again."""
         cluster = self.cluster(machines=4, jobs=10)
         for time, slots in ((1.5, 1), (5.2, 4), (6.1, 0), (9.0, 2), (9.1, 3)):
             cluster.at(time, cluster.set_share, slots)
         self.finish(cluster)
 
     def test_survives_a_pause(self) -> None:
-        """A paused experiment goes on where it was."""
+        """A paused experiment continues where it stopped."""
         cluster = self.cluster(machines=3)
         for start, end in ((0.2, 1.0), (3.4, 9.0)):
             cluster.at(start, cluster.pause)
@@ -215,7 +215,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_refused_commands(self) -> None:
-        """The core's state may have moved on: starts and creations are refused now and then."""
+        """The core sometimes refuses starts and creations, because its state has changed."""
         seen = {StartJob: 0, CreateJob: 0}
 
         def refuse(command: Command) -> str:
@@ -228,7 +228,7 @@ class PolicyConformance:
         self.finish(self.cluster(machines=3, refuse=refuse))
 
     def test_goes_on_when_the_experiment_is_extended(self) -> None:
-        """A finished experiment gets more jobs; then its jobs train further."""
+        """A finished experiment gets more jobs. Then its jobs train further."""
         cluster = self.cluster()
         self.finish(cluster)
         before = cluster.terms.jobs_left
@@ -240,13 +240,13 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("seed", range(_SCHEDULES))
     def test_random_schedules(self, seed: int) -> None:
-        """Seeded schedules of everything above at once; a failure's seed reproduces it."""
+        """Random schedules combine all of the above. The seed in a failure reproduces it."""
         self.finish(self.eventful(seed))
 
-    # -------------------------------------------------------------------------------------------- how it answers up-calls
+    # ---------------------------------------------------------------------------------------------- answers to up-calls
 
     def test_commands_are_legal(self) -> None:
-        """Every command and decision fits the state that the policy was shown."""
+        """Every command and decision is legal in the state that the policy was shown."""
         for changes in (
             {},
             {"machines": 1},
@@ -257,12 +257,12 @@ class PolicyConformance:
             self.cluster(**changes).run()
 
     def test_demand_is_a_count_or_none(self) -> None:
-        """`demand` is an int of at least 0 or None (checked in each up-call); when nothing is left to do it asks for none."""
+        """`demand` is None or an int of at least 0 (checked in each up-call). At the end, the policy demands no machine."""
         last = self.finish(self.cluster())[-1]
         assert last.demand in (0, None), f"demand was {last.demand} at the end, when no job is left"
 
     def test_metric_modes(self) -> None:
-        """Maximising a metric and minimising its negative are the same search."""
+        """Maximising a metric and minimising its negative give the same decisions."""
         answers = {}
         modes: tuple[Literal["max", "min"], ...] = ("max", "min")
         for mode in modes:
@@ -274,7 +274,7 @@ class PolicyConformance:
             assert answers["max"] == answers["min"], f"max and min differ at up-call {first or 'the last'}"
 
     def test_same_up_calls_same_answers(self) -> None:
-        """Two fresh policies that get the same up-calls answer the same."""
+        """Two new policies give the same answers to the same up-calls."""
         for seed in range(3):
             history = self.eventful(seed).run()
             for _ in range(2):
@@ -282,7 +282,7 @@ class PolicyConformance:
                 assert not found, f"the same up-calls were answered differently: {found}"
 
     def test_answers_do_not_depend_on_hash_order(self) -> None:
-        """The answers are the same in processes with other hash seeds: no order of a set decides."""
+        """The answers are the same in processes with different hash seeds, so they do not depend on the order of a set."""
         suite = type(self)
         assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
         program = "import sys; from hopyard.policy.conformance import write_answers; write_answers(*sys.argv[1:])"
@@ -299,7 +299,7 @@ class PolicyConformance:
             assert outputs[0] == other, f"the hash seed changes the answers: {first}"
 
     def test_reads_no_clock_no_global_chance_and_no_file(self) -> None:
-        """Time comes from `cluster.now` and chance from `cluster.rng`."""
+        """The policy uses only `cluster.now` for time and `cluster.rng` for random numbers, and opens no file."""
         history = self.eventful(1).run()
         policy = self.make_policy()
         with impurities() as found:
@@ -307,11 +307,11 @@ class PolicyConformance:
         assert not found, f"a policy must be deterministic given its up-calls, but it called {', '.join(found)}"
 
     def test_changes_nothing_that_it_was_given(self) -> None:
-        """Views, reports and hyperparameters are the cluster's: a policy that wants to change them copies them."""
+        """The policy does not modify the views, reports and hyperparameters that it receives."""
         self.finish(self.eventful(2, watch=True))
 
     def test_rebuilt_policy_goes_on_the_same(self) -> None:
-        """After a crash a fresh policy gets the recorded up-calls again and goes on as the old one would have."""
+        """After a crash, a new policy that gets the recorded up-calls again continues as the old one would have."""
         for seed in range(3):
             undisturbed = self.eventful(seed).run()
             cluster = self.eventful(seed)
@@ -324,10 +324,10 @@ class PolicyConformance:
             same = not first and len(undisturbed) == len(rebuilt)
             assert same, f"the rebuilt policy went another way: {first}"
 
-    # ------------------------------------------------------------------------------------------------------------- tools
+    # ---------------------------------------------------------------------------------------------------------- helpers
 
     def finish(self, cluster: VirtualCluster) -> list[HistoryEntry]:
-        """Runs an experiment to its end and checks that nothing was left behind; returns its history."""
+        """Run an experiment to its end, check that nothing is left over, and return its history."""
         history = cluster.run()
         last = {run.job: run for run in cluster.runs}
         reserved = [machine.id for machine in cluster.machines.values() if machine.reserved]
@@ -344,7 +344,7 @@ class PolicyConformance:
         return history
 
     def eventful(self, seed: int, watch: bool = False) -> VirtualCluster:
-        """A cluster with a random schedule of faults, changes and delays; the same for the same seed."""
+        """Return a cluster with a random schedule of faults, changes and delays, which depends only on the seed."""
         rng = random.Random(f"eventful/{seed}")
         fails = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
         nans = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
@@ -400,7 +400,7 @@ def _negative(curve: Callable[[Hyperparameters, int], VirtualStep]) -> Callable[
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Writes all answers of a suite's policy to stdout, a line each: for comparison with another process."""
+    """Write all answers of a suite's policy to stdout, one per line, for comparison with another process."""
     conformance = getattr(importlib.import_module(module), suite)()
     assert isinstance(conformance, PolicyConformance)
     for seed in range(3):

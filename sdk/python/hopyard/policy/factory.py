@@ -1,4 +1,4 @@
-"""Making a policy of its name and parameters."""
+"""Creates policies from their names and parameters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hopyard.policy.base import Policy
 
 
 def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
-    """A fresh policy by its name and parameters.
+    """Create a policy from its name and parameters.
 
     Raises:
-        InvalidInput: There is no such policy, or it does not take the parameters.
+        InvalidInput: There is no such policy, or it rejects the parameters.
     """
     cls = policy_class(name)
     if wrong := unknown_parameters(cls, parameters):
@@ -32,7 +32,7 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The class that a policy's name stands for.
+    """Return the class of the policy with this name.
 
     Raises:
         InvalidInput: There is no such policy.

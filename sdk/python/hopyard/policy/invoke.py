@@ -1,4 +1,4 @@
-"""One up-call on a policy, from what was refused to what it could use now: the same wherever the policy runs."""
+"""Makes one up-call on a policy, including refusals and demand. The code is the same wherever the policy runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.vocabulary import Answer, Call, Decision, IterationFinish, Verdict
 
 MOST_BYTES: Final = 16 << 20
-"""Of one answer, as it travels and as it is recorded."""
+"""Maximum size of one answer in messages and in the journal."""
 
 _MOST_CHARACTERS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer, with the policy's demand and gang, and the nodes where machines are of use; none: all are."""
+    """An answer with the policy's demand, its gang, and the nodes on which it can use machines; empty for all."""
 
     answer: Answer
     demand: int | None
@@ -30,24 +30,24 @@ class Said:
 def ask(
     policy: Policy, look: Callable[[], CollectingView], number: int, verdicts: Iterable[Verdict], call: Call
 ) -> Said:
-    """Makes one up-call.
+    """Make one up-call.
 
     Args:
         policy: The policy.
-        look: Makes a view of the up-call's moment.
-        number: The up-call's.
-        verdicts: What was refused since the one before.
-        call: What happened.
+        look: Function that creates a view of the moment of the up-call.
+        number: Number of the up-call.
+        verdicts: The commands refused since the previous up-call.
+        call: The event.
 
     Raises:
-        TypeError: The answer is of the wrong kind.
-        Exception: Whatever the policy raised.
+        TypeError: The answer has the wrong type.
+        Exception: Any exception of the policy.
     """
     view = look()
     for verdict in verdicts:
         policy.on_refused(view, verdict)
     decision = make_up_call(policy, view, call)
-    # On the moment itself: a job that is being created counts as one that is left until it is there.
+    # Use a new view of the same moment: a job that is being created counts in `jobs_left` until it exists.
     looks = look()
     demand = policy.demand(looks)
     gang = policy.gang(looks)
@@ -59,19 +59,19 @@ def ask(
 
 
 def describe(policy: Policy, what: str, error: BaseException) -> str:
-    """What a policy raised, and where."""
+    """Return a message about an exception of a policy, with its location."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(policy).__name__} on {what}: {type(error).__name__}: {brief(str(error))}{place}"
 
 
 def brief(text: str) -> str:
-    """What somebody's code says, without the rest of it if that is very long."""
+    """Return a text from user code, shortened if it is very long."""
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 def too_large(found: int) -> str:
-    """What is said of an answer of so many bytes; empty: it may have them."""
+    """Return the message for an answer of this size, or an empty text if the size is allowed."""
     most = MOST_BYTES
     return f"the answer takes {found / 2**20:.1f} MiB; at most {most >> 20} are allowed" if found > most else ""
 

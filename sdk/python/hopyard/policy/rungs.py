@@ -1,4 +1,4 @@
-"""Who stands where on a ladder of rungs: what policies of successive halving show of themselves."""
+"""The jobs on the rungs of successive halving, as policies show them to users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Standing:
 
     Attributes:
         job: The job.
-        value: Its metric there; NaN and infinities are legal and worst.
+        value: Its metric there. NaN and infinite values are allowed and count as worst.
         promoted: Whether it was promoted to the next rung.
     """
 
@@ -25,12 +25,12 @@ class Rung:
     """One rung of one bracket.
 
     Attributes:
-        bracket: The bracket's number, in order of creation, from 0.
-        number: The rung's number within its bracket, from 0 at the bottom.
-        position: The position that its jobs train to.
+        bracket: Number of the bracket, in order of creation, starting with 0.
+        number: Number of the rung in its bracket, starting with 0 at the bottom.
+        position: The position to which its jobs train.
         standings: The jobs that have reported there, best first.
-        awaited: Jobs that train towards it, or are queued for it, in the order in which they were promoted or created.
-        width: The most jobs that may ever stand here; None: any number.
+        awaited: Jobs that train towards it or are queued for it, in the order of their promotion or creation.
+        width: Maximum number of jobs on this rung; None: any number.
     """
 
     bracket: int

@@ -1,4 +1,4 @@
-"""A stage tree as people look at it: what stage-tree policies show of themselves."""
+"""A stage tree, as stage-tree policies show it to users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class StageState(enum.Enum):
-    """Where a stage stands."""
+    """The state of a stage."""
 
     DONE = "done"
     RUNNING = "running"
@@ -17,21 +17,22 @@ class StageState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """A range of positions that the same trials have in common, and that stands the same all along.
+    """A range of positions that a set of trials shares and that has one state.
 
     Attributes:
-        number: Its number, from 1; a parent's is smaller than its children's.
-        parent: The number of the stage before it; None: it begins where training begins.
-        start: Where it begins (exclusive): 0, or its parent's end.
-        end: Where it ends.
-        state: DONE: its results are there. RUNNING: a run trains it, or will pass it. WAITING: it is wanted, and no run is at it.
-            UNWANTED: nobody wants it, so far or any more.
+        number: Its number, starting with 1. A parent has a smaller number than its children.
+        parent: Number of the previous stage; None: the stage begins where training begins.
+        start: Its start (exclusive): 0, or its parent's end.
+        end: Its end.
+        state: DONE: its results exist. RUNNING: a run trains it or will train it. WAITING: it is needed, but no run
+            trains it. UNWANTED: no trial needs it, either not yet or no longer.
         trials: The trials that pass through it, in order of creation.
         ends: Those of them that are complete at its end.
-        reused: How many trials have results of it that they did not train themselves.
-        by: The trial whose run trained it, or does; empty: nobody's.
-        machine: Where it is being trained; of one that is done, where `by` ran last. Empty: nowhere, or it is not known.
-        seconds: What it took; of one that is not done, what it is expected to take. None: nothing is known of that yet.
+        reused: Number of trials that have its results without having trained it.
+        by: The trial whose run trained it or trains it; empty: none.
+        machine: The machine that trains it. For a completed stage, the machine of the last run of `by`. Empty: none or
+            unknown.
+        seconds: Its training time, measured if it is completed, else expected. None: unknown.
         saved: Whether its end is saved, so that others can start there.
         reusing: The trials that `reused` counts.
     """
@@ -52,5 +53,5 @@ class StageView:
 
     @property
     def length(self) -> int:
-        """Units."""
+        """Number of units."""
         return self.end - self.start

@@ -1,4 +1,4 @@
-"""What a policy sees: jobs, machines, its experiments, curves and the best value, as they are at an up-call."""
+"""The data that a policy sees at an up-call: jobs, machines, experiments, curves and the best value."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class JobView:
     """A job at the moment of the up-call.
 
     Attributes:
-        id: The job's id within its experiment.
-        state: Where it stands.
+        id: The job's id in its experiment.
+        state: Its state.
         hyperparameters: Its configuration; empty while CREATING.
-        position: How far its newest state has come, in units.
+        position: The position of its newest state, in units.
         high_water: The highest position that was ever reported.
-        attempt: Runs so far.
-        machines: Machines of its present run; empty without one.
-        priority: Its label; None without one.
-        parent: The job it was forked from; empty for none.
-        fork_position: Where it was forked.
+        attempt: Number of runs so far.
+        machines: Machines of its current run; empty without one.
+        priority: Its priority; None if it has none.
+        parent: The job from which it was forked; empty for none.
+        fork_position: The position at which it was forked.
         parked: Whether its run waits in memory at its `until`.
-        ordinal: Order of creation, from 1.
-        experiment: Its experiment: one of `Cluster.experiments`.
-        max_position: Where it is complete.
+        ordinal: Order of creation, starting with 1.
+        experiment: Its experiment, which is one of `Cluster.experiments`.
+        max_position: The position at which it is complete.
     """
 
     id: str
@@ -54,8 +54,8 @@ class MachineView:
     Attributes:
         id: "NODE/INDEX".
         node: Its node.
-        job: What it runs; empty: nothing.
-        hardware: The kind of host that it is of: what takes so long here does so on all of them. Empty: not known.
+        job: The job that it runs; empty: none.
+        hardware: Its kind of host. Training takes equally long on hosts of the same kind. Empty: unknown.
     """
 
     id: str
@@ -65,7 +65,7 @@ class MachineView:
 
     @property
     def idle(self) -> bool:
-        """Whether it runs nothing."""
+        """Whether it runs no job."""
         return not self.job
 
 
@@ -75,22 +75,23 @@ class ExperimentView:
 
     Attributes:
         metric: Name of the metric to optimise.
-        mode: Which direction is better.
-        max_position: A job that reaches it is complete.
-        target: The experiment ends when a job reaches it; None: no target.
-        kill_threshold: A job that stays worse may be ended; None: none.
-        jobs_left: Jobs that may be created now; 0 while it does not run.
+        mode: Whether larger (max) or smaller (min) values are better.
+        max_position: The position at which a job is complete.
+        target: The experiment ends when a job reaches this value; None: no target.
+        kill_threshold: A job that stays worse than this value may be ended; None: no threshold.
+        jobs_left: Number of jobs that may be created now; 0 while the experiment does not run.
         seed: The experiment's seed.
-        end_at: When the experiment's time is over (seconds since the epoch); None: no limit.
+        end_at: The time at which the experiment ends (seconds since the epoch); None: no limit.
         id: The experiment's id.
-        weight: Its part of the group's share, relative to the others'.
-        running: Whether its jobs may be created and started now: it is neither paused nor at its end.
-        space: What its configurations are taken from, with its constraints, for policies that change hyperparameters; None: not
-            known here, as in a simulation of recorded curves.
-        partitions: How many partitions of its data there are to train on: so many units are an epoch over them. 0: it names no data.
-        concurrency: The most jobs that may train at a time; None: no limit.
-        plan: Experiments with the same one train equal configurations alike: the root of their search plan. Empty: it is not known,
-            as for policies without `shares`.
+        weight: Its part of the group's share, relative to the other experiments.
+        running: Whether its jobs may be created and started now, because it is neither paused nor ended.
+        space: The space of its configurations, with constraints, for policies that change hyperparameters; None: not
+            known, as in a simulation of recorded curves.
+        partitions: Number of its training partitions, and thus of units in an epoch over them. 0: the experiment names
+            no data.
+        concurrency: Maximum number of jobs that may train at a time; None: no limit.
+        plan: The root of its search plan. Experiments with the same root train equal configurations in the same way.
+            Empty: not known, for example for policies without `shares`.
     """
 
     metric: str
@@ -110,7 +111,7 @@ class ExperimentView:
     plan: str = ""
 
     def better(self, a: float, b: float) -> bool:
-        """Whether `a` is better than `b`; NaN is worst, two NaNs are equal."""
+        """Return whether `a` is better than `b`. NaN is worst, and two NaNs are equal."""
         if a != a:
             return False
         if b != b:
@@ -118,7 +119,7 @@ class ExperimentView:
         return a > b if self.mode == "max" else a < b
 
     def rated(self, value: float) -> float:
-        """A value of the metric so that larger is better; minus infinity is what is not finite, and worst."""
+        """Convert a value of the metric so that larger is better. A value that is not finite becomes minus infinity."""
         if not math.isfinite(value):
             return -math.inf
         return value if self.mode == "max" else -value
@@ -126,7 +127,7 @@ class ExperimentView:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The metrics of a job at a position; evaluation parts are combined, weighted by their examples."""
+    """The metrics of a job at a position. Parts of an evaluation are combined, weighted by their examples."""
 
     position: int
     metrics: Metrics
@@ -135,7 +136,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The best value of the experiment's metric so far, from intermediate results."""
+    """The best value of the experiment's metric so far, including intermediate results."""
 
     job: str
     position: int
@@ -143,4 +144,4 @@ class Incumbent:
 
 
 class CommandError(ValueError):
-    """A down-call that can never be carried out, such as one that names an unknown job: a mistake in the policy."""
+    """A down-call that can never be carried out, such as one with an unknown job. It is an error in the policy."""

@@ -1,6 +1,6 @@
-"""A virtual-time cluster for the authors of policies: see `VirtualCluster`. Needs nothing but this SDK.
+"""A virtual-time cluster for tests of policies; see `VirtualCluster`. It needs only this SDK.
 
-The suite that every policy passes is `hopyard.policy.conformance`; it drives policies on this cluster.
+`hopyard.policy.conformance` is the test suite for policies. It runs them on this cluster.
 """
 
 from hopyard.policy.testing.history import HistoryEntry, difference, replay

@@ -1,4 +1,4 @@
-"""How the virtual cluster carries out what a policy asks for."""
+"""Execution of a policy's commands in the virtual cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from hopyard.predictor import Prediction
 
 
 class Commands(VirtualRuns):
-    """What a policy asks for, carried out: each command was checked against the exact state before."""
+    """Executes the commands of a policy. Each command was checked against the exact state before."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Commands(VirtualRuns):
                 self._timers.add(command.ticket)
                 self._after(max(command.at - self.now, 0.0), self._fired, command.ticket)
             case BillRun() | KeepSnapshots():
-                pass  # There is one experiment here, which pays for all, and room for all that is saved.
+                pass  # Here there is a single experiment, so nothing is billed, and no snapshot must be deleted.
             case EndExperiment():
                 self.over = command.reason
 

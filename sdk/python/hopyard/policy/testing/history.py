@@ -1,4 +1,4 @@
-"""The history of an experiment: each up-call with its answer, and how to make the same up-calls again."""
+"""The history of an experiment: all up-calls with their answers, and functions to repeat them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopyard.policy.vocabulary import AllocateJobs, Call, Command, Decision, Dec
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One up-call with its answer, as the history keeps it."""
+    """One up-call and its answer in the history."""
 
     moment: UpCallMoment
     call: Call
@@ -25,7 +25,7 @@ class HistoryEntry:
 
     @property
     def answer(self) -> str:
-        """The answer as text: equal answers have equal texts, NaN included."""
+        """The answer as text. Equal answers have equal texts, including those with NaN."""
         return repr((self.decision, self.commands, self.demand, self.gang, self.nodes))
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class HistoryEntry:
 def answer(
     policy: Policy, moment: UpCallMoment, call: Call, refused: tuple[Verdict, ...] = ()
 ) -> tuple[HistoryEntry, UpCallView]:
-    """Makes one up-call on a policy as a host does, refusals first, and checks the answer.
+    """Make one up-call on a policy as a host does, with refusals first, and check the answer.
 
     Raises:
         IllegalCommand: The answer cannot be carried out.
@@ -65,12 +65,12 @@ def answer(
 
 
 def replay(policy: Policy, history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Makes recorded up-calls again, on a fresh policy, and returns what it answers."""
+    """Repeat recorded up-calls on a new policy, and return its answers."""
     return [answer(policy, entry.moment, entry.call, entry.refused)[0] for entry in history]
 
 
 def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
-    """The first up-call that was answered differently, in words; "" if there is none."""
+    """Describe the first up-call with a different answer; empty if there is none."""
     for one, other in zip(recorded, again, strict=True):
         if one.answer != other.answer:
             return f"{describe(one.moment, one.call)} {one.call}: first {one.answer}, then {other.answer}"
@@ -78,7 +78,7 @@ def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
 
 
 def _check_decision(moment: UpCallMoment, call: Call, decision: object) -> Decision | None:
-    """Checks the form of a decision; raises IllegalCommand for one that no run could follow."""
+    """Check the form of a decision. Raises IllegalCommand if a run could not follow it."""
     if not isinstance(call, IterationFinish):
         return None
     where = describe(moment, call)

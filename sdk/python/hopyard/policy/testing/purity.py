@@ -1,4 +1,4 @@
-"""Finds out whether code reads a clock, draws from a global source of chance, or opens files."""
+"""Detects code that reads a clock, uses a global random generator, or opens files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import Any
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "sleep")
 _FORBIDDEN = {id(getattr(time, name)): f"time.{name}" for name in _CLOCKS}
 _FORBIDDEN |= {id(os.urandom): "os.urandom", id(open): "open"}
-# `random.random` and its like are methods of one hidden instance.
+# `random.random` and similar functions are methods of one hidden instance.
 _GLOBAL_RANDOM = getattr(random.random, "__self__", None)
 
 
 @contextlib.contextmanager
 def impurities() -> Iterator[list[str]]:
-    """Yields a list that fills, while the block runs, with what it should not have called: "time.time in decide", ...
+    """Yield a list to which forbidden calls in the `with` block are added, such as "time.time in decide".
 
-    Captured references (`from time import time`) are found too, since the calls themselves are watched. What the logging
-    module does is left out.
+    Captured references (`from time import time`) are also found, because the calls themselves are watched. Calls by the
+    logging module are ignored.
     """
     found: list[str] = []
 
@@ -51,7 +51,7 @@ def impurities() -> Iterator[list[str]]:
 
     earlier = sys.getprofile()
     collecting = gc.isenabled()
-    gc.disable()  # What others do in a callback of the collector is not the watched code's doing.
+    gc.disable()  # Callbacks of the garbage collector may run other code, which must not be blamed on the watched code.
     before = _numpy_state()
     sys.setprofile(watch)
     try:

@@ -1,4 +1,4 @@
-"""How runs go in the virtual cluster: they train, wait, park, save, end; and machines come and go with the share."""
+"""The runs of the virtual cluster, which train, wait, park, save and end, and its machines and share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
 
 class VirtualRuns:
-    """Time, runs and machines of the virtual cluster; what happens to them becomes up-calls in `_calls`."""
+    """Time, runs and machines of the virtual cluster. Their events are queued as up-calls in `_calls`."""
 
     policy: Policy
 
@@ -172,7 +172,7 @@ class VirtualRuns:
                 self._train(job, run)
 
     def _completes(self, run: VirtualRun) -> bool:
-        """Whether a run ends its job by itself: it was started for that, and not amended on the way."""
+        """Return whether a run ends its job without asking: it was started for that and not amended since."""
         started = run.command.until
         return not self.policy.ends_jobs and (
             started is None or started >= self.jobs[run.command.job].end(self.terms.max_position)
@@ -206,7 +206,7 @@ class VirtualRuns:
                     self._train(job, run)
 
     def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
-        """Ends a run at its next boundary: now, if it waits."""
+        """End a run at its next boundary, or now if it waits."""
         if run.ending is None or reason is RunEndReason.TERMINATED:
             run.ending = reason
             job.state = JobState.SUSPENDING
@@ -250,7 +250,7 @@ class VirtualRuns:
         job.losses += counts and reason is RunEndReason.LOST
         end = job.end(self.terms.max_position)
         complete = run.trains and reason in _SAVING and (run.finished or run.position >= end)
-        # A run may be lost after its last position was saved: there is nothing left to train.
+        # A run can be lost after its last position was saved. Nothing is left to train then.
         complete = complete or (run.trains and job.source() >= end)
         if reason is RunEndReason.TERMINATED:
             job.state = JobState.TERMINATED
@@ -273,7 +273,7 @@ class VirtualRuns:
     # ------------------------------------------------------------------------------------------------------------ share
 
     def _rebalance(self) -> None:
-        """The cluster divides its machines anew: nobody else is there, so the experiment gets what it can use; paused, nothing."""
+        """Recompute the share. There is no other experiment, so it is what the policy can use, or nothing while paused."""
         demand = 0 if self._paused else self._demand
         share = min(n for n in (len(self.machines), self._cap, demand) if n is not None)
         share -= share % self._gang

@@ -1,4 +1,4 @@
-"""What a policy sees in one up-call of the virtual cluster, and the strict check of what it asks for."""
+"""The view of one up-call of the virtual cluster, with strict checks of commands."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from hopyard.policy.vocabulary import (
 
 
 class IllegalCommand(CommandError):
-    """A policy asked for what cannot be; the message names the up-call, the command, what was found, what is allowed."""
+    """A policy gave an impossible command. The message names the up-call, the command, what was found, and what is allowed."""
 
 
 @dataclass(frozen=True)
 class UpCallMoment:
-    """All that a policy can see in one up-call. Kept in the history, so that the same up-call can be made again."""
+    """Everything that a policy can see in one up-call. The history stores it, so that the up-call can be repeated."""
 
     number: int
     now: float
@@ -63,10 +63,10 @@ class UpCallMoment:
 
 
 class UpCallView(Cluster):
-    """The `Cluster` of one up-call: shows a moment, collects commands, and refuses illegal ones with `IllegalCommand`.
+    """The `Cluster` of one up-call. It shows one moment, collects commands, and rejects illegal ones with `IllegalCommand`.
 
-    The moment is exact here (in a live cluster it may be stale, and the core refuses), so a command that does not fit
-    it is a mistake in the policy.
+    The moment is exact here, so an illegal command is an error in the policy. In a real cluster the view can be out of
+    date, and the core refuses such commands.
     """
 
     def __init__(self, moment: UpCallMoment, call: Call) -> None:
@@ -74,7 +74,7 @@ class UpCallView(Cluster):
         self.tickets = 0
         self._moment, self._call = moment, call
         self._rng = random.Random(moment.seed)
-        # What this answer has changed so far.
+        # Changes made by this answer so far.
         self._states = {job.id: job.state for job in moment.jobs.values()}
         self._busy = {machine.id: machine.job for machine in moment.machines.values()}
         self._reserved = set(moment.reserved)
@@ -89,7 +89,7 @@ class UpCallView(Cluster):
 
     @property
     def rng(self) -> random.Random:
-        """The up-call's own source of chance."""
+        """The random generator of the up-call."""
         return self._rng
 
     @property
@@ -99,7 +99,7 @@ class UpCallView(Cluster):
 
     @property
     def share(self) -> int:
-        """Machines that the experiment may hold."""
+        """Number of machines that the experiment may hold."""
         return self._moment.share
 
     @property
@@ -109,34 +109,34 @@ class UpCallView(Cluster):
 
     @property
     def data(self) -> Data | None:
-        """The experiment's partitions, and which nodes hold what."""
+        """The experiment's partitions, and the nodes that hold them."""
         return self._moment.data
 
     @property
     def scaling(self) -> Mapping[str, Mapping[int, float]]:
-        """What earlier experiments measured."""
+        """Measurements of earlier experiments."""
         return self._moment.scaling
 
     @property
     def machines(self) -> Mapping[str, MachineView]:
-        """The machines held, in order of id."""
+        """The machines held, ordered by id."""
         return MappingProxyType(dict(self._moment.machines))
 
     def idle_machines(self) -> Sequence[MachineView]:
-        """Idle machines that this answer has not used or reserved."""
+        """Return the idle machines that this answer has not used or reserved."""
         machines = self._moment.machines.values()
         return [m for m in machines if not self._busy[m.id] and m.id not in self._reserved]
 
     def idle_jobs(self) -> Sequence[JobView]:
-        """Waiting jobs that this answer has not started or ended."""
+        """Return the waiting jobs that this answer has not started or ended."""
         return [self._moment.jobs[job] for job in self._moment.queue if self._states[job].idle]
 
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """What a job reported so far."""
+        """Return a job's reports so far."""
         return self._moment.curves[self._known("curve", job).id]
 
     def snapshots(self, job: str) -> Sequence[int]:
-        """Positions of a job's snapshots."""
+        """Return the positions of a job's snapshots."""
         return self._moment.saves[self._known("snapshots", job).id]
 
     @property
@@ -147,16 +147,16 @@ class UpCallView(Cluster):
     # ------------------------------------------------------------------------------------------------------- down-calls
 
     def new_job_id(self) -> str:
-        """The id that the next created job must have."""
+        """Return the id that the next created job must have."""
         return str(self._moment.next_job + self._created)
 
     def new_ticket(self) -> str:
-        """A ticket that no question has had."""
+        """Return a ticket that no question has had."""
         self.tickets += 1
         return f"t{self._moment.next_ticket + self.tickets - 1}"
 
     def submit(self, command: Command) -> None:
-        """Checks a command and adds it to the answer; raises `IllegalCommand`."""
+        """Check a command and add it to the answer. Raises `IllegalCommand`."""
         match command:
             case ReserveMachine(machine):
                 self._machine(command, machine, reserved_too=False)
@@ -286,5 +286,5 @@ class UpCallView(Cluster):
 
 
 def describe(moment: UpCallMoment, call: Call) -> str:
-    """An up-call in words, for messages."""
+    """Describe an up-call for messages."""
     return f"up-call {moment.number} ({type(call).__name__} at {moment.now:g} s)"

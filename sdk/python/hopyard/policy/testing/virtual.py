@@ -1,4 +1,4 @@
-"""A small cluster in virtual time, for the tests of policies."""
+"""A small cluster in virtual time for tests of policies."""
 
 from __future__ import annotations
 
@@ -46,55 +46,59 @@ from hopyard.space import Space
 
 
 class StalledError(AssertionError):
-    """Nothing will ever happen again and the experiment is not over; the message says who waits for what."""
+    """No more events will happen, but the experiment is not over. The message describes the waiting jobs and machines."""
 
 
 class SpinningError(AssertionError):
-    """The policy got more up-calls than any sensible one needs."""
+    """The policy got more up-calls than any correct policy needs."""
 
 
 class VirtualCluster(Commands):
-    """One experiment under a policy, with simulated machines, in virtual time. Deterministic, and without I/O.
+    """One experiment with a policy and simulated machines in virtual time. It is deterministic and does no I/O.
 
-    It makes the up-calls in the order of the real core: one at a time; `ApplicationStat` before the `IterationFinish` of
-    the same report; `AllocateJobs` last, and only when a machine is idle and something changed that allocation depends
-    on. Every command is checked against the exact state; one that does not fit raises `IllegalCommand`, which names the
+    It makes the up-calls in the order of the real core: one at a time; `ApplicationStat` before the `IterationFinish`
+    of the same report; and `AllocateJobs` last, only if a machine is idle and something relevant to allocation has
+    changed. Every command is checked against the exact state. An illegal one raises `IllegalCommand`, which names the
     up-call.
 
-    The share is what there is, at most what `set_share` says, and no more than the policy's `demand`, in whole
+    The share is the number of machines, limited by `set_share` and by the policy's `demand`, rounded down to complete
     gangs.
 
     Events can be scripted: `cluster.at(3.0, cluster.lose_run, "1")`; then `cluster.run()`.
 
     Args:
         policy: The policy under test.
-        machines: How many machines there are at first: m01, m02, ...
-        jobs: How many jobs may be created.
-        max_position: Where a job is complete.
-        curve: What training reports; may raise `TrainingFailed`.
-        generator: Makes configurations.
+        machines: Number of machines at the start: m01, m02, ...
+        jobs: Number of jobs that may be created.
+        max_position: The position at which a job is complete.
+        curve: Function that returns the reports of training. It may raise `TrainingFailed`.
+        generator: Function that creates configurations.
         metric: The metric to optimise.
-        mode: Which direction is better.
-        target: The experiment is over when a job reaches it.
+        mode: Whether larger (max) or smaller (min) values are better.
+        target: The experiment ends when a job reaches this value.
         kill_threshold: Shown to the policy.
-        space: Shown to the policy; configurations come from `generator` all the same.
+        space: Shown to the policy. Configurations still come from `generator`.
         seed: The experiment's seed.
         interval: Units in an iteration.
-        snapshot_every: Save each so many units during a run; 0: only at its end and where the policy asks.
-        keep_latest: How many snapshots of a job are kept; 0: all.
-        max_failures: How often a job may fail before it is FAILED.
-        max_losses: How many runs in a row may be lost without progress before the job is FAILED.
+        snapshot_every: Number of units between saves during a run; 0: save only at its end and on request of the
+            policy.
+        keep_latest: Number of snapshots of a job that are kept; 0: all.
+        max_failures: Number of failures of a job that are allowed before it is FAILED.
+        max_losses: Number of successive lost runs without progress that are allowed before the job is FAILED.
         grace: Seconds between a smaller share and its deadline.
-        delays: How long things take.
-        respond: Answers questions, and predictions by a `hopyard.predictor.Prediction`; may raise `Unanswered`.
-        refuse: Reason for which the core refuses a command ("" for none), as if its state had moved on.
-        data: The experiment's partitions. Machine m01 is the node "node-m01", which holds what it does while it is there.
-        gathers: Whether the program trains on gangs whose ranks have a partition each (`Trainer.gathers_partitions`): one pass over all
-            of them is an iteration, of as many units, and takes as long as the iteration that ends there would alone.
-        hardware: The kind of host of machines, by id; of others none is known.
-        scaling: What earlier experiments measured, by hardware and number of machines.
-        watch: Check that the policy changes nothing of what it is given.
-        max_calls: More up-calls than that are a `SpinningError`.
+        delays: Durations of all other operations.
+        respond: Function that answers questions, and predictions with a `hopyard.predictor.Prediction`. It may raise
+            `Unanswered`.
+        refuse: Function that returns why the core refuses a command, as if its state had changed; empty: it does not.
+        data: The experiment's partitions. Machine m01 is the node "node-m01", which holds its partitions while it
+            exists.
+        gathers: Whether the program trains on gangs whose ranks have one partition each (`Trainer.gathers_partitions`).
+            An iteration is then one pass over all of them and counts as many units. It takes as long as the iteration
+            that ends there would take alone.
+        hardware: The kind of host of some machines, by id. It is unknown for the others.
+        scaling: Measurements of earlier experiments, by hardware and number of machines.
+        watch: Whether to check that the policy does not modify what it is given.
+        max_calls: Maximum number of up-calls before a `SpinningError`.
     """
 
     def __init__(
@@ -146,23 +150,24 @@ class VirtualCluster(Commands):
         self.machines = {name: self._machine(name) for name in (f"m{number:02}" for number in range(1, machines + 1))}
         self._after(0.0, self._rebalance)
 
-    # -------------------------------------------------------------------------------------------------- the test's side
+    # ------------------------------------------------------------------------------------------------ control by a test
 
     def at(self, time: float, action: Callable[..., None], *arguments: object) -> None:
-        """Scripts an action, such as `lose_run`, for a virtual time."""
+        """Schedule an action, such as `lose_run`, for a virtual time."""
         self._scripted += 1
         self._push(time, True, action, arguments)
 
     def run(self, until: float | None = None) -> list[HistoryEntry]:
-        """Lets time pass until the experiment is over and nothing more is scripted, or up to a virtual time.
+        """Run until the experiment is over and all scheduled actions are done, or up to a virtual time.
 
         Returns:
-            The history: each up-call with its answer. `over` says why the experiment ended ("": it has not).
+            The history: each up-call with its answer. `over` is the reason for the end of the experiment; empty if it
+                has not ended.
 
         Raises:
-            StalledError: Nothing more will happen, and the experiment is not over.
+            StalledError: No more events will happen, but the experiment is not over.
             SpinningError: `max_calls` up-calls were made.
-            IllegalCommand: The policy asked for what cannot be.
+            IllegalCommand: The policy gave an impossible command.
         """
         while self._heap and not (self.over and not self._scripted):
             if until is not None and self._heap[0][0] > until:
@@ -177,12 +182,12 @@ class VirtualCluster(Commands):
         return self.history
 
     def rebuild(self, policy: Policy) -> None:
-        """Replaces the policy, as after a crash: a fresh one gets all recorded up-calls, then goes on."""
+        """Replace the policy as after a crash: a new one gets all recorded up-calls and then continues."""
         replay(policy, self.history)
         self.policy = policy
 
     def story(self) -> str:
-        """Where everything stands, in a sentence for people."""
+        """Return a readable summary of the state."""
         jobs = [
             f"{j.id} {j.state.value} at {j.position}{' parked' * (j.run is not None and j.run.parked)}"
             for j in self.jobs.values()
@@ -194,16 +199,16 @@ class VirtualCluster(Commands):
             f"machines [{', '.join(machines)}]; {self.terms.jobs_left} jobs may still be created"
         )
 
-    # -------------------------------------------------------------------------------------------- what may happen to it
+    # ----------------------------------------------------------------------------------------------- faults and changes
 
     def lose_run(self, job: str) -> None:
-        """The run of a job is lost; nothing happens if it has none."""
+        """Lose the current run of a job, if there is one."""
         run = self.jobs[job].run if job in self.jobs else None
         if run is not None:
             self._ended(self.jobs[job], run, RunEndReason.LOST, "its process is gone")
 
     def lose_machine(self, machine: str) -> None:
-        """A machine dies, and with it what was saved on it and not stored yet."""
+        """Remove a machine, together with the snapshots on it that are not yet stored."""
         lost = self.machines.pop(machine, None)
         if lost is None:
             return
@@ -220,17 +225,17 @@ class VirtualCluster(Commands):
         self._rebalance()
 
     def join_machine(self, machine: str) -> None:
-        """A machine comes."""
+        """Add a machine."""
         self.machines.setdefault(machine, self._machine(machine))
         self._rebalance()
 
     def set_share(self, slots: int) -> None:
-        """The experiment may hold at most `slots` machines from now on; what is above is preempted after the grace."""
+        """Limit the experiment to `slots` machines from now on. Excess machines are preempted after the grace period."""
         self._cap = slots
         self._rebalance()
 
     def extend(self, jobs: int = 0, max_position: int = 0) -> None:
-        """More jobs may be created, or jobs train further; a finished experiment goes on."""
+        """Allow more jobs, or let jobs train further. A finished experiment continues."""
         longer = max_position > self.terms.max_position
         left = 0 if self._exhausted else self.terms.jobs_left + jobs
         self.terms = replace(self.terms, jobs_left=left, max_position=max(max_position, self.terms.max_position))
@@ -242,7 +247,7 @@ class VirtualCluster(Commands):
         self._calls.append((ExperimentChange("extended"), None))
 
     def pause(self) -> None:
-        """Suspends all runs at their next boundary and starts none until `resume`; the machines go back meanwhile."""
+        """Suspend all runs at their next boundary and start none until `resume`. The machines are released meanwhile."""
         self._paused = True
         for job in self.jobs.values():
             if job.run is not None:
@@ -251,14 +256,14 @@ class VirtualCluster(Commands):
         self._rebalance()
 
     def resume(self) -> None:
-        """Ends a pause."""
+        """End a pause."""
         self._paused = False
         self._wake()
         self._calls.append((ExperimentChange("resumed"), None))
         self._rebalance()
 
     def request(self, ticket: str, hyperparameters: Hyperparameters, position: int) -> None:
-        """A client asks for a configuration trained to a position; a policy that serves requests gets a job for it."""
+        """Request a configuration trained to a position, as a client. A policy that accepts requests gets a job for it."""
         if not serves_requests(self.policy):
             self._calls.append((RequestMade(ticket, hyperparameters, position), None))
             return
@@ -291,13 +296,13 @@ class VirtualCluster(Commands):
         data = self._held_data()
         missing = data is not None and not all(each.nodes for each in (*data.train, *data.evaluate))
         if missing and not all(job.state.ended for job in self.jobs.values()):
-            return  # It waits for a node that holds what is missing.
+            return  # It waits for a node that holds the missing data.
         held = sum(m.held for m in self.machines.values())
         if self._demand is not None and held < min(
             n for n in (len(self.machines), self._cap, self._demand) if n is not None
         ):
-            return  # It waits for machines that are about to be granted.
-        # Asked, it wanted nothing; or it has no use for a machine, so that there is nothing to ask.
+            return  # It waits for machines that will be granted soon.
+        # The policy was asked and wanted nothing, or it cannot use a machine, so asking it again is useless.
         idle = sum(m.held and not m.job for m in self.machines.values())
         offered = self._gang == 1 or idle >= self._gang
         rests = (self._at_rest and not self._attention and offered) or self._demand == 0
@@ -338,7 +343,7 @@ class VirtualCluster(Commands):
         return VirtualMachine(name, hardware=self._hardware.get(name, ""))
 
     def _held_data(self) -> Data | None:
-        """The partitions with the nodes that are there."""
+        """Return the partitions with the nodes that currently exist."""
         if self.data is None:
             return None
         live = {machine.view().node for machine in self.machines.values()}
@@ -372,7 +377,7 @@ class VirtualCluster(Commands):
             self._at_rest = accepted == 0 and not self._verdicts
             live = any(job.run is not None for job in self.jobs.values())
             if accepted and not live and not self._asked and not self._timers:
-                self._wake()  # It did something, but nothing that anything follows from: is that all?
+                self._wake()  # The answer had commands without any consequence. Ask again whether that was all.
         if entry.decision is not None and run is not None and isinstance(call, IterationFinish):
             self._decide(self.jobs[call.job], run, call, entry.decision)
         if (entry.demand, entry.gang) != (self._demand, self._gang):
@@ -386,5 +391,5 @@ class VirtualCluster(Commands):
         if isinstance(command, StartJob) and self._paused:
             return "the experiment is paused"
         if isinstance(command, CreateJob | ForkJob) and command.job != str(self._ordinals + 1):
-            return f"a new job must be {self._ordinals + 1}"  # An earlier creation of the same answer was refused.
+            return f"a new job must be {self._ordinals + 1}"  # An earlier creation in the same answer was refused.
         return ""

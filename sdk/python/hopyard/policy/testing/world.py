@@ -1,4 +1,4 @@
-"""The things of the virtual cluster: jobs, runs, machines, and what the author of a test says about training."""
+"""The jobs, runs and machines of the virtual cluster, and the types with which a test describes training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import (
 
 @dataclass(frozen=True)
 class VirtualStep:
-    """One iteration of a job: what it reports, how long it took (virtual seconds), whether it was the last."""
+    """One iteration of a job: its report, its duration in virtual seconds, and whether it was the last one."""
 
     metrics: Metrics
     seconds: float = 1.0
@@ -27,38 +27,38 @@ class VirtualStep:
 
 
 class TrainingFailed(Exception):
-    """Raised by a curve: the user's code fails in this iteration."""
+    """A curve raises it if the user's code fails in this iteration."""
 
 
 class Unanswered(Exception):
-    """Raised by a responder: the question cannot be answered; the policy gets the message as the error."""
+    """A responder raises it if the question has no answer. The policy gets the message as the error."""
 
 
 Curve = Callable[[Hyperparameters, int], VirtualStep]
-"""(hyperparameters, position) to the iteration that ends at that position."""
+"""Maps hyperparameters and a position to the iteration that ends at that position."""
 
 Generator = Callable[[int], Hyperparameters | None]
-"""How many configurations were made so far to the next one; None: exhausted."""
+"""Maps the number of configurations created so far to the next configuration, or None if there are no more."""
 
 
 def steady(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-    """A curve that rises by the job's `x` a unit, one second an iteration."""
+    """A curve that rises by the job's `x` per unit, with one second per iteration."""
     return VirtualStep({"accuracy": 0.01 * float(hyperparameters.get("x", 1)) * position})
 
 
 def counting(made: int) -> Hyperparameters:
-    """A generator that never ends: {"x": 1}, {"x": 2}, ..."""
+    """A generator without end: {"x": 1}, {"x": 2}, ..."""
     return {"x": made + 1}
 
 
 @dataclass(frozen=True)
 class Delays:
-    """How long things take, in virtual seconds; zero is legal everywhere.
+    """Durations in virtual seconds. Zero is always allowed.
 
     Attributes:
         start: From the start command to the first iteration.
         save: Saving at the end of a run.
-        store: From a save to its arrival in the store; until then it dies with its machine.
+        store: From a save to its arrival in the store. Until then it is lost if its machine is lost.
         create: The generator's time for a configuration.
         answer: The time for a prediction or another question.
         amend: From an amendment to its answer.
@@ -74,7 +74,7 @@ class Delays:
 
 @dataclass(frozen=True)
 class VirtualWorld:
-    """The fixed terms of a virtual cluster; `VirtualCluster` says what each means."""
+    """The fixed settings of a virtual cluster. `VirtualCluster` describes them."""
 
     interval: int
     snapshot_every: int
@@ -88,7 +88,7 @@ class VirtualWorld:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One finished run: where, when, from which position to which, why it ended, up to where it was to train, and what it was for."""
+    """One finished run: job, machines, times, positions, reason of the end, intended end, and mode."""
 
     job: str
     attempt: int
@@ -104,7 +104,7 @@ class RunLog:
 
 @dataclass
 class VirtualRun:
-    """A run under way. `training`: an iteration is in flight; `held`: the last decision at `until` was PARK."""
+    """A current run. `training`: an iteration is in progress. `held`: the last decision at `until` was PARK."""
 
     command: StartJob
     attempt: int
@@ -126,18 +126,18 @@ class VirtualRun:
 
     @property
     def trains(self) -> bool:
-        """Whether it trains (and does not evaluate or profile)."""
+        """Whether it trains, in contrast to evaluating or profiling."""
         return self.command.mode is RunMode.TRAIN
 
     @property
     def apart(self) -> bool:
-        """Whether it is a gang whose ranks have partitions of their own."""
+        """Whether it is a gang whose ranks have one partition each."""
         return len(self.command.machines) > 1 and bool(self.command.inputs)
 
 
 @dataclass
 class VirtualJob:
-    """A job. `saves`: position to (when it is stored, the machine that holds it till then)."""
+    """A job. `saves` maps each position to the time when it is stored and the machine that holds it until then."""
 
     id: str
     ordinal: int
@@ -159,19 +159,19 @@ class VirtualJob:
     saves: dict[int, tuple[float, str]] = field(default_factory=dict)
 
     def end(self, max_position: int) -> int:
-        """Where it is complete, if all others are at `max_position`."""
+        """Return the position at which it is complete. `max_position` applies if it has no limit."""
         return max_position if self.limit is None else self.limit
 
     def source(self) -> int:
-        """The position that it would go on from."""
+        """Return the position from which it would continue."""
         return max(self.saves, default=self.fork_position)
 
     def origin(self) -> tuple[int, ...]:
-        """Where it was forked: the snapshot there is its parent's, which it can start from."""
+        """Return the position at which it was forked. It can start from its parent's snapshot there."""
         return (self.fork_position,) if self.parent else ()
 
     def view(self, max_position: int) -> JobView:
-        """The job as a policy sees it."""
+        """Return the job as a policy sees it."""
         run = self.run
         return JobView(
             id=self.id,
@@ -190,7 +190,7 @@ class VirtualJob:
         )
 
     def add(self, position: int, step: VirtualStep, part: str = "") -> None:
-        """Adds a report to the curve; parts of an evaluation are combined, weighted by their examples."""
+        """Add a report to the curve. Parts of an evaluation are combined, weighted by their examples."""
         metrics = dict(step.metrics)
         if part:
             self.parts[position, part] = step
@@ -205,14 +205,14 @@ class VirtualJob:
         self.points = tuple(known[p] for p in sorted(known))
 
     def inherit(self, source: VirtualJob, position: int) -> None:
-        """Takes over another job's curve up to a position."""
+        """Take over another job's curve up to a position."""
         prefix = tuple(p for p in source.points if p.position <= position)
         self.points = prefix + tuple(p for p in self.points if p.position > position)
 
 
 @dataclass
 class VirtualMachine:
-    """A machine that exists; `held`: by the experiment."""
+    """An existing machine. `held`: the experiment holds it."""
 
     id: str
     job: str = ""
@@ -221,5 +221,5 @@ class VirtualMachine:
     hardware: str = ""
 
     def view(self) -> MachineView:
-        """The machine as a policy sees it."""
+        """Return the machine as a policy sees it."""
         return MachineView(self.id, f"node-{self.id}", self.job, self.hardware)

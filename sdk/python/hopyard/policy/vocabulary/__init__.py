@@ -1,8 +1,8 @@
-"""The words that policies and the core share: up-calls, decisions, commands, and the values in them.
+"""The common vocabulary of policies and the core: up-calls, decisions, commands, and their values.
 
-Everything here is a frozen dataclass or an enumeration of the standard library, so that the deterministic core, the policy
-host, the simulator and a policy's own tests all speak of the same things without converting them. The wire form is
-`hopyard/v1/policy.proto`; this package is its Python twin.
+All types are frozen dataclasses or enumerations from the standard library. The deterministic core, the policy host, the
+simulator and tests of policies use them without conversion. The corresponding messages are in
+`hopyard/v1/policy.proto`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Down-calls: what a policy wants done, and how it is answered."""
+"""Down-calls: the commands of a policy and the answers to them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 from hopyard.policy.vocabulary.values import Decision, Hyperparameters, RunMode
 
 MOST_SECONDS: Final = 86400.0
-"""How long a solver may think at most."""
+"""Maximum time limit of a solver."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReserveMachine:
-    """Keep an idle machine for this policy's own later use."""
+    """Reserve an idle machine for later use by this policy."""
 
     machine: str
 
@@ -28,11 +28,12 @@ class ReleaseMachine:
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Make a job; without hyperparameters the generator is asked.
+    """Create a job. Without hyperparameters the generator proposes them.
 
-    `experiment` names one of a group; empty: the one whose jobs so far are furthest behind its weight. With a `limit` the job is
-    complete there, wherever the experiment's are; it needs hyperparameters, is none of the jobs that the experiment may have,
-    and is of the experiment that the group began with unless another one is named.
+    `experiment` names one of a group; empty: the one whose number of jobs is furthest behind its weight. With a
+    `limit`, the job is complete at that position instead of the experiment's. It then needs hyperparameters and does
+    not count as one of the experiment's allowed jobs. It belongs to the first experiment of the group unless another
+    one is named.
     """
 
     job: str
@@ -43,19 +44,20 @@ class CreateJob:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start or resume an idle job on one machine, or on a gang: all or none.
+    """Start or resume an idle job on one machine, or on all machines of a gang.
 
     Attributes:
         job: An idle job.
-        machines: Idle machines of this experiment; rank order.
+        machines: Idle machines of this experiment, in the order of ranks.
         until: Train up to here, then park and report `at_until`; None: the max position of the job's experiment.
-        allowed: Reports below this position need no decision; None: each one does.
-        snapshot_at: Positions at which the run saves and goes on.
+        allowed: Reports below this position need no decision; None: every report needs one.
+        snapshot_at: Positions at which the run saves and continues.
         inputs: Input partition by machine.
         mode: Train, evaluate, or profile.
-        from_snapshot: (job, position) to start from; None: the job's own newest snapshot, or nothing.
-        preemptible: False keeps the machine up to `until` whatever happens to the share.
-        parts: An evaluation of one of so many parts: their metrics count, combined, when all have reported; 0: each counts at once.
+        from_snapshot: Start from this snapshot (job, position); None: from the job's newest snapshot, or the beginning.
+        preemptible: If False, the run keeps its machines up to `until` even if the share decreases.
+        parts: Number of parts of the evaluation that this run is one of. Their combined metrics count when all parts
+            have reported. 0: the report counts at once.
     """
 
     job: str
@@ -72,7 +74,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class AmendRun:
-    """Move `until` or add save points of a run under way; answered by `AnswerReady` with accepted and position."""
+    """Move `until` or add save points of a current run. An `AnswerReady` with `accepted` and `position` follows."""
 
     job: str
     ticket: str
@@ -96,7 +98,7 @@ class TerminateJob:
 
 @dataclass(frozen=True, slots=True)
 class ForkJob:
-    """Make a job that starts from another's snapshot at `position`, which stays pinned until the child has its own.
+    """Create a job that starts from another job's snapshot at `position`. The snapshot is kept until the child has one.
 
     `experiment` names one of a group; empty: the parent's.
     """
@@ -110,10 +112,10 @@ class ForkJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """Complete a job from another's results up to `position`, without a run.
+    """Complete a job with another job's results up to `position`, without a run.
 
-    With `completes` False the job has these results from now on, and goes on waiting. A job whose policy `evaluates` is completed,
-    when it has trained to its end, with its own: it is the source itself.
+    If `completes` is False, the job gets these results and continues to wait. If the policy `evaluates`, it completes a
+    job that has trained to its end with the job's own results; the job is then its own source.
     """
 
     job: str
@@ -124,7 +126,7 @@ class AnswerJob:
 
 @dataclass(frozen=True, slots=True)
 class LabelJob:
-    """Give a job a priority: idle jobs are ordered by it, higher first, FIFO without one."""
+    """Set the priority of a job. Idle jobs are ordered by priority, highest first; those without one are FIFO."""
 
     job: str
     priority: float
@@ -134,7 +136,8 @@ class LabelJob:
 class Predict:
     """Ask the experiment's predictor to extrapolate a job's curve.
 
-    `parameters` may hold a `target` (default: the experiment's) and a `horizon` (default: where the job would be complete).
+    `parameters` may contain a `target` (default: the experiment's) and a `horizon` (default: where the job would be
+    complete).
     """
 
     ticket: str
@@ -144,13 +147,13 @@ class Predict:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask a solver (`hopyard.solver`), such as a planner with a time limit; answered by `AnswerReady`, once, come what may.
+    """Ask a solver (`hopyard.solver`), such as a planner with a time limit. Exactly one `AnswerReady` follows in any case.
 
     Attributes:
-        ticket: Names the question; no other one of the experiment that is open has it.
+        ticket: Identifies the question among the open questions of the experiment.
         kind: The solver's name, or `module:Class`.
-        payload: What it is told: plain data.
-        seconds: How long it may think, in (0, `MOST_SECONDS`].
+        payload: The solver's input: plain data.
+        seconds: Time limit, in (0, `MOST_SECONDS`].
     """
 
     ticket: str
@@ -161,7 +164,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Ask for a `TimerFired` at a time (seconds since the epoch, the core's clock)."""
+    """Request a `TimerFired` at a time (seconds since the epoch, on the core's clock)."""
 
     ticket: str
     at: float
@@ -169,11 +172,11 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class EndExperiment:
-    """End the experiment as reaching its target does: the winner is saved and completed, every other job is terminated.
+    """End the experiment as if its target were reached. The winner is saved and completed; all other jobs are terminated.
 
     Attributes:
-        reason: Why, in words for people.
-        winner: The job that the experiment was for, one that has reported; empty: none.
+        reason: The reason, which users see.
+        winner: The best job, which must have reported; empty: none.
         experiment: Names one of a group; empty: the winner's, or without a winner all of them.
     """
 
@@ -184,12 +187,12 @@ class EndExperiment:
 
 @dataclass(frozen=True, slots=True)
 class BillRun:
-    """Say who wants what a job's run trains: its machine time is theirs from its next report on, in equal parts.
+    """Declare who needs the results of a job's run. From its next report on, they share its machine time in equal parts.
 
     Attributes:
         job: A job with a run.
-        wanted: Experiments of the group, each with the position up to which it wants it. Beyond all of them the time is that of the
-            job's own experiment, which also has all of it while nobody says anything.
+        wanted: Experiments of the group, each with the last position that it needs. After the last position of all of
+            them, and without this command, the job's own experiment gets all the time.
     """
 
     job: str
@@ -198,15 +201,15 @@ class BillRun:
 
 @dataclass(frozen=True, slots=True)
 class KeepSnapshots:
-    """Say from which of a job's snapshots something may still start; the policy starts from no other one of them any more.
+    """Declare from which snapshots of a job a run may still start. The policy must not start from any other one later.
 
-    It replaces what was said of that job before, and what was asked by `snapshot_at`; save points that are asked for later are
-    kept as ever. What the job retains by itself stays. An ended job whose experiment has left its group retains nothing by itself
-    but its result.
+    The command replaces earlier ones for the job and earlier requests with `snapshot_at`; save points requested later
+    are kept as usual. Snapshots that the job retains in any case are not affected. An ended job whose experiment has
+    left its group retains only its result.
 
     Attributes:
         job: A job.
-        positions: Those of its snapshots that are to stay.
+        positions: The snapshots to keep.
     """
 
     job: str
@@ -235,7 +238,7 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a command: accepted, or refused with the reason."""
+    """The outcome of a command: accepted, or refused with a reason."""
 
     command: Command
     accepted: bool
@@ -244,7 +247,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A policy's answer to one up-call: commands in order, then the decision on the run (iteration finishes only)."""
+    """A policy's answer to one up-call: commands in order, and the decision on the run (only for iteration finishes)."""
 
     number: int
     decision: Decision | None = None

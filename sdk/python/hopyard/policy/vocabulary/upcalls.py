@@ -1,4 +1,4 @@
-"""Up-calls: what a policy is told and asked."""
+"""Up-calls: the events and questions that a policy receives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AllocateJobs:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationStat:
-    """A job reported statistics at a position above its high-water mark; or, with mode PROFILE, what it found out."""
+    """A job reported statistics at a position above its high-water mark, or, with mode PROFILE, its measurement."""
 
     job: str
     report: Report
@@ -25,9 +25,10 @@ class ApplicationStat:
 
 @dataclass(frozen=True, slots=True)
 class IterationFinish:
-    """A job finished an iteration; the answer carries a decision.
+    """A job finished an iteration. The answer contains a decision.
 
-    `repeated` says that an earlier attempt had reported this position before it was lost: that happens only at a run's `until`.
+    `repeated` is True if an earlier attempt had reported this position before it was lost. This happens only at a run's
+    `until`.
     """
 
     job: str
@@ -47,7 +48,7 @@ class IterationFinish:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A run is over. `resume_position` is where the job would go on from now."""
+    """A run has ended. `resume_position` is the position from which the job would continue."""
 
     job: str
     attempt: int
@@ -67,14 +68,14 @@ class JobCreated:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorExhausted:
-    """A job that was to be created is not: the generator has no further configuration."""
+    """A job could not be created because the generator has no further configuration."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionReady:
-    """A prediction that was asked for; `result` is a `hopyard.predictor.Prediction`, None with an error."""
+    """A prediction is available. `result` is a `hopyard.predictor.Prediction`, or None with an error."""
 
     ticket: str
     job: str
@@ -84,7 +85,7 @@ class PredictionReady:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReady:
-    """What was asked with `ask` or `amend_run` is answered; `result` is None with an error."""
+    """The answer to `ask` or `amend_run` is available. `result` is None with an error."""
 
     ticket: str
     result: Any = None
@@ -93,11 +94,12 @@ class AnswerReady:
 
 @dataclass(frozen=True, slots=True)
 class RequestMade:
-    """A client asks for a configuration trained to a position.
+    """A client requested a configuration trained to a position.
 
-    `job` is the job that was made for it: it is idle, is complete at the position, and is none of those that the experiment
-    may have. There is no `JobCreated` for it. `more` of the same call follow, unless the scheduler dies between them: a policy may
-    wait with what it does for all of them until the last one (0).
+    `job` is the job that was created for it. The job is idle, is complete at the position, and does not count as one of
+    the experiment's allowed jobs. There is no `JobCreated` for it. `more` is the number of requests of the same call
+    that follow, unless the scheduler crashes between them. A policy can wait for the last one (0) and then process all
+    of them.
     """
 
     ticket: str
@@ -109,7 +111,7 @@ class RequestMade:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The experiment may hold `slots` machines from now on; what is above is taken at `deadline` (None: nothing is above)."""
+    """The experiment may now hold `slots` machines. Excess machines are taken at `deadline` (None: there are none)."""
 
     slots: int
     deadline: float | None = None
@@ -117,7 +119,7 @@ class ShareChange:
 
 @dataclass(frozen=True, slots=True)
 class MachinesChange:
-    """Machines of the experiment came or went, or its partitions are held by other nodes than before."""
+    """The machines of the experiment changed, or other nodes than before hold its partitions."""
 
     joined: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -125,7 +127,7 @@ class MachinesChange:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChange:
-    """The experiment itself changed, or one of its group: `experiment` says which, and only in a group one joins or ends."""
+    """The experiment or another one of its group changed. `experiment` names it; experiments join and end only in a group."""
 
     change: Literal["extended", "target", "paused", "resumed", "joined", "ended"]
     experiment: str = ""
@@ -133,7 +135,7 @@ class ExperimentChange:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The time of a `wake_at` has come."""
+    """The time of a `wake_at` was reached."""
 
     ticket: str
 

@@ -1,4 +1,4 @@
-"""Where jobs and runs stand, what runs report and what is decided on them; the data of an experiment."""
+"""The states of jobs and runs, reports, decisions, and the data of an experiment."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 ENDLESS: Final = 2**31 - 1
-"""A max position, or a number of jobs, that stands for no limit."""
+"""A max position, or a number of jobs, that means no limit."""
 
 Metrics = Mapping[str, float]
 Hyperparameters = Mapping[str, Any]
 
 
 class JobState(enum.Enum):
-    """Where a job stands. The legal changes between the states are a table in the core.
+    """The state of a job. The core has a table of the legal transitions.
 
-    A HELD job was paused by a person. To a policy it is not there until it is idle again: starting or ending it is refused.
+    A user has paused a job in the state HELD. A policy must ignore it until it is idle again: starting or ending it is
+    refused.
 
     Attributes:
         idle: Whether the job waits for a machine.
@@ -40,7 +41,8 @@ class JobState(enum.Enum):
     TERMINATED = "TERMINATED"
     FAILED = "FAILED"
 
-    # Jobs are counted by state all the time, and an enumeration's own hash is many times slower; nothing rests on its value.
+    # Jobs are counted by state very often, and the hash of Enum is many times slower. Nothing depends on the hash
+    # value.
     __hash__ = object.__hash__
 
     def __init__(self, name: str) -> None:
@@ -50,10 +52,11 @@ class JobState(enum.Enum):
 
 
 class RunMode(enum.Enum):
-    """What a run does: train and advance the job, evaluate a snapshot and change nothing, or train a little to see how long it takes.
+    """The mode of a run: train and advance the job, evaluate a snapshot, or measure how long an iteration takes.
 
-    PROFILE trains a copy that is thrown away, on as much of its input as tells how long an iteration takes. The run's only report has
-    that as the metric `seconds`, goes to `Policy.on_profile`, and is recorded nowhere else. If it fails, that costs the job nothing.
+    PROFILE trains a temporary copy on as much of its input as necessary to measure an iteration. The run's only report
+    contains the time as the metric `seconds`. It is passed to `Policy.on_profile` and recorded nowhere else. A failure
+    has no effect on the job.
     """
 
     TRAIN = "TRAIN"
@@ -62,7 +65,7 @@ class RunMode(enum.Enum):
 
 
 class RunEndReason(enum.Enum):
-    """Why a run ended."""
+    """The reason for the end of a run."""
 
     UNTIL = "UNTIL"
     SUSPENDED = "SUSPENDED"
@@ -73,7 +76,7 @@ class RunEndReason(enum.Enum):
 
 
 class DecisionKind(enum.Enum):
-    """What a run shall do at a boundary."""
+    """The possible decisions at a boundary."""
 
     CONTINUE = "CONTINUE"
     SUSPEND = "SUSPEND"
@@ -85,9 +88,9 @@ class DecisionKind(enum.Enum):
 class Decision:
     """A policy's decision on a run that finished an iteration.
 
-    CONTINUE trains on; with `up_to` no decision is needed before that position. At the run's `until`, if that was not moved
-    by `amend_run` in the same answer, CONTINUE ends the run with reason UNTIL. PARK is legal at `until` only: the run stays in
-    memory with its lease until an `amend_run`, `suspend_job` or `terminate_job` reaches it.
+    CONTINUE trains on; with `up_to`, no decision is needed before that position. At the run's `until`, CONTINUE ends
+    the run with reason UNTIL, unless `amend_run` in the same answer moves `until`. PARK is allowed only at `until`: the
+    run stays in memory with its lease until an `amend_run`, `suspend_job` or `terminate_job`.
     """
 
     kind: DecisionKind
@@ -95,7 +98,7 @@ class Decision:
 
     @classmethod
     def proceed(cls, up_to: int | None = None) -> Decision:
-        """Train on; see `CONTINUE`."""
+        """Return a decision to train on. See `CONTINUE`."""
         return cls(DecisionKind.CONTINUE, up_to)
 
 
@@ -107,16 +110,16 @@ PARK = Decision(DecisionKind.PARK)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One report of a run: what it measured at a position.
+    """One report of a run: its measurements at a position.
 
     Attributes:
-        position: How far the job has trained, in units (>= 0).
-        metrics: Doubles by name; NaN and infinities are legal.
+        position: The job's progress in units (>= 0).
+        metrics: Doubles by name. NaN and infinite values are allowed.
         seconds: Wall seconds of training since the run's previous report.
-        part: Input partition of an evaluation by parts; empty: the whole.
-        examples: Examples behind the metrics: the weight of the part (0 counts as 1).
+        part: Input partition of an evaluation in parts; empty: all data.
+        examples: Number of examples behind the metrics, which is the weight of the part (0 counts as 1).
         at_until: The run has reached its `until` and is parked.
-        finished: The training process has nothing more to train; the job completes here.
+        finished: The training process has nothing left to train. The job is then complete.
     """
 
     position: int
@@ -130,14 +133,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of an experiment's data, and who holds it.
+    """One partition of an experiment's data, and the nodes that hold it.
 
     Attributes:
-        name: What a run's `inputs` call it: its split and number, such as "train/3" or "eval/0".
-        examples: How many examples it has; None: not known.
+        name: Its name in a run's `inputs`, from its split and number, such as "train/3" or "eval/0".
+        examples: Number of its examples; None: unknown.
         bytes: Its size.
-        nodes: The live nodes that hold it now, in order of name; empty: nobody can train on it.
-        anywhere: Whether every other node can get it when it first needs it.
+        nodes: The live nodes that hold it now, ordered by name; empty: no node can train on it.
+        anywhere: Whether every other node can fetch it when it first needs it.
     """
 
     name: str
@@ -149,9 +152,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The partitioned data of an experiment: what is trained on and what is evaluated on, each in order of number.
+    """The partitioned data of an experiment: training and evaluation partitions, each ordered by number.
 
-    Which nodes hold a partition changes; the partitions themselves never do.
+    The nodes that hold a partition can change; the partitions cannot.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What every generator of configurations promises."""
+"""The interface of generators of configurations."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration, Space, is_number
 
 Reads: TypeAlias = Literal["nothing", "finals", "reports"]
-"""What a generator learns from: nothing; how jobs ended; that, and what they reported on their way."""
+"""What a generator learns from: nothing, the results of ended jobs, or these results and intermediate reports."""
 
 
 class GeneratorParameterError(InvalidInput):
-    """A generator was given a parameter it does not take, or a value it cannot use; the message lists what it takes."""
+    """A generator got an unknown parameter, or a value that it cannot use. The message lists the allowed ones."""
 
 
 class Metric(NamedTuple):
-    """What the experiment optimises.
+    """The metric that the experiment optimises.
 
     Attributes:
-        name: its name in the metrics of reports.
-        mode: whether larger (max) or smaller (min) values are better.
+        name: Its name in the metrics of reports.
+        mode: Whether larger (max) or smaller (min) values are better.
     """
 
     name: str = "metric"
     mode: Literal["max", "min"] = "max"
 
     def loss(self, metrics: Mapping[str, float]) -> float:
-        """The metric turned so that smaller is better; infinity for one that is missing or not finite."""
+        """Return the metric with a sign such that smaller is better. A missing or non-finite metric gives infinity."""
         value = metrics.get(self.name)
         if value is None or not is_number(value):
             return float("inf")
@@ -41,14 +41,14 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """How a job ended.
+    """The result of an ended job.
 
     Attributes:
-        metrics: those of its best report; empty when it has none with a finite value of the experiment's metric.
-        outcome: COMPLETED; TERMINATED, when a policy or a person ended it; or FAILED.
-        position: where these metrics were measured, in the experiment's unit.
-        hyperparameters: the configuration of a job that the generator did not propose (a policy made or forked it);
-            None for its own. It need not be in the space.
+        metrics: The metrics of its best report; empty if no report has a finite value of the experiment's metric.
+        outcome: COMPLETED, TERMINATED (a policy or a user ended it), or FAILED.
+        position: The position of these metrics, in the experiment's unit.
+        hyperparameters: The configuration, if the generator did not propose it (a policy created or forked the job),
+            else None. It may be outside the space.
     """
 
     metrics: Mapping[str, float]
@@ -60,39 +60,40 @@ class Result:
 class Generator(ABC):
     """Proposes configurations (the hyperparameter generator, HG, of the papers).
 
-    The service calls a generator from one thread at a time and keeps every call. A generator must be **deterministic**:
-    its answers are a function of the space, the seed, the parameters and the calls before, in their order. It reads no
-    clock, no file, no network and no random source but those it derives from its seed (`hopyard.space.stream`), and it
-    does not rely on Python's `hash` or the order of sets. That makes **recovery** simple: nothing is saved; after a
-    restart a new instance is given the recorded calls again, and each `create` must propose what it proposed before.
+    The service calls a generator from one thread at a time and records every call. A generator must be
+    **deterministic**: its answers depend only on the space, the seed, the parameters, and the previous calls in order.
+    It must not use a clock, files, the network, or random numbers other than those derived from its seed
+    (`hopyard.space.stream`), and it must not depend on Python's `hash` or on the order of sets. **Recovery** is
+    therefore simple. No state is saved. After a restart, a new instance gets the recorded calls again, and each
+    `create` must return the same proposal as before.
 
-    A generator that **learns** overrides `report_final`, or `report` as well; what it does not override it is not sent.
-    Results come in the order in which they happened, and before the next `create` rather than at once.
+    A generator that **learns** overrides `report_final`, or also `report`. The service sends only the results for which
+    it overrides the method. Results arrive in the order in which they occurred, at the latest before the next `create`.
 
-    Ship one as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the experiment file
-    (docs/generators.md). Test it with `hopyard.generator.conformance.GeneratorConformance`.
+    Publish a generator as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the
+    experiment file (docs/generators.md). Test it with `hopyard.generator.conformance.GeneratorConformance`.
     """
 
     report_order_matters: ClassVar[bool] = True
-    """False claims that proposals do not depend on the order of reports (random and grid search do not read them)."""
+    """Set it to False if the proposals do not depend on the order of reports (random and grid search ignore reports)."""
 
     metric: Metric = Metric()
-    """What the experiment optimises; the service sets it before the first call."""
+    """The metric that the experiment optimises. The service sets it before the first call."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
         """Start at the first proposal.
 
-        A subclass declares its own parameters as keywords and passes the rest on: `def __init__(self, space, seed, *,
+        A subclass declares its parameters as keywords and passes the others on: `def __init__(self, space, seed, *,
         shuffle=False, **rest): super().__init__(space, seed, **rest)`.
 
         Args:
-            space: what to propose from.
-            seed: 0 <= seed < 2^63; different seeds give different proposals where chance plays a part.
-            **parameters: further fields under `generator:` in the experiment file; JSON values.
+            space: The space of the proposals.
+            seed: 0 <= seed < 2^63. Different seeds give different proposals if the generator uses random numbers.
+            **parameters: The other fields of `generator:` in the experiment file; JSON values.
 
         Raises:
-            GeneratorParameterError: a parameter that the class does not declare.
-            SpaceError: a space it cannot propose from.
+            GeneratorParameterError: The class does not declare a parameter.
+            SpaceError: The generator does not support the space.
         """
         if parameters:
             wrong = plugins.wrong_parameters(parameters, parameter_names(type(self)))
@@ -102,12 +103,12 @@ class Generator(ABC):
 
     @property
     def size(self) -> int | None:
-        """How many configurations it proposes in all before it is exhausted; None: endless, or not known beforehand."""
+        """The total number of configurations that it proposes; None if it is infinite or unknown."""
         return None
 
     @property
     def reads(self) -> Reads:
-        """What it learns from, and so what it is told: by default what follows from the methods it overrides."""
+        """What it learns from. By default this follows from the methods that the class overrides."""
         if type(self).report is not Generator.report:
             return "reports"
         return "finals" if type(self).report_final is not Generator.report_final else "nothing"
@@ -117,34 +118,35 @@ class Generator(ABC):
         """Propose the configuration of one job.
 
         Args:
-            job: the job's id; never asked for twice in one life. It may be remembered, to match later reports, but
-                must not influence the values: ids differ between repetitions of an experiment.
-            ordinal: how many proposals were asked for before this one: 0, 1, 2, ...
+            job: The job's id, which is new in each call. The generator may store it to match later reports, but it must
+                not influence the values, because ids differ between repetitions of an experiment.
+            ordinal: The number of previous proposals: 0, 1, 2, ...
 
         Returns:
-            A configuration of the space (`space.contains`: what is not active is absent, and the constraints hold; see
-            `space.build` and `space.fitting`); JSON values only; a new dict each time, which the caller may change. None
-            when exhausted: then every later call gives None too.
+            A configuration of the space, or None if there are no more; every later call must then also return None. It
+            must fulfil `space.contains`: inactive parameters are absent, and the constraints hold (see `space.build`
+            and `space.fitting`). It must contain only JSON values and be a new dict each time, because the caller may
+            modify it.
         """
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Learn from an intermediate result. Does nothing unless overridden.
+        """Learn from an intermediate result. The default does nothing.
 
         Args:
-            job: the id of a job that this generator proposed.
-            position: how far the job has trained, in the experiment's unit; rises from report to report of a job.
-            metrics: doubles by name; NaN and infinities are legal, and worst.
+            job: The id of a job that this generator proposed.
+            position: The job's progress in the experiment's unit. It rises from report to report of a job.
+            metrics: Doubles by name. NaN and infinite values are allowed and count as worst.
         """
 
     def report_final(self, job: str, result: Result) -> None:
-        """Learn how a job ended, at most once a job. Does nothing unless overridden.
+        """Learn from the result of an ended job, at most once per job. The default does nothing.
 
         Args:
-            job: a job's id; it may be one that this generator did not propose: then `result.hyperparameters` is set.
-            result: how it ended, and its best metrics.
+            job: A job's id. If this generator did not propose the job, `result.hyperparameters` is set.
+            result: The outcome and the best metrics.
         """
 
 
 def parameter_names(generator: type[Generator]) -> list[str]:
-    """The names of the parameters that `generator` and its bases declare, sorted."""
+    """Return the names of the parameters that `generator` and its base classes declare, sorted."""
     return [name for name in plugins.parameter_names(generator) if name not in ("space", "seed")]

@@ -1,6 +1,6 @@
-"""The test suite that every generator passes; yours too.
+"""The test suite for generators.
 
-Derive from it in a test module and give it one fixture:
+Subclass it in a test module and define one fixture:
 
 ```python
 class TestMine(GeneratorConformance):
@@ -9,7 +9,7 @@ class TestMine(GeneratorConformance):
         return Mine
 ```
 
-Class attributes tell the suite what does not apply. Nothing here needs pytest at import, so the suite ships with the
+Class attributes exclude tests that do not apply. This module can be imported without pytest, because it is part of the
 library.
 """
 
@@ -38,17 +38,17 @@ from hopyard.space import (
 
 
 class MakeGenerator(Protocol):
-    """What the fixture `make_generator` gives: a call that makes a fresh generator, such as the class itself."""
+    """The type of the fixture `make_generator`: a function that creates a generator, such as the class itself."""
 
     def __call__(self, space: Space, seed: int) -> Generator:
-        """A generator that has not been called yet."""
+        """Return a new generator."""
 
 
 class Call(NamedTuple):
-    """A recorded call, as the service keeps it."""
+    """A recorded call, as the service stores it."""
 
     kind: str
-    """create, report, report_final, or foreign: the end of a job that the generator did not propose."""
+    """create, report, report_final, or foreign (the end of a job that the generator did not propose)."""
     job: str
     ordinal: int = 0
     position: int = 0
@@ -66,7 +66,7 @@ MIXED = Space(
         "epochs": Constant(20),
     }
 )
-"""Every kind of parameter; endless, and divisible into a grid."""
+"""A space with every kind of parameter; infinite, but with a finite grid."""
 
 NESTED = Space(
     {
@@ -80,7 +80,7 @@ NESTED = Space(
         "warmup": When({"epochs": IntUniform(1, 3)}, {"optimizer": "adam", "model.kind": ["cnn", "mlp"]}),
     }
 )
-"""Groups and conditions."""
+"""A space with groups and conditions."""
 
 CONSTRAINED = Space(
     {
@@ -92,19 +92,19 @@ CONSTRAINED = Space(
     },
     ["batch_size * width <= 2048", "extra < 3 or dropout < 0.5"],
 )
-"""About half of it fits the constraints."""
+"""A space in which about half of the configurations fit the constraints."""
 
 FINITE = Space({"batch_size": Choice((32, 64, 128)), "layers": IntUniform(1, 4), "nesterov": Choice((True, False))})
-"""24 configurations."""
+"""A space with 24 configurations."""
 
 
 class GeneratorConformance:
-    """Subclass it, name the subclass `Test...` and give it the fixture `make_generator`.
+    """The tests of a generator. Name the subclass `Test...` and define the fixture `make_generator`.
 
     Attributes:
-        spaces: what the generator is tried on; leave out what it cannot search.
-        seeds_matter: set to False if the seed plays no part (an unshuffled grid).
-        job_count: how many proposals each test asks for.
+        spaces: The spaces to test. Omit those that the generator does not support.
+        seeds_matter: Set it to False if the seed has no effect (a grid without shuffling).
+        job_count: Number of proposals in each test.
     """
 
     spaces: ClassVar[Sequence[Space]] = (MIXED, NESTED, CONSTRAINED, FINITE)
@@ -119,7 +119,7 @@ class GeneratorConformance:
                 assert not problems, f"proposed {found}, but {'; '.join(problems)}"
 
     def test_values_are_json(self, make_generator: MakeGenerator) -> None:
-        """Each proposal is a dict of plain JSON values: a NumPy number or a tuple would not survive the journey."""
+        """Each proposal is a dict of plain JSON values. A NumPy number or a tuple would change when it is sent."""
         for space in self.spaces:
             for found in self._proposals(make_generator(space, 1)):
                 assert type(found) is dict, f"proposed a {type(found).__name__}, not a dict"
@@ -128,15 +128,15 @@ class GeneratorConformance:
                 assert json.loads(json.dumps(found)) == found, f"{found!r} changes on its way through JSON"
 
     def test_equal_seeds_propose_equally(self, make_generator: MakeGenerator) -> None:
-        """Two instances with the same seed answer the same calls alike, whatever Python's global generator holds."""
+        """Two instances with the same seed give the same answers to the same calls, whatever Python's global generator does."""
         for space in self.spaces:
             first = self._answers(make_generator(space, 7), self._story())
-            random.random()  # a generator that draws from the global one is moved by this
+            random.random()  # This changes the proposals of a generator that uses the global random generator.
             second = self._answers(make_generator(space, 7), self._story())
             assert first == second, "two generators with the same seed and the same calls proposed differently"
 
     def test_different_seeds_propose_differently(self, make_generator: MakeGenerator) -> None:
-        """Another seed gives another sequence (not applicable when `seeds_matter` is False)."""
+        """Different seeds give different sequences (not checked if `seeds_matter` is False)."""
         if not self.seeds_matter:
             return
         for space in self.spaces:
@@ -144,14 +144,14 @@ class GeneratorConformance:
             assert len(sequences) == 4, f"4 seeds gave only {len(sequences)} different sequences of proposals"
 
     def test_jobs_ids_do_not_influence_values(self, make_generator: MakeGenerator) -> None:
-        """Ids differ from one repetition of an experiment to the next; values must not."""
+        """Job ids do not influence values, because they differ between repetitions of an experiment."""
         for space in self.spaces:
             first = self._proposals(make_generator(space, 3), prefix="a")
             second = self._proposals(make_generator(space, 3), prefix="job-")
             assert first == second, "the same calls under other job ids gave other proposals"
 
     def test_instances_share_nothing(self, make_generator: MakeGenerator) -> None:
-        """Two experiments in one process do not disturb each other."""
+        """Two experiments in one process do not influence each other."""
         for space in self.spaces:
             alone = self._proposals(make_generator(space, 5))
             one, other = make_generator(space, 5), make_generator(space, 6)
@@ -164,7 +164,7 @@ class GeneratorConformance:
             assert together == alone, "a second generator in the process changed the proposals of the first"
 
     def test_callers_may_change_what_they_get(self, make_generator: MakeGenerator) -> None:
-        """A proposal belongs to the caller: changing it changes no later one."""
+        """The caller owns a proposal: modifying it does not change later ones."""
         for space in self.spaces:
             expected = self._proposals(make_generator(space, 2))
             generator, found = make_generator(space, 2), list[str]()
@@ -176,7 +176,7 @@ class GeneratorConformance:
             assert found == [canonical_json(proposal) for proposal in expected], "a caller's change leaked back"
 
     def test_exhaustion_is_final(self, make_generator: MakeGenerator) -> None:
-        """After the first None there is nothing but None, and `size` was true."""
+        """After the first None, all answers are None, and `size` is correct."""
         for space in self.spaces:
             generator = make_generator(space, 1)
             size, made, exhausted = generator.size, 0, False
@@ -191,7 +191,7 @@ class GeneratorConformance:
                 assert made == size, f"said that it has {size} configurations and proposed {made}"
 
     def test_the_same_calls_rebuild_the_state(self, make_generator: MakeGenerator) -> None:
-        """Recovery: a fresh instance that is given the recorded calls goes on exactly as the first would have."""
+        """Recovery: a new instance that gets the recorded calls continues exactly as the first one would have."""
         for space in self.spaces:
             story = self._story()
             whole = self._answers(make_generator(space, 11), story)
@@ -202,7 +202,7 @@ class GeneratorConformance:
                 assert replayed + rest == whole, f"re-fed {cut} recorded calls, it proposed something else than before"
 
     def test_report_order_as_claimed(self, make_generator: MakeGenerator) -> None:
-        """A generator whose `report_order_matters` is False proposes the same under any order of reports."""
+        """If `report_order_matters` is False, the proposals are the same for any order of reports."""
         for space in self.spaces:
             if make_generator(space, 1).report_order_matters:
                 continue
@@ -215,7 +215,7 @@ class GeneratorConformance:
             assert one == two, "claims that the order of reports plays no part, but it does"
 
     def test_what_it_does_not_read_plays_no_part(self, make_generator: MakeGenerator) -> None:
-        """The service sends a generator what it says that it reads: leaving out the rest changes nothing."""
+        """Results that the generator does not declare in `reads` have no effect on its proposals."""
         sent = {"nothing": {"create"}, "finals": {"create", "report_final", "foreign"}}
         for space in self.spaces:
             reads = make_generator(space, 4).reads
@@ -226,7 +226,7 @@ class GeneratorConformance:
             assert one == two, f"says that it reads {reads}, but other results change its proposals"
 
     def test_strange_reports_are_survived(self, make_generator: MakeGenerator) -> None:
-        """NaN, infinities, no metrics and unknown jobs are everyday: proposals go on."""
+        """NaN, infinities, missing metrics and unknown jobs are normal, and proposals continue."""
         for space in self.spaces:
             generator = make_generator(space, 1)
             generator.create("job-0", 0)
@@ -247,7 +247,7 @@ class GeneratorConformance:
         return [proposal for proposal in found if proposal is not None]
 
     def _story(self) -> list[Call]:
-        """Creates with reports between them, the same for each call of this method."""
+        """Return calls of `create` with reports between them. All calls of this method return the same."""
         story, rng = list[Call](), random.Random(42)
         for ordinal in range(self.job_count):
             story.append(Call("create", f"job-{ordinal}", ordinal))

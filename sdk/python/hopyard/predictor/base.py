@@ -1,4 +1,4 @@
-"""What every learning-curve predictor promises."""
+"""The interface of learning-curve predictors."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from hopyard._common import plugins
 from hopyard.errors import InvalidInput
 
 LEVELS: Final = tuple((step + 0.5) / 100 for step in range(100))
-"""The levels of `Prediction.final`: 0.005, 0.015, .. 0.995."""
+"""The levels of the quantiles in `Prediction.final`: 0.005, 0.015, .. 0.995."""
 
 
 class PredictorParameterError(InvalidInput):
-    """A predictor was given a parameter it does not take, or a value it cannot use; the message lists what it takes."""
+    """A predictor got an unknown parameter, or a value that it cannot use. The message lists the allowed ones."""
 
 
 class NotPredictableError(InvalidInput):
-    """There is nothing to predict from, such as a curve without one finite value; the message says what is missing."""
+    """A prediction is impossible, for example because the curve has no finite value. The message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a job has reported of the experiment's metric.
+    """A job's reports of the experiment's metric.
 
     Attributes:
-        positions: Where, in the experiment's unit; rising, > 0.
-        values: The metric there; NaN and infinities are legal.
+        positions: Positions in the experiment's unit; ascending, > 0.
+        values: The metric at each position. NaN and infinite values are allowed.
         hyperparameters: The job's configuration.
-        ended: The job trains no further.
+        ended: Whether the job trains no further.
     """
 
     positions: tuple[int, ...]
@@ -44,17 +44,17 @@ class Question:
     """One curve to extrapolate.
 
     Attributes:
-        curve: It, so far.
-        horizon: The last position of interest: where the job would be complete.
+        curve: The curve so far.
+        horizon: The last position of interest, where the job would be complete.
         mode: Whether larger (max) or smaller (min) values are better.
-        target: The value whose chance is asked for; None: no chances.
-        low: The smallest value that the metric can have (r_min of HyperDrive's equation 4); None: not known.
-        high: The largest one (r_max); None: not known.
-        others: Curves of other jobs of this experiment, running or ended, in the order of their creation. Only predictors
-            whose `reads` is "curves" are given any.
-        seed: Chance's; 0 <= seed < 2^63.
-        earlier: Curves of earlier experiments on the same space, which reported the same metric. What was trained may have been
-            another all the same, so that they need not fit. Likewise.
+        target: The value whose probability is needed; None: no probabilities.
+        low: The smallest possible value of the metric (r_min in HyperDrive's equation 4); None: not known.
+        high: The largest possible value (r_max); None: not known.
+        others: Curves of other jobs of this experiment, running or ended, in the order of their creation. Only
+            predictors whose `reads` is "curves" get them.
+        seed: Seed of the random numbers; 0 <= seed < 2^63.
+        earlier: Curves of earlier experiments with the same space and metric, for the same predictors. The training may
+            have been different, so they may not fit.
     """
 
     curve: Curve
@@ -70,17 +70,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What becomes of a curve, in the metric's own scale and direction.
+    """The expected continuation of a curve, in the metric's scale and direction.
 
     Attributes:
-        positions: Future ones, rising, the last one the question's horizon; where the job would report (the spacing of its
-            reports so far goes on). Empty when the curve is at its horizon.
-        mean: The expected value at each.
-        deviation: The standard deviation of what is expected there (HyperDrive's prediction accuracy PA: over samples of the
-            model, without the noise of a single report), >= 0.
-        reaches: P(a report there is at least as good as the target), in [0, 1], noise included; empty without a target.
-        final: The distribution of the report at the horizon, noise included: its quantiles at `LEVELS`, not falling; empty
-            when the curve is at its horizon.
+        positions: Future positions at which the job would report, ascending, with the spacing of its reports so far.
+            The last one is the question's horizon. Empty if the curve has reached its horizon.
+        mean: The expected value at each position.
+        deviation: The standard deviation of the expected value, >= 0. It covers the samples of the model, but not the
+            noise of a single report (HyperDrive's prediction accuracy PA).
+        reaches: The probability that the report at each position is at least as good as the target, in [0, 1],
+            including noise; empty without a target.
+        final: The distribution of the report at the horizon, including noise: its quantiles at `LEVELS`, in ascending
+            order. Empty if the curve has reached its horizon.
     """
 
     positions: tuple[int, ...]
@@ -93,23 +94,22 @@ class Prediction:
 class Predictor(ABC):
     """Extrapolates learning curves.
 
-    A predictor is **deterministic**: the same question, its seed included, has the same answer; it reads no clock, no file,
-    no network and no other source of chance, and remembers nothing that changes an answer. It may cache what it has computed.
+    A predictor must be **deterministic**: the same question, including its seed, must have the same answer. It must not
+    use a clock, files, the network, or other random numbers, and must not store anything that changes an answer. It may
+    cache its results. It runs in a process with low priority on the node that trains the job, and uses one thread.
 
-    It runs beside training, on the node that trains the job, in a process of low priority, so it uses one thread.
-
-    Ship one as an entry point in the group `hopyard.predictors`, or name it as `module:Class` in the experiment file
-    (docs/predictors.md). Test it with `hopyard.predictor.conformance.PredictorConformance`.
+    Publish a predictor as an entry point in the group `hopyard.predictors`, or name it as `module:Class` in the
+    experiment file (docs/predictors.md). Test it with `hopyard.predictor.conformance.PredictorConformance`.
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "nothing"
-    """Whether it wants the other jobs' curves (`Question.others` and `Question.earlier`)."""
+    """Whether it needs the curves of other jobs (`Question.others` and `Question.earlier`)."""
 
     def __init__(self, **parameters: Any) -> None:
-        """Takes further fields under `predictor:` in the experiment file, which a subclass declares as keywords.
+        """Store the other fields of `predictor:` in the experiment file, which a subclass declares as keywords.
 
         Raises:
-            PredictorParameterError: A parameter that the class does not declare.
+            PredictorParameterError: The class does not declare a parameter.
         """
         if parameters:
             wrong = plugins.wrong_parameters(parameters, parameter_names(type(self)))
@@ -117,9 +117,10 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, question: Question) -> Prediction:
-        """Extrapolates a curve from its first point on.
+        """Extrapolate a curve, from its first report on.
 
-        Reports that are not finite are left out, and are not worse than others because of that. A question never changes.
+        Reports that are not finite are ignored; they do not count as worse than others. The question must not be
+        modified.
 
         Raises:
             NotPredictableError: The curve has no finite value.
@@ -127,5 +128,5 @@ class Predictor(ABC):
 
 
 def parameter_names(predictor: type[Predictor]) -> list[str]:
-    """The names of the parameters that `predictor` and its bases declare, sorted."""
+    """Return the names of the parameters that `predictor` and its base classes declare, sorted."""
     return plugins.parameter_names(predictor)

@@ -1,4 +1,4 @@
-"""Whether a prediction is what `Prediction` promises, and its parts agree with each other."""
+"""Checks whether a prediction fulfils the contract of `Prediction` and is consistent."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hopyard.predictor.base import LEVELS, Prediction, Question
 from hopyard.predictor.wire import check_prediction
 
 _CLOSE: Final = 1e-9
-"""Rounding, relative to the numbers compared."""
+"""Tolerance for rounding, relative to the compared numbers."""
 _DECADES: Final = 1e3
 
 
 def problems(question: Question, prediction: object) -> list[str]:
-    """What is wrong with an answer, a sentence each; empty: nothing is.
+    """Return what is wrong with an answer, as one sentence per problem; empty if nothing is wrong.
 
-    How good a prediction is, is not looked at; only whether it can be one.
+    The function does not judge the quality of a prediction, only whether it is valid.
     """
     try:
         answer = check_prediction(prediction, question)
@@ -42,13 +42,13 @@ def _disagreements(question: Question, answer: Prediction) -> list[str]:
     found = list[str]()
     least, most, mean = answer.final[0], answer.final[-1], answer.mean[-1]
     room = (most - least) + _CLOSE * max(abs(least), abs(most))
-    # Of what spreads over decades the mean may lie beyond nearly all.
+    # If the distribution covers several decades, the mean can lie outside almost all of it.
     decades = least * most > 0 and max(least / most, most / least) > _DECADES
     if not decades and not least - room <= mean <= most + room:
         found.append(f"mean ends with {mean:g}, far outside of final, {least:g}..{most:g}")
     if question.target is not None:
         last, (better, equal) = answer.reaches[-1], _chance(answer.final, question.mode, question.target)
-        # `final` knows the chance to a level; equal quantiles (mass in one point) leave all of theirs open.
+        # `final` has the resolution of one level. Equal quantiles (mass in one point) do not determine the probability.
         step = 2 / len(LEVELS)
         if not better - step <= last <= better + equal + step:
             said = f"by final the chance of {question.target:g} is {better + equal / 2:.3f}"
@@ -57,7 +57,7 @@ def _disagreements(question: Question, answer: Prediction) -> list[str]:
 
 
 def _chance(final: Sequence[float], mode: str, target: float) -> tuple[float, float]:
-    """The shares of quantiles that are better than the target, and that are the target up to rounding."""
+    """Return the fraction of quantiles that are better than the target, and that equal it up to rounding."""
     near = _CLOSE * abs(target)
     equal = sum(abs(value - target) <= near for value in final)
     better = sum(value > target + near if mode == "max" else value < target - near for value in final)

@@ -1,12 +1,12 @@
-"""The test suite that every learning-curve predictor passes.
+"""The test suite for learning-curve predictors.
 
-Subclass it in a test module, and pytest does the rest:
+Subclass it in a test module that pytest runs:
 
     class TestMine(PredictorConformance):
         def make(self) -> Predictor:
             return Mine(width=3)
 
-It needs pytest. What it asks is in `hopyard.predictor.testing` and `hopyard.predictor.edge_cases`.
+It needs pytest. Its questions are in `hopyard.predictor.testing` and `hopyard.predictor.edge_cases`.
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ from hopyard.predictor.testing import EPOCHS, FAMILIES, CurveFamily, crps, curve
 from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
 
 _SAME = 1e-6
-"""Answers that are equal but for rounding differ by less than this, relative to the metric's range."""
+"""Answers count as equal if they differ by less than this, relative to the metric's range."""
 _TAIL, _MISFIT, _SURE = 0.05, 0.10, 2.6
-"""A tail of predictions holds 5% of what comes. A sound predictor that knows nothing of the families may miss 10% more, and
-chance adds so many standard deviations."""
+"""A tail of a prediction contains 5% of the outcomes. A sound predictor that does not know the families may miss 10%
+more, plus this number of standard deviations for chance.
+"""
 _WIDE = 2.5
-"""The score may be so many times that of the last value, taken for sure."""
+"""Maximum ratio of the score to the score of predicting the last value with certainty."""
 
 
 class PredictorConformance:
-    """Subclass this, give `make`, and every test here runs on the predictor.
+    """The tests of a predictor. Subclass it and define `make`.
 
-    Define the subclass at the top of its module: one test imports it in another process.
+    Define the subclass at the top level of its module, because one test imports it in another process.
 
     Attributes:
-        time_limit: Seconds of one core that a prediction may take: 170 positions ahead of 30 reports, and for a predictor
-            that reads curves 100 of them beside it. The first prediction of a process is not counted.
-        curves: How many curves of each of four families predictions are scored on, at three shares of each. Fewer are
-            quicker, and let more pass.
-        honest_from: The share of a curve from which on the predictor is calibrated; it may be overconfident, or too wide, before.
-        equivariant: Set to False if the answer depends on the metric's scale even where its low and high are known.
+        time_limit: Maximum CPU seconds per prediction of 170 positions from 30 reports. A predictor that reads curves
+            gets 100 other curves as well. The first prediction of a process is not counted.
+        curves: Number of curves from each of four families on which predictions are scored, at three fractions of each.
+            With fewer curves, the tests are faster but less strict.
+        honest_from: Fraction of a curve from which on the predictor is calibrated. Before that, it may be overconfident
+            or too wide.
+        equivariant: Set it to False if the answer depends on the metric's scale even if its low and high are known.
     """
 
     time_limit: ClassVar[float] = 1.0
@@ -69,26 +71,26 @@ class PredictorConformance:
     equivariant: ClassVar[bool] = True
 
     def make(self) -> Predictor:
-        """A fresh predictor."""
+        """Return a new predictor."""
         raise NotImplementedError("a predictor's conformance suite gives `make`")
 
     # ---------------------------------------------------------------------------------------------------- what it answers
 
     @pytest.mark.parametrize("name", CURVES)
     def test_every_curve_has_an_answer(self, name: str) -> None:
-        """Short, constant, spiky, broken, enormous: each answer has its shapes and ranges, in either direction."""
+        """Short, constant, noisy, broken and enormous curves get answers with the correct shapes and ranges, in both directions."""
         predictor = self.make()
         for question in variants(CURVES[name]):
             self.ask(predictor, question)
 
     def test_nothing_finite_is_refused(self) -> None:
-        """A curve without one finite value raises NotPredictableError."""
+        """A curve without any finite value raises NotPredictableError."""
         for values in ((), (math.nan,), (math.nan, math.inf, -math.inf, math.nan)):
             with pytest.raises(NotPredictableError):
                 self.make().predict(Question(curve(values), EPOCHS, target=0.5))
 
     def test_reports_that_are_not_finite_are_left_out(self) -> None:
-        """The answer at the horizon is that of the curve without them."""
+        """The answer at the horizon is that of the curve without the reports that are not finite."""
         question = self.seen(FAMILIES[0], 18)
         kept = [place for place in range(18) if place not in (4, 9, 10)]
         reports, positions = question.curve.values, question.curve.positions
@@ -100,7 +102,7 @@ class PredictorConformance:
             assert _same(given.final, left_out.final), f"three reports of {bad} change the answer"
 
     def test_predictions_are_where_the_job_will_report(self) -> None:
-        """The spacing of the reports goes on, up to the horizon."""
+        """The predicted positions have the spacing of the reports and end at the horizon."""
         for every, horizon in ((1, 60), (5, 60), (5, 63), (7, 61)):
             question = replace(self.seen(FAMILIES[0], 5), horizon=horizon)
             question = replace(question, curve=curve(question.curve.values, every))
@@ -111,14 +113,14 @@ class PredictorConformance:
             )
 
     def test_nothing_is_left_to_predict_at_the_horizon(self) -> None:
-        """Then, and beyond it, all is empty."""
+        """At the horizon and beyond it, the prediction is empty."""
         for horizon in (20, 12):
             for target in (None, 0.5):
                 answer = self.ask(self.make(), replace(self.seen(FAMILIES[0], 20), horizon=horizon, target=target))
                 assert answer == Prediction((), (), ()), f"at 20 of {horizon} it still predicted {answer}"
 
     def test_a_constant_curve_stays(self) -> None:
-        """What has never changed is among what is expected."""
+        """A value that has never changed is within the predicted distribution."""
         for value in (0.1, 0.0, -300.0, 5e6):
             final = self.ask(self.make(), Question(curve([value] * 20), EPOCHS)).final
             room = 0.01 * max(abs(value), 1e-3)
@@ -130,18 +132,18 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
     def test_it_is_neither_overconfident_nor_absurdly_wide(self, share: float) -> None:
-        """Curves come out where they are expected to, and what is expected says more than the last value alone."""
+        """Curves end where they are predicted to end, and predictions are better than the last value alone."""
         if share >= self.honest_from:
             self.judge(share, history=0)
 
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
     def test_history_leaves_it_honest(self, share: float) -> None:
-        """The same with ten finished curves of the same kind at hand, if it reads them."""
+        """The same holds with ten finished curves of the same kind, if the predictor reads curves."""
         if self.make().reads == "curves" and share >= self.honest_from:
             self.judge(share, history=10)
 
     def test_chances_agree_with_the_target(self) -> None:
-        """A higher target is reached less, and changes nothing else; what is far away is unlikely."""
+        """A higher target has a lower probability and no other effect, and a distant one is unlikely."""
         for family in (FAMILIES[0], FAMILIES[2]):
             question = self.seen(family, 24)
             plain, before = self.ask(self.make(), question), None
@@ -159,12 +161,12 @@ class PredictorConformance:
             )
 
     def test_direction_and_scale_change_nothing(self) -> None:
-        """Where low and high are known, the negative is minimised alike, and another unit gives the same answer in it."""
+        """With known low and high, minimising the negative or changing the metric's unit gives the corresponding answer."""
         if not self.equivariant:
             return
         for family, low, high in ((FAMILIES[0], 0.0, 1.0), (FAMILIES[3], -512.0, 320.0)):
             question = self.seen(family, 20)
-            # Halves of halves, so that no rounding tells one scale from the other.
+            # Use multiples of a power of two, so that rounding does not differ between scales.
             values = tuple(round(value * 1024) / 1024 for value in question.curve.values)
             known = replace(question, curve=curve(values), low=low, high=high, target=(low + 3 * high) / 4)
             answer, size = self.ask(self.make(), known), high - low
@@ -189,7 +191,7 @@ class PredictorConformance:
     # -------------------------------------------------------------------------------------------------- what it learns from
 
     def test_reads_what_it_says(self) -> None:
-        """`reads` is known, and with "nothing" other curves play no part."""
+        """`reads` is valid, and if it is "nothing", other curves have no effect."""
         predictor, question = self.make(), self.seen(FAMILIES[0], 12)
         assert predictor.reads in ("nothing", "curves"), f"reads is {predictor.reads!r}; allowed: nothing, curves"
         if predictor.reads == "nothing":
@@ -200,7 +202,7 @@ class PredictorConformance:
             )
 
     def test_order_of_history_plays_no_part(self) -> None:
-        """Which job was created first is chance."""
+        """The order in which jobs were created has no effect."""
         question = replace(self.seen(FAMILIES[0], 12), others=_finished(FAMILIES[0], 12))
         one = self.ask(self.make(), question)
         other = self.ask(self.make(), replace(question, others=question.others[::-1]))
@@ -208,7 +210,7 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("name", HISTORIES)
     def test_any_history_is_survived(self, name: str) -> None:
-        """Other lengths, positions, hyperparameters and units; diverged, empty and endless ones."""
+        """The predictor accepts other lengths, positions, hyperparameters and units, and diverged, empty and very long curves."""
         for family in (FAMILIES[0], FAMILIES[2]):
             for target in (None, 0.5):
                 history, hyperparameters = HISTORIES[name](family)
@@ -220,14 +222,14 @@ class PredictorConformance:
     # --------------------------------------------------------------------------------------------------------- determinism
 
     def test_same_question_same_answer(self) -> None:
-        """Another instance says the same, and so does one that was asked much else before."""
+        """Another instance gives the same answer, and so does one that has answered many other questions."""
         busy = self.make()
         for question in [*self.questions(), *reversed(list(self.questions()))]:
             first, again = self.ask(self.make(), question), self.ask(busy, question)
             assert repr(first) == repr(again), "the same question, its seed included, was answered differently"
 
     def test_answers_do_not_depend_on_hash_order(self) -> None:
-        """The answers are the same in processes with other hash seeds: no order of a set decides."""
+        """The answers are the same in processes with different hash seeds, so they do not depend on the order of a set."""
         suite = type(self)
         assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
         program = "import sys; from hopyard.predictor.conformance import write_answers; write_answers(*sys.argv[1:])"
@@ -242,10 +244,10 @@ class PredictorConformance:
         assert outputs[0] == outputs[1], f"the hash seed changes the answers: {first}"
 
     def test_reads_no_clock_no_global_chance_and_no_file(self) -> None:
-        """Chance comes from `question.seed`."""
+        """The predictor uses only `question.seed` for random numbers, and no clock or file."""
         predictor = self.make()
         asked = list(self.questions())
-        # The first prediction may import, and compile.
+        # The first prediction may import modules and compile code.
         predictor.predict(replace(asked[0], seed=99))
         with impurities() as found:
             for question in asked:
@@ -253,7 +255,7 @@ class PredictorConformance:
         assert not found, f"a predictor must be deterministic given its question, but it called {', '.join(found)}"
 
     def test_changes_nothing_that_it_was_given(self) -> None:
-        """A question, its hyperparameters included, stays as it is."""
+        """A question and its hyperparameters are not modified."""
         for question in self.questions():
             given = copy.deepcopy(question)
             self.ask(self.make(), given)
@@ -262,7 +264,7 @@ class PredictorConformance:
     # ----------------------------------------------------------------------------------------------------------- the rest
 
     def test_answers_in_time(self) -> None:
-        """The quickest of three predictions, on one core."""
+        """The fastest of three predictions, on one core, is within the time limit."""
         predictor = self.make()
         others = () if predictor.reads == "nothing" else tuple(_finished(FAMILIES[0], 100))
         spent = list[float]()
@@ -277,36 +279,36 @@ class PredictorConformance:
         )
 
     def test_answers_travel_as_json(self) -> None:
-        """Each number comes back as it was."""
+        """An answer is unchanged after conversion to JSON and back."""
         for question in self.questions():
             answer = self.ask(self.make(), question)
             back = json.loads(json.dumps(prediction_to_wire(answer), allow_nan=False))
             assert prediction_from_wire(back) == answer
 
     def test_unknown_parameters_are_refused(self) -> None:
-        """A parameter that it does not declare raises PredictorParameterError."""
+        """A parameter that the class does not declare raises PredictorParameterError."""
         with pytest.raises(PredictorParameterError):
             type(self.make())(no_such_parameter=1)
 
     # -------------------------------------------------------------------------------------------------------------- tools
 
     def clock(self) -> float:
-        """Seconds of a core that this process has taken so far."""
+        """Return the CPU seconds of this process so far."""
         return time.process_time()
 
     def ask(self, predictor: Predictor, question: Question) -> Prediction:
-        """Asks, and checks that the answer is what `Prediction` promises."""
+        """Make a prediction, and check that it fulfils the contract of `Prediction`."""
         answer = predictor.predict(question)
         found = problems(question, answer)
         assert not found, f"{'; '.join(found)} (asked: {_short(question)})"
         return answer
 
     def seen(self, family: CurveFamily, reports: int, seed: int = 7) -> Question:
-        """The first reports of one curve of a family."""
+        """Return a question with the first reports of one curve of a family."""
         return family.question(family.curves(1, seed)[0], reports)
 
     def questions(self) -> Iterable[Question]:
-        """One of each kind, with history where it is read."""
+        """Yield one question for each family, with other curves if the predictor reads them."""
         reads = self.make().reads == "curves"
         for seed, family in enumerate(FAMILIES):
             asked = replace(self.seen(family, 12), target=0.5, seed=seed)
@@ -315,7 +317,7 @@ class PredictorConformance:
             yield replace(asked, others=_finished(family, 6)) if reads else asked
 
     def judge(self, share: float, history: int) -> None:
-        """Scores predictions of curves seen up to a share, against what they came to."""
+        """Compare predictions for curves seen up to a fraction of their length with their actual ends."""
         predictor, count = self.make(), self.curves * len(FAMILIES)
         seen, ranks, scores = round(share * EPOCHS), list[float](), list[float]()
         for family in FAMILIES:
@@ -337,7 +339,7 @@ class PredictorConformance:
 
 
 def _most(share: float, count: int) -> float:
-    """How often something that happens to a share of all may happen in a count of them."""
+    """Return how often an event with probability `share` may occur in `count` trials."""
     return share * count + _SURE * math.sqrt(share * (1 - share) * count)
 
 
@@ -360,7 +362,7 @@ def _short(question: Question) -> str:
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Writes the answers of a suite's predictor to stdout, a line each: for comparison with another process."""
+    """Write the answers of a suite's predictor to stdout, one per line, for comparison with another process."""
     conformance = getattr(importlib.import_module(module), suite)()
     assert isinstance(conformance, PredictorConformance)
     for question in conformance.questions():

@@ -1,4 +1,4 @@
-"""Curves and histories as they happen: short, broken, enormous, foreign."""
+"""Unusual curves and histories: short, broken, enormous, or from other experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard.predictor.testing import FAMILIES, CurveFamily, curve
 
 
 def _with(changes: Mapping[int, float], seen: int = 24) -> Question:
-    """A rising accuracy in which some reports, counted from 0, are others."""
+    """Return a question with a rising accuracy in which some reports, counted from 0, are replaced."""
     values = FAMILIES[0].curves(1, seed=11)[0][:seen]
     return Question(curve([changes.get(at, value) for at, value in enumerate(values)]), 60)
 
@@ -56,11 +56,11 @@ CURVES: Final[Mapping[str, Question]] = {
     "one before the horizon": _with({}, seen=59),
     "400 of 500": _of([1 - (at + 2) ** -0.4 for at in range(400)], horizon=500),
 }
-"""Questions without bounds and target, maximised."""
+"""Questions without bounds and target, for maximising."""
 
 
 def variants(question: Question) -> Iterator[Question]:
-    """The same question in other directions, with bounds and with targets: already reached, near, and out of reach."""
+    """Yield the same question in both directions, with bounds, and with targets that are reached, near, or out of reach."""
     finite = [value for value in question.curve.values if math.isfinite(value)]
     least, most = min(finite), max(finite)
     size = (most - least) or abs(most) or 1.0
@@ -83,7 +83,7 @@ def _hyperparameters(at: int) -> Mapping[str, Any]:
 
 
 def _alike(family: CurveFamily, count: int, running: bool = False) -> tuple[Curve, ...]:
-    """Curves of the family with hyperparameters, every other one not at its end if `running`."""
+    """Return curves of the family with hyperparameters. If `running`, every other one is incomplete."""
     found = list[Curve]()
     for at, values in enumerate(family.curves(count, seed=3)):
         seen = 5 + at % 30 if running and at % 2 else len(values)
@@ -110,7 +110,7 @@ def _foreign(family: CurveFamily) -> tuple[Curve, ...]:
 
 
 History = tuple[tuple[Curve, ...], Mapping[str, Any]]
-"""Other curves, and the hyperparameters of the curve that is asked about."""
+"""Other curves, and the hyperparameters of the curve in the question."""
 
 HISTORIES: Final[Mapping[str, Callable[[CurveFamily], History]]] = {
     "one finished": lambda family: (_alike(family, 1), {}),
@@ -122,4 +122,4 @@ HISTORIES: Final[Mapping[str, Callable[[CurveFamily], History]]] = {
     "foreign": lambda family: (_foreign(family), {"lr": True, "layers": "many", "kind": {"a": 1}}),
     "a thousand": lambda family: (_alike(family, 1000, running=True), _hyperparameters(3)),
 }
-"""By name, made for the family of the question."""
+"""Functions that create histories for the family of a question, by name."""

@@ -1,4 +1,4 @@
-"""Making the predictor that an experiment's file names."""
+"""Creates the predictor of an experiment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hopyard.predictor.base import Predictor, PredictorParameterError, parameter
 
 
 def new_predictor(name: str, parameters: Mapping[str, Any]) -> Predictor:
-    """A fresh predictor by its name, or as `module:Class`, and its parameters.
+    """Create a predictor from its name, or `module:Class`, and its parameters.
 
     Raises:
-        InvalidInput: There is none of that name, or it does not take the parameters; lists those there are.
+        InvalidInput: There is no such predictor, or it rejects the parameters. The message lists those that exist.
     """
     cls = load_plugin(PREDICTORS, name, Predictor)
     assert isinstance(cls, type)

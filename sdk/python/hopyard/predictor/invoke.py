@@ -1,4 +1,4 @@
-"""Putting a question to a predictor: the same on a node and in a simulation."""
+"""Calls a predictor. The code is the same on a node and in a simulation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hopyard.predictor.wire import check_prediction, prediction_to_wire
 
 
 def predicted(predictor: Predictor, question: Question) -> dict[str, Any]:
-    """The prediction as plain data.
+    """Return the prediction as plain data.
 
     Raises:
-        InvalidInput: There is nothing to predict from, the predictor breaks its promises, or its code raised something; the
-            message is what policies hear.
+        InvalidInput: A prediction is impossible, the predictor breaks its contract, or it raised an exception. Policies
+            get the message.
     """
     name = type(predictor).__name__
     try:

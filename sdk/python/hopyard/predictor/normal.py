@@ -1,4 +1,4 @@
-"""Predictions whose reports are normally distributed: for predictors that come to a mean and a spread."""
+"""Predictions with normally distributed reports, for predictors that compute a mean and a deviation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STANDARD: Final = tuple(NormalDist().inv_cdf(level) for level in LEVELS)
 def normal(
     question: Question, positions: Sequence[int], mean: Sequence[float], deviation: Sequence[float], noise: float
 ) -> Prediction:
-    """The prediction of normal reports, with nothing beyond the question's `low` and `high`.
+    """Return the prediction of normally distributed reports, limited to the question's `low` and `high`.
 
     Args:
-        question: What was asked.
-        positions: Future ones, as `Prediction` has them; none: the prediction is empty.
-        mean: The expected value at each, finite; what lies beyond a bound is moved to it.
-        deviation: The standard deviation of that, finite, >= 0.
-        noise: The standard deviation of a single report beside it, finite, >= 0.
+        question: The question.
+        positions: Future positions as in `Prediction`; if there are none, the prediction is empty.
+        mean: The expected value at each position, finite. Values outside the bounds are moved to the bounds.
+        deviation: The standard deviation of the expected value, finite, >= 0.
+        noise: The additional standard deviation of a single report, finite, >= 0.
     """
     if not positions:
         return Prediction((), (), ())
@@ -43,7 +43,7 @@ def _bounded(question: Question, value: float) -> float:
 
 
 def _chance(question: Question, mean: float, spread: float) -> float:
-    """The chance of the target; what the bounds rule out, or leave no choice about, is 0 or 1."""
+    """Return the probability of the target. It is 0 or 1 if the bounds make the target impossible or certain."""
     target = question.target
     assert target is not None
     sign = 1 if question.mode == "max" else -1

@@ -1,4 +1,4 @@
-"""A process that answers questions to one predictor: `python -m hopyard.predictor.process PARENT [--priority NICE]`.
+"""A process that answers questions with one predictor: `python -m hopyard.predictor.process PARENT [--priority NICE]`.
 
 `hopyard._runtime.worker_process` defines its life. The first frame names the predictor (`name`, `parameters`, and `path`: folders to
 search first); it is answered by what it `reads` or an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by

@@ -1,6 +1,6 @@
-"""Questions and predictions as JSON: how they travel between scheduler, node and journal.
+"""Questions and predictions as JSON, for messages between scheduler and node, and for the journal.
 
-NaN and infinities, which a curve may hold, are written as JavaScript writes them, which Python reads again.
+NaN and infinite values in a curve are written as in JavaScript, and Python can read them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hopyard.errors import InvalidInput
 from hopyard.predictor.base import LEVELS, Curve, Prediction, Question
 
 _SLACK: Final = 1e-9
-"""How far rounding may carry a chance beyond 0 and 1."""
+"""Tolerance for probabilities outside [0, 1] due to rounding."""
 
 
 def curve_to_wire(curve: Curve) -> dict[str, Any]:
-    """A curve as plain data."""
+    """Return a curve as plain data."""
     return {
         "positions": list(curve.positions),
         "values": list(curve.values),
@@ -29,7 +29,7 @@ def curve_to_wire(curve: Curve) -> dict[str, Any]:
 
 
 def question_to_json(question: Question) -> str:
-    """A question as one line of JSON."""
+    """Return a question as one line of JSON."""
     fields = {
         "curve": curve_to_wire(question.curve),
         "horizon": question.horizon,
@@ -45,10 +45,10 @@ def question_to_json(question: Question) -> str:
 
 
 def question_from_json(text: str | bytes) -> Question:
-    """The question that `question_to_json` wrote.
+    """Parse the output of `question_to_json`.
 
     Raises:
-        InvalidInput: It is not one.
+        InvalidInput: The text is not a question.
     """
     try:
         found = json.loads(text)
@@ -68,7 +68,7 @@ def question_from_json(text: str | bytes) -> Question:
 
 
 def prediction_to_wire(prediction: Prediction) -> dict[str, Any]:
-    """A prediction as plain data."""
+    """Return a prediction as plain data."""
     return {
         "positions": list(prediction.positions),
         "mean": list(prediction.mean),
@@ -79,10 +79,10 @@ def prediction_to_wire(prediction: Prediction) -> dict[str, Any]:
 
 
 def prediction_from_wire(found: object) -> Prediction:
-    """The prediction that `prediction_to_wire` made plain.
+    """Parse the output of `prediction_to_wire`.
 
     Raises:
-        InvalidInput: It is not one; the message names the field.
+        InvalidInput: The data is not a prediction. The message names the field.
     """
     if not isinstance(found, Mapping):
         raise InvalidInput(f"a prediction is a mapping, found {type(found).__name__}")
@@ -96,10 +96,10 @@ def prediction_from_wire(found: object) -> Prediction:
 
 
 def check_prediction(prediction: object, question: Question) -> Prediction:
-    """A predictor's answer with Python's own numbers in it, if it keeps what `Prediction` promises.
+    """Check that a predictor's answer fulfils the contract of `Prediction`, and convert its numbers to Python's types.
 
     Raises:
-        InvalidInput: It does not; the message names the field, what was found and what is allowed.
+        InvalidInput: It does not. The message names the field, what was found and what is allowed.
     """
     if not isinstance(prediction, Prediction):
         raise InvalidInput(f"predict returned {type(prediction).__name__}; a hopyard.predictor.Prediction is needed")

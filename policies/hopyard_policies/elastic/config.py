@@ -35,9 +35,8 @@ def profile_of(profile: object) -> dict[int, float]:
     """
     found: dict[int, float] = {}
     for size, seconds in profile.items() if isinstance(profile, Mapping) else ():
-        number = (
-            int(size) if isinstance(size, str) and size.isdecimal() and len(size) <= 9 else size
-        )  # JSON keys are strings.
+        # JSON keys are strings.
+        number = int(size) if isinstance(size, str) and size.isdecimal() and len(size) <= 9 else size
         sized = type(number) is int and 0 < number <= MOST_MACHINES and number not in found
         if not sized or not is_number(seconds) or seconds <= 0:
             raise ValueError(

@@ -35,9 +35,8 @@ class Ladder:
         self.brackets: list[Bracket] = []
         self._most = rungs or MOST_RUNGS
         self._rates = _rates(brackets)
-        self._begins: list[
-            int
-        ] = []  # The early-stopping rate s of each bracket: its bottom rung is rung s of the ladder.
+        # The early-stopping rate s of each bracket: its bottom rung is rung s of the ladder.
+        self._begins: list[int] = []
         self._home: dict[str, int] = {}
 
     @property

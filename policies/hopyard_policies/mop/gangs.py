@@ -46,9 +46,8 @@ class Gangs:
 
     def __init__(self, below: float) -> None:
         self._below = below
-        self._able: dict[
-            str, bool
-        ] = {}  # By experiment, because the experiments of a group may have different programs.
+        # By experiment, because the experiments of a group may have different programs.
+        self._able: dict[str, bool] = {}
         self._unfit: set[str] = set()
         self._trial: tuple[str, str] | None = None
         self._lost: Counter[str] = Counter()

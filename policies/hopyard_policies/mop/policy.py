@@ -191,9 +191,8 @@ class MopPolicy(Policy):
             self._training.ended(run, cluster.now)
         if cluster.jobs[run.job].state.ended:
             self._forget(run.job)
-        if cluster.data is not None and (
-            self._look(cluster, cluster.data) or not cluster.jobs[run.job].state.idle
-        ):  # Update the tuner at once, so that it has all reports when it is asked what it wants.
+        # Update the tuner at once, so that it has all reports when it is asked what it wants.
+        if cluster.data is not None and (self._look(cluster, cluster.data) or not cluster.jobs[run.job].state.idle):
             self._turn(cluster, cluster.data)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:

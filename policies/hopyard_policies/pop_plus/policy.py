@@ -65,10 +65,9 @@ class PopPlusPolicy(LookingPolicy):
         need_whole("first_look", first_look if first_look is not None else 1)
         self._first = first_look
         self._experience = Experience()
-        self._began: dict[
-            str, tuple[float, int]
-        ] = {}  # time and position of the start of a run that has not reported yet
-        self._left: dict[str, float] = {}  # time at which a job was told to suspend
+        # time and position of the start of a run that has not reported yet
+        self._began: dict[str, tuple[float, int]] = {}
+        self._left: dict[str, float] = {}  # Time of the last suspend command of a job.
         self._starting = Mean()
         self._leaving = Mean()
 

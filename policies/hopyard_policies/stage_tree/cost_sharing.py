@@ -1,4 +1,4 @@
-"""Divides the cost of a run among the experiments of a group that want what it trains."""
+"""Divides the cost of a run among the experiments of a group that need its results."""
 
 from __future__ import annotations
 

@@ -130,9 +130,8 @@ class Dispatch:
         called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
         stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
         until = job.position if stands else max(run.until, job.position)
-        if (
-            called_off
-        ):  # Suspended by others: it saves here or at its next report, so its trial may be wanted as before.
+        # Suspended by others: it saves here or at its next report, so its trial may be wanted as before.
+        if called_off:
             until = min(job.position + 1, self._plan[run.trial].limit)
         return RunningTrial(run.trial, job.position, until, called_off or job.position in run.saves)
 

@@ -232,9 +232,8 @@ class StageTreePolicy(Policy):
         elif change.change == "extended":
             self._chosen.discard(change.experiment or cluster.experiment.id)
             for trial in [trial for trial in self._books.runs if not cluster.jobs[trial].state.live]:
-                self._books.over(
-                    trial, cluster.jobs[trial].high_water
-                )  # It ended without `RunEnd`, because the search was over.
+                # It ended without `RunEnd`, because the search was over.
+                self._books.over(trial, cluster.jobs[trial].high_water)
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
         self._tuners.stir()
         self._tuners.hear(cluster, change)

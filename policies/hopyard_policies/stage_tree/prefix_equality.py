@@ -33,9 +33,8 @@ class BySequences:
     def __init__(self) -> None:
         self._read: dict[int, tuple[Hyperparameters, dict[str, Sequence]]] = {}
         self._known: dict[str, Sequence] = {}
-        self._values: dict[
-            int, dict[int, Hashable]
-        ] = {}  # The sequences in `_known` live as long, so their ids stay valid.
+        # The sequences in `_known` live as long, so their ids stay valid.
+        self._values: dict[int, dict[int, Hashable]] = {}
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
         """See `Sameness`."""

@@ -160,7 +160,7 @@ class ExperimentGenerator:
             self._exhausted = True
             return
         if self._exhausted:
-            raise self._fail(f"for job {job} it proposed a configuration after it had said that it was exhausted")
+            raise self._fail(f"for job {job} it proposed a configuration although it was exhausted")
         if not isinstance(proposed, dict):
             raise self._fail(f"for job {job} it proposed a {type(proposed).__name__}, allowed is a dict or None")
         if problems := self._space.problems(proposed):

@@ -299,7 +299,7 @@ class _Questions:
         try:
             payload = json.loads(json.dumps(question.payload))  # In the form that a live solver gets.
         except (TypeError, ValueError) as error:
-            raise InvalidInput(f"what solver {question.kind} is told is no plain data: {error}") from error
+            raise InvalidInput(f"the question to solver {question.kind} is not plain data: {error}") from error
         return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
 
     def _configuration(self, question: AskOutside) -> Mapping[str, Any] | None:

@@ -269,8 +269,7 @@ class World:
     def _accepted(self, effect: ReportAccepted) -> None:
         stream, report = self.experiment, effect.report
         job = stream.jobs[effect.job]
-        value = job.curve.points[report.position].metrics.get(
-            self._metric, math.nan
-        )  # Evaluations by parts are combined.
+        # Evaluations by parts are combined.
+        value = job.curve.points[report.position].metrics.get(self._metric, math.nan)
         reached = target.at(stream, job, report.position, value) is not None
         self.measure.reported(effect.job, report, self._metric, self.timeline.now, reached=reached)

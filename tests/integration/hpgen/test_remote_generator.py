@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(InvalidInput, match=f"generator at {address}: .*has no parameter witdh"):
             _ = wrong.size
     monkeypatch.setattr(external, "PATIENCE_SECONDS", 0.2)
-    with pytest.raises(InvalidInput, match=f"generator at {address}: nobody answers there .*hopyard hpgen --port"):
+    with pytest.raises(InvalidInput, match=f"generator at {address}: no process answers there .*hopyard hpgen --port"):
         _ = RemoteGenerator(SPACE, 3, server=address).size
     with pytest.raises(InvalidInput, match="a service's address is HOST:PORT"):
         RemoteGenerator(SPACE, 3, server="nowhere")

@@ -220,7 +220,7 @@ async def test_rungs_at_an_event_shows_what_the_policy_knew_there(halved: Experi
     late = await commands.rungs(halved.id, "99999")
     assert "the journal ends at event " in late.err
     none = await commands.rungs(halved.id, "1")
-    assert (none.out, none.err) == ("", f"{halved.id}: after event 1 nobody stands on a rung yet\n")
+    assert (none.out, none.err) == ("", f"{halved.id}: after event 1 no job is on a rung yet\n")
 
 
 async def test_rungs_is_a_table_for_people(halved: Experiment, commands: Commands) -> None:

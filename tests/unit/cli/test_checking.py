@@ -44,11 +44,11 @@ def submission(policy: str) -> Submission:
         ("policy: default\ndata: dig\n", "x.yaml:7: data: default sends no job to a partition, so none would be read"),
         (
             "policy: {name: asha, elastic: {}}\n",
-            "x.yaml:2: command: asha trains jobs on several machines at once, and a program of this kind runs on one; needed",
+            "x.yaml:2: command: asha trains jobs on several machines at once, and a program of this kind runs on one; use",
         ),
         (
             "policy: stage_tree\nsnapshot:\n  provider: criu\n",
-            "x.yaml:8: snapshot.provider: stage_tree lets jobs go on from what others trained with other hyperparameters",
+            "x.yaml:8: snapshot.provider: stage_tree lets jobs continue from snapshots of jobs with other hyperparameters",
         ),
     ],
 )

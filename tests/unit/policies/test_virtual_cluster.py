@@ -220,7 +220,7 @@ def test_fork_evaluate_and_answer() -> None:
         assert [point.position for point in cluster.curve("3")] == [1, 2]
         assert cluster.jobs["3"].position == 2
         assert cluster.snapshots("3") == (2,)  # It can start, from its parent's.
-        with pytest.raises(IllegalCommand, match="job '3' has no snapshot of its own at 2, which it was forked at"):
+        with pytest.raises(IllegalCommand, match="job '3' has no own snapshot at 2, where it was forked"):
             cluster.fork_job("3", 2, {})
         start("1", "m01", mode=RunMode.EVALUATE, inputs={"m01": "part-0"})(cluster)
 

@@ -186,7 +186,7 @@ def test_a_job_that_goes_on_from_an_earlier_experiment_is_not_trained_again_and_
     rig.report(6, 0.8, "2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 6, snapshot(6, "other"), "2")
     recorded = read(rig)
-    with pytest.raises(InvalidInput, match="job 1 goes on from what an earlier experiment has trained"):
+    with pytest.raises(InvalidInput, match="job 1 continues from the training of an earlier experiment"):
         chosen("x", recorded, (), 0)
     (alone,) = chosen("x", recorded, ["2"], 0)
     assert alone.job == "2"

@@ -142,9 +142,7 @@ def test_a_policy_that_needs_data_refuses_an_experiment_without() -> None:
 @pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])
 def test_a_policy_that_sends_jobs_to_data_needs_a_trainer_that_learns_where_they_are(command: str) -> None:
     spec = load_spec(FILE.format(program=f"{command}\npolicy: mine\ndata: d"))
-    with pytest.raises(
-        InvalidInput, match=r"^(command|log): mine sends jobs to partitioned data, .* needed is `trainer"
-    ):
+    with pytest.raises(InvalidInput, match=r"^(command|log): mine sends jobs to partitioned data, .* use `trainer"):
         need_fit(spec, replace(Wishes.of(Refuses()), needs_data=True))
 
 
@@ -178,7 +176,7 @@ def test_data_without_partitions_to_evaluate_on_are_told_of() -> None:
 )
 def test_a_process_cannot_go_on_with_what_others_trained(program: str) -> None:
     spec = load_spec(FILE.format(program=f"{program}\npolicy: mine"))
-    with pytest.raises(InvalidInput, match=r"^snapshot\.provider: mine lets jobs go on from what others trained"):
+    with pytest.raises(InvalidInput, match=r"^snapshot\.provider: mine lets jobs continue from snapshots of jobs"):
         need_fit(spec, replace(Wishes.of(Refuses()), shares=True))
     need_fit(spec, Wishes.of(Refuses()))
 

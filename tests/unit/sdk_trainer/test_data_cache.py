@@ -101,7 +101,7 @@ def test_what_is_larger_than_the_budget_is_not_kept_and_told_once(
     cache.get(file, load)
     cache.get(small, load)
     assert load.read == ["b", "a", "a"]
-    assert caplog.text.count("read anew by each run") == 1
+    assert caplog.text.count("read again by each run") == 1
 
 
 def test_a_smaller_budget_makes_room_at_once(tmp_path: Path) -> None:

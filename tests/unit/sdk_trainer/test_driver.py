@@ -135,7 +135,7 @@ def test_mode_evaluate_only_evaluates(tmp_path: Path) -> None:
     driver.start({"lr": 0.1}, context(tmp_path, mode="evaluate"), snapshot=tmp_path / "snapshot")
     report = driver.step()
     assert (report.position, dict(report.metrics), report.examples) == (1, {"accuracy": 0.5}, 10)
-    with pytest.raises(DriverUsageError, match="no state of its own"):
+    with pytest.raises(DriverUsageError, match="it has no state to save"):
         driver.save(tmp_path / "other")
 
 

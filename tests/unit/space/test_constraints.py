@@ -108,7 +108,7 @@ def test_why_values_do_not_fit(text: str, reason: str) -> None:
         ("layers == [64, 32]", '"[64, 32]" is not allowed'),
         ("(a if flag else b) < 1", "is not allowed"),
         ("a is 3", "is and is not are not allowed; write == or !="),
-        ("a in layers", 'in needs a list such as [32, 64] behind it, found "layers"'),
+        ("a in layers", 'in needs a list such as [32, 64] after it, found "layers"'),
         ("f'{a}' == 'x'", "is not allowed"),
         ("(a := 3) < 4", "is not allowed"),
         ("a < 1j", "is not allowed"),

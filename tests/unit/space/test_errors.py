@@ -32,7 +32,7 @@ pytestmark = pytest.mark.quick
         ),
         (
             {"uniform": [0, 1], "counts": 2},
-            'uniform has no option "counts" (did you mean count?); allowed beside it: step, count',
+            'uniform has no option "counts" (did you mean count?); allowed options: step, count',
         ),
         ({"choice": [1], "count": 2}, 'choice has no option "count"; it takes none'),
         ({"loguniform": [0, 1]}, "loguniform needs low > 0, found [0, 1]"),
@@ -79,8 +79,8 @@ def test_a_grid_names_every_undivided_parameter() -> None:
     with pytest.raises(SpaceError) as caught:
         space.grid()
     assert str(caught.value).splitlines() == [
-        "space.a: uniform needs count or step beside it to be gridded, found neither",
-        "space.b: loguniform needs count beside it to be gridded, found none",
+        "space.a: uniform needs count or step for a grid, found neither",
+        "space.b: loguniform needs count for a grid, found none",
     ]
 
 

@@ -100,7 +100,7 @@ def test_drawn_fields_that_do_not_fit_together_are_drawn_again() -> None:
         ({"choice": [{"sequence": {"step": {}}}]}, "sequence: step.step_size: is missing"),
         (
             {"choice": [{"sequence": {"exponential": {"initial": {"uniform": [0, 1]}, "gamma": 1}}}]},
-            "those with parameters inside stand in a list",
+            "write sequences with parameters in a list",
         ),
     ],
 )

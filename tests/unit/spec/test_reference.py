@@ -45,7 +45,7 @@ def test_a_field_or_option_without_an_example_is_named(tmp_path: Path, taken_out
 
 def test_what_the_models_say_is_on_the_page() -> None:
     text = reference.PAGE.read_text()
-    assert "| `max_failures` | Failures of the user's code that one job survives" in text
+    assert "| `max_failures` | Number of failures of the user's code" in text
     assert "| integer, 0 or more | `3` | `max_failures: 5` |" in text
     assert "| one of `max`, `min` | **required** | `mode: max` |" in text
     assert "### `logint`" in text

@@ -87,9 +87,8 @@ def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: 
         source = max(range(len(load)), key=load.__getitem__)
         if load[source] <= max(spans):
             return  # A configuration has more work than any machine.
-        came: dict[int, tuple[int, int]] = {
-            source: (source, 0)
-        }  # The previous machine on the chain and the partition that is passed on.
+        # The previous machine on the chain and the partition that is passed on.
+        came: dict[int, tuple[int, int]] = {source: (source, 0)}
         queue = deque([source])
         while queue:
             machine = queue.popleft()

@@ -185,10 +185,10 @@ class GeneratorConformance:
                 if generator.create(f"job-{ordinal}", ordinal) is None:
                     exhausted = True
                 else:
-                    assert not exhausted, "proposed a configuration after it had said that it was exhausted"
+                    assert not exhausted, "proposed a configuration although it was exhausted"
                     made += 1
             if size is not None and size <= 1000:
-                assert made == size, f"said that it has {size} configurations and proposed {made}"
+                assert made == size, f"declared {size} configurations, but proposed {made}"
 
     def test_the_same_calls_rebuild_the_state(self, make_generator: MakeGenerator) -> None:
         """Recovery: a new instance that gets the recorded calls continues exactly as the first one would have."""

@@ -14,20 +14,20 @@ NEEDS_DATA: Final = (
 """The message, after the policy's name, if a policy needs data (`Policy.needs_data`) and there is none."""
 
 _NO_PARTITIONS: Final = (
-    "sends no job to a partition, so none would be read; leave `data` out, or take a policy that does, such as mop (one of your own "
-    "says so by `needs_data = True`)"
+    "sends no job to a partition, so none would be read; leave `data` out, or take a policy that does, such as mop (your own policy "
+    "declares it with `needs_data = True`)"
 )
 _NEEDS_TRAINER: Final = (
-    "sends jobs to partitioned data, and a program of this kind does not learn which partition it is to read; needed is "
-    "`trainer: FILE.py:NAME`, best one of hopyard.model_hopper.trainer"
+    "sends jobs to partitioned data, and a program of this kind does not get the name of its partition; use "
+    "`trainer: FILE.py:NAME`, preferably one of hopyard.model_hopper.trainer"
 )
 _ON_ONE_MACHINE: Final = (
-    "trains jobs on several machines at once, and a program of this kind runs on one; needed is `trainer: FILE.py:NAME`, or leave "
+    "trains jobs on several machines at once, and a program of this kind runs on one; use `trainer: FILE.py:NAME`, or leave "
     "`elastic` out"
 )
 _CANNOT_SHARE: Final = (
-    "lets jobs go on from what others trained with other hyperparameters, and a process goes on with those that it began with; needed "
-    "is a trainer, or a script that saves (hopyard.report(..., checkpoint=...)) with `snapshot: {provider: framework}`"
+    "lets jobs continue from snapshots of jobs with other hyperparameters, but a process keeps those that it began with; use "
+    "a trainer, or a script that saves (hopyard.report(..., checkpoint=...)) with `snapshot: {provider: framework}`"
 )
 
 

@@ -113,7 +113,7 @@ class Paced(Sequence):
 
 def _part(outer: SequenceKind, name: str, found: object) -> SequenceKind:
     if isinstance(found, Paced):
-        raise error(outer, name, "has a per of its own; allowed: per beside the whole sequence")
+        raise error(outer, name, "already has per; allowed: one per for the complete sequence")
     if not isinstance(found, SequenceKind):
         raise error(outer, name, f"needs a sequence, found {show(found)}")
     return found

@@ -38,7 +38,7 @@ class SequenceKind(Sequence):
         """Return the number in the field `name`."""
         value = getattr(self, name)
         if value is None:
-            raise error(self, name, "is missing; only behind a warm-up, whose target it then is, may it be left out")
+            raise error(self, name, "is missing; it may be omitted only after a warm-up, whose target is then used")
         return fraction(value)
 
     def _numbers(self, *names: str, positive: bool = False) -> None:

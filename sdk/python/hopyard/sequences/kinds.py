@@ -127,7 +127,7 @@ class MultiStep(SequenceKind):
             return
         for name in ("initial", "gamma"):
             if getattr(self, name) is not None:
-                raise error(self, name, "stands beside values, which already say everything; allowed: one of them")
+                raise error(self, name, "is given together with values; allowed: one of them")
         count = len(self.milestones) + 1
         if not isinstance(self.values, list | tuple) or len(self.values) != count:
             raise error(self, "values", f"needs {count} values, one more than milestones, found {show(self.values)}")

@@ -246,7 +246,7 @@ class _Reader:
         one = self._term(left)
         if isinstance(op, ast.In | ast.NotIn):
             if not isinstance(right, ast.List | ast.Tuple):
-                raise ParameterError(f"in needs a list such as [32, 64] behind it, found {show(ast.unparse(right))}")
+                raise ParameterError(f"in needs a list such as [32, 64] after it, found {show(ast.unparse(right))}")
             terms, wanted = [self._term(item) for item in right.elts], isinstance(op, ast.In)
             return lambda values: any(_same(one(values), term(values)) for term in terms) is wanted
         other = self._term(right)

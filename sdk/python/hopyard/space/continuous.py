@@ -118,7 +118,7 @@ class Uniform(Parameter):
         if self.step is not None:
             return [self.at(index) for index in range(self._steps() + 1)]
         if self.count is None:
-            raise ParameterError(f"{self.kind} needs count or step beside it to be gridded, found neither")
+            raise ParameterError(f"{self.kind} needs count or step for a grid, found neither")
         low, width = _exact(self.low), _exact(self.high) - _exact(self.low)
         values = (float(low + width * index / (self.count - 1)) for index in range(self.count))
         return list(dict.fromkeys(values))
@@ -192,7 +192,7 @@ class LogUniform(Parameter):
     def grid(self) -> Sequence[float]:
         """Return `count` values in geometric progression, rounded to 12 digits so that powers of ten are exact."""
         if self.count is None:
-            raise ParameterError(f"{self.kind} needs count beside it to be gridded, found none")
+            raise ParameterError(f"{self.kind} needs count for a grid, found none")
         last = self.count - 1
         inner = (self._clamp(float(f"{self._between(index / last):.12g}")) for index in range(1, last))
         return list(dict.fromkeys([self.low, *inner, self.high]))

@@ -46,7 +46,7 @@ def parameter_from_data(data: object) -> Parameter:
     options = {str(key): value for key, value in data.items() if key != kind.kind}
     for option in options:
         if option not in kind.options:
-            allowed = f"allowed beside it: {', '.join(kind.options)}" if kind.options else "it takes none"
+            allowed = f"allowed options: {', '.join(kind.options)}" if kind.options else "it takes none"
             raise ParameterError(
                 f"{kind.kind} has no option {show(option)}{did_you_mean(option, kind.options)}; {allowed}"
             )

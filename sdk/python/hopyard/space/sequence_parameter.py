@@ -314,9 +314,7 @@ def read_fixed(value: JsonValue, kind: str) -> JsonValue:
     except SequenceError as error:
         hint = ""
         if next(_holes(cast("dict[str, JsonValue]", value)["sequence"]), None) is not None:
-            hint = (
-                f"; a {kind} takes fixed sequences, those with parameters inside stand in a list: {{sequence: [...]}}"
-            )
+            hint = f"; a {kind} takes fixed sequences; write sequences with parameters in a list: {{sequence: [...]}}"
         raise ParameterError(f"sequence: {error}{hint}") from None
 
 

@@ -54,7 +54,7 @@ def _pattern(value: str) -> str:
         raise ValueError(f"needs a group in parentheses around the number, such as acc=([0-9.]+), found {show(value)}")
     if groups > 1:
         raise ValueError(
-            f"needs exactly one group, around the number; write (?:...) for other parentheses, and a pattern of its own "
+            f"needs exactly one group, around the number; write (?:...) for other parentheses, and a separate pattern "
             f"for each metric; found {groups} groups in {show(value)}"
         )
     return value

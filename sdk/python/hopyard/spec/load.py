@@ -169,7 +169,7 @@ def _unwritable(path: Path, value: object) -> Iterator[Problem]:
     """Yield the texts that cannot be sent or stored. YAML and JSON have escapes for unpaired surrogates."""
     match value:
         case str() if not _is_unicode(value):
-            yield Problem(path, f"found text that is no Unicode, {value!a}: a surrogate stands alone in it")
+            yield Problem(path, f"found text that is no Unicode, {value!a}: it contains an unpaired surrogate")
         case Mapping():
             for key, item in value.items():
                 yield from _unwritable(path, key)

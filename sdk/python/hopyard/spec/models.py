@@ -49,8 +49,8 @@ class LogSpec(_Section):
 
     command: Command = Field(description="The program and its arguments; {name} is the job's value, {{ is a brace.")
     metrics: dict[str, Pattern] = Field(
-        description="Regular expression for each metric; its one group is the number. A bare pattern stands for the "
-        "experiment's metric, whose match ends an iteration."
+        description="Regular expression for each metric, with one group around the number. A single pattern without a "
+        "name is for the experiment's metric. A match of that metric ends an iteration."
     )
 
 
@@ -66,8 +66,8 @@ class MetricSpec(_Section):
         1,
         ge=1,
         le=_MOST,
-        description="The target is reached by the mean of a job's last so many reports, all of them finite; 1: by a single "
-        "report. What predicts curves predicts single reports.",
+        description="The target is reached when the mean of this number of a job's last reports, all finite, reaches it; "
+        "1: a single report. Predictors still predict single reports.",
     )
     kill_threshold: float | None = Field(
         None, description="A policy may end a job that stays worse than this value; none: no threshold."
@@ -136,10 +136,10 @@ class GeneratorSpec(_PluginSpec):
 
     name: PluginName = Field(
         "random",
-        description="A generator's name (see `hopyard plugins`) or module:Class; a policy may bring its own if none is given "
+        description="A generator's name (see `hopyard plugins`) or module:Class; some policies select one if none is given "
         "(bohb: tpe).",
     )
-    seed: int = Field(0, ge=0, le=_INT64, description="Seed of the proposals: the same seed proposes the same.")
+    seed: int = Field(0, ge=0, le=_INT64, description="Seed of the proposals. The same seed gives the same proposals.")
 
 
 class PolicySpec(_PluginSpec):
@@ -147,13 +147,13 @@ class PolicySpec(_PluginSpec):
 
     name: PluginName = Field(
         "default",
-        description="A policy's name (see `hopyard plugins`), module:Class, or remote:NAME for one that a process of its own "
-        "serves under that name.",
+        description="A policy's name (see `hopyard plugins`), module:Class, or remote:NAME for a policy that a separate "
+        "process serves under that name.",
     )
     command: Command | None = Field(
         None,
-        description="Instead of a name: a program that the scheduler starts, in the experiment's code, as the policy's process; "
-        "none: the policy is the one named.",
+        description="Instead of a name: a program in the experiment's code that the scheduler starts as the policy's process; "
+        "none: the named policy is used.",
     )
 
     @property
@@ -175,7 +175,7 @@ class PolicySpec(_PluginSpec):
     def _command_or_name(self) -> Self:
         if self.command is not None and "name" in self.model_fields_set and self.name != "default":
             raise problems_error(
-                [Problem(("name",), f"found {self.name!r} beside command: the policy is the program, or the one named")]
+                [Problem(("name",), f"found {self.name!r} together with command; allowed: one of them")]
             )
         return self
 
@@ -188,17 +188,17 @@ class PredictorSpec(_PluginSpec):
     )
     time_limit: Seconds = Field(
         60.0,
-        description="Time that one prediction may compute on its node; then it is ended, and the policy told. Waiting for a "
-        "processor that training has counts only after twenty times as long.",
+        description="Time limit of one prediction on its node. A prediction that exceeds it is ended, and the policy gets "
+        "an error. Waiting for a busy CPU counts only after twenty times as long.",
     )
     memory: Bytes | None = Field(
         2 * 2**30,
-        description="Memory that its process on a node may hold, with the processes that it starts: 500MB, 2GiB or bytes. One "
-        "that holds more is ended, and the policy told. None: no limit.",
+        description="Memory limit of its process on a node, including the processes that it starts: 500MB, 2GiB or bytes. A "
+        "process that exceeds it is ended, and the policy gets an error. None: no limit.",
     )
     earlier: bool = Field(
         True,
-        description="Whether a predictor that reads other curves is also given those of earlier experiments on the same space "
+        description="Whether a predictor that reads other curves also gets curves of earlier experiments with the same space "
         "and metric.",
     )
 
@@ -209,8 +209,8 @@ class StopSpec(_Section):
     jobs: int | None = Field(
         None,
         ge=0,
-        description="The most jobs to make; none: until the generator has no further configuration. 0, with idle: those that "
-        "clients ask for, and no others.",
+        description="Maximum number of jobs to create; none: until the generator has no further configuration. 0, with idle: "
+        "only jobs that clients request.",
     )
     max_iterations: int | None = Field(
         None,
@@ -221,18 +221,21 @@ class StopSpec(_Section):
     max_time: Seconds | None = Field(
         None,
         description="Time the experiment may run, pauses not counted: 30s, 15m, 2h, 1d or seconds; none: no limit. "
-        "What trains or waits then goes on after `hopyard extend --time`.",
+        "Unfinished jobs can continue after `hopyard extend --time`.",
     )
     idle: Seconds | None = Field(
         None,
-        description="Time for which it stays open for clients' requests when it has nothing to do, without a machine; a client that "
-        "has it open makes it begin anew. None: it ends then. For policies that serve requests, such as stage_tree.",
+        description="Time for which the experiment stays open for clients' requests when it has nothing to do. It then holds no "
+        "machine. A client that has it open restarts this time. None: it ends at once. For policies that serve requests, "
+        "such as stage_tree.",
     )
     iteration_timeout: Seconds | None = Field(
         None, description="Time one iteration may take before its run counts as hung and fails; none: no limit."
     )
     max_failures: int = Field(
-        3, ge=0, description="Failures of the user's code that one job survives; with one more it is FAILED."
+        3,
+        ge=0,
+        description="Number of failures of the user's code after which a job is tried again; after one more it is FAILED.",
     )
 
 
@@ -241,28 +244,28 @@ class SnapshotSpec(_Section):
 
     provider: Literal["auto", "framework", "criu"] = Field(
         "auto",
-        description="What takes snapshots: framework: the program's own save and load; criu: the node dumps the processes of a "
-        "command. auto: on nodes that have criu, it for a log program, and for a Python script where that gives no checkpoint; else "
-        "framework.",
+        description="What takes snapshots: framework: the program's save and load; criu: the node dumps the processes of a "
+        "command. auto: on nodes that have criu, criu for a log program, and for a Python script that gives no checkpoint; "
+        "otherwise framework.",
     )
     every: int | None = Field(
         None,
         ge=1,
-        description="Units between two snapshots of a running job. None: 1; with criu, and in log mode, only when the job leaves its "
-        "machine, or where the policy asks. With auto a script's processes are dumped only when it leaves its machine.",
+        description="Number of units between two snapshots of a running job. None: 1; with criu and in log mode, only when the job "
+        "leaves its machine or the policy requests one. With auto a script's processes are dumped only when it leaves its machine.",
     )
     ship_every: int | None = Field(
         None,
         ge=0,
-        description="Units between two snapshots that go to the store, where they survive their node; 0: only what is left when a "
-        "job ends or the experiment pauses. None: as the policy likes it, usually 1: each.",
+        description="Number of units between two snapshots that are sent to the store, where they survive the loss of their node; "
+        "0: only the last ones, when a job ends or the experiment pauses. None: the policy's value, usually 1: each.",
     )
-    keep_latest: int = Field(1, ge=1, description="How many of a job's newest snapshots are kept.")
-    keep_best: int = Field(1, ge=0, description="How many of a job's best snapshots by the metric are kept as well.")
+    keep_latest: int = Field(1, ge=1, description="Number of a job's newest snapshots that are kept.")
+    keep_best: int = Field(1, ge=0, description="Number of a job's best snapshots, by the metric, that are also kept.")
     quota: Bytes | None = Field(
         None,
-        description="Bytes that all snapshots of the experiment may take: 500MB, 10GiB or a number; the least valuable "
-        "are dropped first, and never what is still needed. None: no limit.",
+        description="Maximum size of all snapshots of the experiment: 500MB, 10GiB or bytes. The least valuable ones "
+        "are deleted first, but never those that are still needed. None: no limit.",
     )
 
 
@@ -273,13 +276,13 @@ class JobResources(_Section):
     gpus: int = Field(0, ge=0, le=_MOST, description="GPUs of a slot.")
     memory: Bytes | None = Field(
         None,
-        description="Memory that a run's processes may use together on a slot: 500MB, 2GiB or bytes. A run that uses more "
-        "is ended, as a failure of the user's code; a process that began a session of its own and outlived its parent "
-        "is not counted. None: no limit.",
+        description="Memory limit of all processes of a run on a slot: 500MB, 2GiB or bytes. A run that exceeds it is "
+        "ended as a failure of the user's code. A process that started a separate session and outlived its parent is "
+        "not counted. None: no limit.",
     )
     data_cache: Bytes | None = Field(
         None,
-        description="Bytes of data that a trainer's process keeps in memory for the next runs (hopyard.trainer.cached, input_fn): "
+        description="Bytes of data that a trainer's process keeps in memory for later runs (hopyard.trainer.cached, input_fn): "
         "500MB, 2GiB or bytes. None: a quarter of `memory`, or, without one, half of the slot's share of the host's memory.",
     )
 
@@ -288,13 +291,13 @@ class ResourcesSpec(_Section):
     """The resources of the experiment."""
 
     slots: int | None = Field(
-        None, ge=1, le=_MOST, description="The most machines it uses at a time; none: all that its share gives."
+        None, ge=1, le=_MOST, description="Maximum number of machines that it uses at a time; none: its complete share."
     )
     concurrency: int | None = Field(
         None,
         ge=1,
         le=_MOST,
-        description="The most jobs that train at a time, each on as many machines as its policy gives it; none: no limit.",
+        description="Maximum number of jobs that train at a time, each on as many machines as its policy selects; none: no limit.",
     )
     per_job: JobResources = Field(JobResources(), description="What one slot must have.")
 
@@ -320,49 +323,58 @@ class ExperimentSpec(_Section):
     constraints: Strings = Field(
         (),
         description="Expressions that every configuration must fulfil, such as batch_size * width <= 4096: numbers, text, "
-        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len, at(lr, 50) for what a sequence "
-        "is at a position. One with the name of a parameter that is not in a configuration holds there.",
+        "names, + - * / // % **, comparisons, in [...], and, or, not, min, max, abs, log, len, at(lr, 50) for the value of a "
+        "sequence at a position. A constraint that names a parameter outside the configuration is fulfilled.",
     )
     generator: Annotated[GeneratorSpec, NameOrMapping] = Field(
-        GeneratorSpec(), description="What proposes configurations: a name, or a mapping with parameters."
+        GeneratorSpec(),
+        description="The generator, which proposes configurations: a name, or a mapping with parameters.",
     )
     policy: Annotated[PolicySpec, NameOrMapping] = Field(
-        PolicySpec(), description="What decides which job runs where: a name, or a mapping with parameters."
+        PolicySpec(),
+        description="The policy, which decides which job runs where: a name, or a mapping with parameters.",
     )
     predictor: Annotated[PredictorSpec, NameOrMapping] = Field(
         PredictorSpec(),
-        description="What extrapolates learning curves, for policies that ask: a name, or a mapping with parameters.",
+        description="The predictor, which extrapolates learning curves for the policy: a name, or a mapping with parameters.",
     )
     data: DataName | None = Field(
         None,
-        description="Partitioned data that stay where they are (`hopyard data register`), for policies that send jobs to them; "
+        description="Partitioned data that stays on its nodes (`hopyard data register`), for policies that send jobs to it; "
         "none: the program finds its data itself.",
     )
     stop: StopSpec = Field(StopSpec(), description="When jobs and the experiment end.")
-    snapshot: SnapshotSpec = Field(SnapshotSpec(), description="How and how long training state is kept.")
-    resources: ResourcesSpec = Field(ResourcesSpec(), description="What it uses.")
+    snapshot: SnapshotSpec = Field(SnapshotSpec(), description="How training state is saved, and how long it is kept.")
+    resources: ResourcesSpec = Field(ResourcesSpec(), description="The resources that it uses.")
     unit: Literal["steps", "epochs", "units"] = Field(
-        "epochs", description="What a position counts: optimizer steps, epochs, or training units of the program's own."
+        "epochs", description="What a position counts: optimizer steps, epochs, or units that the program defines."
     )
     interpreter: FilePath | None = Field(
         None,
-        description="The Python that runs the program, or the folder of a virtual environment; relative: in the working "
-        "directory. It is what `python` means as a command's first argument. None: the node agent's own.",
+        description="The Python that runs the program, or the folder of a virtual environment. A relative path starts in the "
+        "working directory. `python` as a command's first argument means this Python. None: the node agent's Python.",
     )
     environment: dict[Variable, GivenText] = Field(
-        {}, description="Variables added to the program's environment; they stand in the journal, so no secrets here."
+        {},
+        description="Variables added to the program's environment. The journal contains them, so do not put secrets here.",
     )
     working_directory: FolderPath | None = Field(
         None,
-        description="Where the program runs: a folder inside the code, or an absolute one on the nodes. None: the code's "
-        "top folder.",
+        description="The program's working directory: a folder inside the code, or an absolute path on the nodes. None: "
+        "the top folder of the code.",
     )
     seed: int = Field(
-        0, ge=0, le=_INT64, description="Seed of the training: with a configuration's values it gives the job's seed."
+        0,
+        ge=0,
+        le=_INT64,
+        description="Seed of the training. Together with a configuration's values it determines the job's seed.",
     )
-    weight: float = Field(1.0, gt=0, description="Its part of the cluster, relative to other experiments' weights.")
+    weight: float = Field(
+        1.0, gt=0, description="Its share of the cluster, relative to the weights of other experiments."
+    )
     share: Name | None = Field(
-        None, description="Live experiments with the same key form one group: one policy, summed weight."
+        None,
+        description="Live experiments with the same key form one group with one policy and the sum of their weights.",
     )
 
     @property

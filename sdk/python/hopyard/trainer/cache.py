@@ -112,7 +112,7 @@ class DataCache:
             if key not in self._told:
                 self._told.add(key)
                 _log.warning(
-                    "data of %s take %d bytes and are read anew by each run: the data cache has %d "
+                    "data of %s take %d bytes and are read again by each run: the data cache has %d "
                     "(resources.per_job.data_cache)",
                     key[1],
                     entry.size,

@@ -212,9 +212,7 @@ class TrainerDriver:
         self._require(_State.READY, "save()")
         trainer = self.trainer
         if trainer.context.mode != "train":
-            raise DriverUsageError(
-                f"save() in a run with mode {trainer.context.mode!r}: it has no state of its own to save"
-            )
+            raise DriverUsageError(f"save() in a run with mode {trainer.context.mode!r}: it has no state to save")
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise DriverUsageError(f"save(): {directory} is not empty")
@@ -355,10 +353,8 @@ class TrainerDriver:
         except (UserCodeError, SnapshotStateError, GangError):
             self._fail()
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # sys.exit() in a trainer must not end the runner, which serves further runs.
+        except (Exception, SystemExit) as error:
+            # sys.exit() in a trainer must not end the runner, which serves further runs.
             self._fail()
             raise UserCodeError.wrapping(
                 error, trainer=self._name, phase=phase, position=self._position, caller_file=__file__

@@ -150,7 +150,7 @@ class RemoteGenerator(Generator):
                 failures += 1
                 if time.monotonic() > end:
                     raise InvalidInput(
-                        f"generator at {self._server}: nobody answers there ({text}); start its process, such as: "
+                        f"generator at {self._server}: no process answers there ({text}); start its process, such as: "
                         f"hopyard hpgen --port {self._server.rpartition(':')[2]}"
                     ) from error
                 time.sleep(backoff.wait(failures, rng))

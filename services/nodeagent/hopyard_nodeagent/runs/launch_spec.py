@@ -187,9 +187,8 @@ def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: s
         "PYTHONUNBUFFERED": "1",  # Output appears in the log at once and is not lost when the script is killed.
     }
     folder = Path(interpreter).parent
-    if (
-        folder.parent / "pyvenv.cfg"
-    ).is_file():  # Activate the virtual environment for the programs that a command starts.
+    # Activate the virtual environment for the programs that a command starts.
+    if (folder.parent / "pyvenv.cfg").is_file():
         variables["VIRTUAL_ENV"] = str(folder.parent)
         variables["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
     return variables

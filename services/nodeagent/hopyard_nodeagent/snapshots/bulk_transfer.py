@@ -77,9 +77,7 @@ class Outlet:
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
             self._listener = socket.create_server((host, 0), family=family)
         except OSError as error:
-            _log.warning(
-                "contents of snapshots go over gRPC, since no port beside it can be opened on %s: %s", host, error
-            )
+            _log.warning("contents of snapshots go over gRPC, since no other port can be opened on %s: %s", host, error)
             return
         self._listener.setblocking(False)
         self._listen(asyncio.get_running_loop(), self._listener)
@@ -126,7 +124,7 @@ class Outlet:
         except BlockingIOError:  # The caller has disconnected.
             return
         except OSError as error:  # For example, too many open files.
-            _log.warning("nobody can fetch contents of snapshots just now: %s", error)
+            _log.warning("no contents of snapshots can be fetched at present: %s", error)
             loop.remove_reader(listener)
             self._again = loop.call_later(_AGAIN_SECONDS, self._listen, loop, listener)
             return

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SnapshotMissing(Exception):
-    """Nobody has the snapshot that a run resumes from; the message says who was asked."""
+    """No node and no store has the snapshot that a run resumes from. The message names those that were asked."""
 
 
 @asynccontextmanager
@@ -36,7 +36,7 @@ async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
     """Wait until a run's snapshot has arrived, and record what was downloaded.
 
     Raises:
-        SnapshotMissing: Nobody has it.
+        SnapshotMissing: No node and no store has it.
         HopyardError, OSError: It could not be fetched.
     """
     try:

@@ -33,9 +33,7 @@ class SnapshotReferences:
             try:
                 self._file(self._folder, sha256, experiment).write_text(experiment)
             except OSError as error:  # A full disk only affects later agents.
-                _log.error(
-                    "an agent that is started anew will not know that %s needs %s: %s", experiment, sha256, error
-                )
+                _log.error("a restarted agent will not know that %s needs %s: %s", experiment, sha256, error)
 
     def of(self, sha256: str) -> Collection[str]:
         """Return the experiments that are known to need a snapshot."""

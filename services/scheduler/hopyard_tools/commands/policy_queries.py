@@ -95,5 +95,5 @@ async def moment(
     if driven.first is not None:
         say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
     if limit is not None and limit.event is not None and limit.event > driven.number:
-        say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is how it stands now")
+        say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is the current state")
     return ExperimentMoment(source.experiment.id, policy, driven, at)

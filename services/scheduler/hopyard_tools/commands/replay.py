@@ -179,7 +179,7 @@ async def _from_afar(source: JournalSource, driven: Replay, stack: AsyncExitStac
         return None
     if not dialled:
         raise InvalidInput(
-            f"{name}: its policy {program.spec.policy.label} runs in a process of its own, which only hopyard replay asks"
+            f"{name}: its policy {program.spec.policy.label} runs in a separate process, which only hopyard replay can query"
         )
 
     async def journal() -> AsyncIterator[Event]:

@@ -115,14 +115,14 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
     runs = [stretch.run for chain in chains for stretch in chain.stretches]
     if other := next((run for run in runs if run.experiment != name), None):
         raise InvalidInput(
-            f"experiment {name}: a job goes on from job {other.job} of {other.experiment}, another experiment of its group, whose "
-            "program may be another one; name jobs that do not, with --job"
+            f"experiment {name}: a job continues from job {other.job} of {other.experiment}, another experiment of its group, "
+            "whose program may be different; select other jobs with --job"
         )
     runs += [run for chain in chains for run in chain.evaluations]
     if foreign := next((run for run in runs if run.foreign), None):
         raise InvalidInput(
-            f"experiment {name}: job {foreign.job} goes on from what an earlier experiment has trained, which is not trained again "
-            "here; name jobs that do not, with --job"
+            f"experiment {name}: job {foreign.job} continues from the training of an earlier experiment, which is not repeated "
+            "here; select other jobs with --job"
         )
     return chains
 

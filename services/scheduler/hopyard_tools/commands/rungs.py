@@ -76,7 +76,7 @@ async def show(
     elif standing is None:
         say(f"{name}: its policy {found.policy} has no rungs; `hopyard jobs {name}` shows where its jobs are")
     elif not standing:
-        say(f"{name}: after event {found.driven.number} nobody stands on a rung yet")
+        say(f"{name}: after event {found.driven.number} no job is on a rung yet")
     else:
         emit(tables(standing, found.title, jobs=jobs))
 

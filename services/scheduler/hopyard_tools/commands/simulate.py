@@ -124,7 +124,7 @@ def command(
         bool,
         typer.Option(
             "--from-scratch",
-            help="Jobs that go on train all anew, as if there were no snapshots.",
+            help="Resumed jobs train from the beginning, as if there were no snapshots.",
             rich_help_panel=_CONDITIONS,
         ),
     ] = False,

@@ -159,7 +159,7 @@ async def _train(client: AsyncClient, submission: Submission, bundle: str, told:
                 seen.add((change.job, change.report.position, change.report.part))
             elif isinstance(change, Experiment):
                 if change.state is ExperimentState.PAUSED:
-                    raise Conflict(f"training again came to a stop: {change.reason}")
+                    raise Conflict(f"the repeated training stopped: {change.reason}")
                 reason = change.reason if change.state is ExperimentState.RUNNING else ""
             told(len(seen), reason)
     return created

@@ -267,7 +267,7 @@ class UpCallView(Cluster):
         self._demand(command, position in saves, f"job {job!r} has snapshots at {list(saves)} only")
         view = self._moment.jobs[job]
         own = not view.parent or position > view.fork_position
-        self._demand(command, own, f"job {job!r} has no snapshot of its own at {position}, which it was forked at")
+        self._demand(command, own, f"job {job!r} has no own snapshot at {position}, where it was forked")
 
     def _states_of(self, job: str) -> JobState:
         self._known("command", job)

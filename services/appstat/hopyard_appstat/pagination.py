@@ -7,18 +7,25 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hopyard.errors import InvalidInput
-from hopyard_appstat.records import Page
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Mapping[Any, Any])
 
 DEFAULT_SIZE: Final = 1000
 MAX_SIZE: Final = 10_000
 
 _PAGE_BYTES: Final = 16 * 1024 * 1024
 """A page ends early when its longest columns make more than this: it has to fit into a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list, and the token of the next part; empty at the end."""
+
+    items: tuple[T, ...]
+    next_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +80,7 @@ class Paging:
         return base64.urlsafe_b64encode(json.dumps([self.query, key], separators=(",", ":")).encode()).decode("ascii")
 
 
-def cut(
-    rows: Sequence[Mapping[Any, Any]],
-    paging: Paging,
-    key: Callable[[Mapping[Any, Any]], Sequence[Any]],
-    convert: Callable[[Mapping[Any, Any]], T],
-) -> Page[T]:
+def cut(rows: Sequence[T], paging: Paging, key: Callable[[T], Sequence[Any]]) -> Page[T]:
     """A page from its rows, of which there is one more than its size when it is not the last."""
     end, size = 0, 0
     for row in rows[: paging.size]:
@@ -86,5 +88,4 @@ def cut(
         if end and size > _PAGE_BYTES:
             break
         end += 1
-    items = tuple(convert(row) for row in rows[:end])
-    return Page(items, paging.token_after(key(rows[end - 1])) if end < len(rows) else "")
+    return Page(tuple(rows[:end]), paging.token_after(key(rows[end - 1])) if end < len(rows) else "")

@@ -1,22 +1,26 @@
-"""AppStat's services: each handler converts, calls the domain, converts back. Errors rise; the server maps them."""
+"""AppStat's services: each handler converts messages to rows, calls the store, and converts back. The server maps errors."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
 
 from hopyard.errors import InvalidInput
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
-from hopyard_appstat import converters
 from hopyard_appstat.blobs.backends import CHUNK_BYTES
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import Paging
+from hopyard_appstat.projections import append_of
+from hopyard_appstat.rows import Row, data_set_of, data_set_row, message_of, statistic_of
 from hopyard_appstat.spool import Spool
 
 SERVICE: Final = "hopyard.v1.AppStatService"
@@ -24,6 +28,7 @@ SEARCH_PLAN: Final = "hopyard.v1.SearchPlanService"
 CATALOG: Final = "hopyard.v1.CatalogService"
 
 _HASHES: Final = 1000
+M = TypeVar("M", bound=Message)
 
 
 class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
@@ -40,7 +45,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def AppendJournal(self, request: pb.AppendJournalRequest, context: Any) -> pb.AppendJournalResponse:
         """Append records and apply projections."""
-        await self._store.append(converters.append_from_proto(request))
+        await self._store.append(append_of(request))
         return pb.AppendJournalResponse()
 
     async def ImportJournal(
@@ -68,18 +73,19 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
         """Stream the records of one stream."""
         async for records in self._store.read_journal(request.stream, request.from_position):
-            yield pb.ReadJournalResponse(records=map(converters.record_to_proto, records))
+            yield pb.ReadJournalResponse(records=_messages(pb.JournalRecord, records))
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         """Page through the streams."""
         paging = Paging.of(request.page_size, request.page_token, "streams")
-        return converters.streams_to_proto(await self._store.list_streams(paging))
+        page = await self._store.list_streams(paging)
+        return pb.ListStreamsResponse(streams=_messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
 
     async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
         """Page through statistics."""
         paging = Paging.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
         page = await self._store.query_statistics(request.experiment, request.job, paging)
-        return converters.statistics_to_proto(page)
+        return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
 
     async def WatchStatistics(
         self, request: pb.WatchStatisticsRequest, context: Any
@@ -88,22 +94,27 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         watch = self._store.watch_statistics(request.experiment, request.job, replay=request.replay)
         async with aclosing(watch):
             async for batch in watch:
-                yield pb.WatchStatisticsResponse(statistics=map(converters.statistic_to_proto, batch))
+                yield pb.WatchStatisticsResponse(statistics=map(statistic_of, batch))
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
         """Page through experiments."""
         paging = Paging.of(request.page_size, request.page_token, "experiments", request.state)
-        return converters.experiments_to_proto(await self._store.query_experiments(request.state, paging))
+        page = await self._store.query_experiments(request.state, paging)
+        return pb.QueryExperimentsResponse(
+            experiments=_messages(pb.ExperimentRow, page.items), next_page_token=page.next_token
+        )
 
     async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
         """Page through an experiment's jobs."""
         paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
-        return converters.jobs_to_proto(await self._store.query_jobs(request.experiment, paging))
+        page = await self._store.query_jobs(request.experiment, paging)
+        return pb.QueryJobsResponse(jobs=_messages(pb.JobRow, page.items), next_page_token=page.next_token)
 
     async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
         """Page through what was measured of a training."""
         paging = Paging.of(request.page_size, request.page_token, "scaling", request.training)
-        return converters.scaling_to_proto(await self._store.query_scaling(request.training, paging))
+        page = await self._store.query_scaling(request.training, paging)
+        return pb.QueryScalingResponse(scaling=_messages(pb.Scaling, page.items), next_page_token=page.next_token)
 
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
         """Take a blob."""
@@ -130,14 +141,14 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
         """Page through the index of blobs."""
-        page, now = await self._blobs.list(Paging.of(request.page_size, request.page_token, "blobs"))
-        return converters.blobs_to_proto(page, now)
+        page = await self._blobs.list(Paging.of(request.page_size, request.page_token, "blobs"))
+        return pb.ListBlobsResponse(blobs=_messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
         """Delete what no index knows."""
         seconds = _seconds(request.older_than_seconds)
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
-        return converters.swept_to_proto(swept)
+        return pb.SweepBlobsResponse(**asdict(swept))
 
 
 class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
@@ -149,14 +160,23 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
     async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
         """Page through the search plan."""
         paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
-        return converters.plan_nodes_to_proto(await self._store.list_plan_nodes(request.root, paging))
+        page = await self._store.list_plan_nodes(request.root, paging)
+        return pb.ListPlanNodesResponse(nodes=_messages(pb.PlanNode, page.items), next_page_token=page.next_token)
 
     async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
         """Show one node of the search plan."""
         paging = Paging.of(request.page_size, request.page_token, "node", request.key)
         details = await self._store.plan_node(request.key)
         results = await self._store.plan_results(request.key, paging)
-        return converters.plan_node_to_proto(details, results, whole=not request.page_token)
+        answer = pb.GetPlanNodeResponse(
+            node=message_of(pb.PlanNode, details.node),
+            results=map(statistic_of, results.items),
+            next_page_token=results.next_token,
+        )
+        if not request.page_token:
+            answer.references.extend(_messages(pb.PlanReference, details.references))
+            answer.snapshots.extend(_messages(pb.PlanSnapshot, details.snapshots))
+        return answer
 
 
 class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
@@ -167,18 +187,23 @@ class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
 
     async def PutDataSet(self, request: pb.PutDataSetRequest, context: Any) -> pb.PutDataSetResponse:
         """Keep a data set of the catalog."""
-        kept = await self._store.put_data(converters.data_from_proto(request))
-        return pb.PutDataSetResponse(data=converters.data_to_proto(kept))
+        return pb.PutDataSetResponse(data=data_set_of(await self._store.put_data(data_set_row(request))))
 
     async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
         """Page through the catalog."""
         paging = Paging.of(request.page_size, request.page_token, "data", request.name)
-        return converters.data_sets_to_proto(await self._store.query_data(request.name, paging))
+        page = await self._store.query_data(request.name, paging)
+        kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
+        return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)
 
     async def DeleteDataSet(self, request: pb.DeleteDataSetRequest, context: Any) -> pb.DeleteDataSetResponse:
         """Forget a data set."""
         await self._store.forget_data(request.name)
         return pb.DeleteDataSetResponse()
+
+
+def _messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:
+    return (message_of(kind, row) for row in rows)
 
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:

@@ -11,8 +11,7 @@ from typing import Final
 
 from hopyard.errors import Exhausted
 from hopyard.v1 import appstat_pb2 as pb
-from hopyard_appstat import converters
-from hopyard_appstat.records import Append
+from hopyard_appstat.projections import Append, append_of
 
 _LENGTH: Final = struct.Struct("<Q")
 
@@ -53,13 +52,13 @@ class Spool:
             raise Exhausted(f"the import cannot be kept on the disk: {error.strerror or error}; make room") from error
 
     def parts(self) -> Iterator[Append]:
-        """The messages in their order, from the first; may be asked for again.
+        """The rows of the messages in their order. May be called again.
 
         Raises:
-            InvalidInput: A projection without a row, or a report that is out of range.
+            InvalidInput: A projection has no row, or a value is out of range.
         """
         self._file.seek(0)
         while head := self._file.read(_LENGTH.size):
             message = pb.ImportJournalRequest.FromString(self._file.read(_LENGTH.unpack(head)[0]))
             message.epoch = self._epoch
-            yield converters.append_from_proto(message)
+            yield append_of(message)

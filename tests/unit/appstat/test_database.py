@@ -11,7 +11,7 @@ import pytest
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.transaction import Transaction
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.records import Append, JournalRecord
+from tests.unit.appstat.messages import append, record
 
 pytestmark = pytest.mark.quick
 
@@ -32,7 +32,7 @@ def test_what_is_folded_lies_in_the_database_file_itself(tmp_path: Path) -> None
         with database.writer.begin() as connection:
             transaction = Transaction(connection, now=1.0)
             epoch = transaction.begin_epoch("test")
-            transaction.append(Append(epoch, (JournalRecord("s", 1, 1.0, "kind", b"payload"),)))
+            transaction.append(append(epoch, (record("s", 1, payload=b"payload"),)))
         file, alone = tmp_path / "appstat.sqlite", tmp_path / "alone.sqlite"
         shutil.copy(file, alone)
         assert records_in(alone) == 0

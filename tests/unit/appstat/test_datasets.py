@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import inspect, text
 
 from hopyard.errors import AlreadyExists, InvalidInput
+from hopyard.v1.appstat_pb2 import PutDataSetRequest
+from hopyard.v1.data_pb2 import DataPartition, DataReplica, DataSet
 from hopyard_appstat.database.connections import Database, database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import NEWEST, migrate, upgrade
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import DataSetRecord, PartitionRecord
+from hopyard_appstat.rows import Row, data_set_of, data_set_row
 
-FASHION = DataSetRecord(
-    "fashion",
-    "r1",
-    5.0,
-    (
-        PartitionRecord("train/0", 10, "aa", 3, replicas=(("n1", "/d/0"), ("n2", "/e/0"))),
-        PartitionRecord("train/1", 0, "bb", None, replicas=(("n2", "/d/1"),)),
-        PartitionRecord("eval/0", 7, "cc", 0, url="s3://b/e0"),
+PARTITIONS = (
+    DataPartition(
+        name="train/0",
+        size_bytes=10,
+        sha256="aa",
+        examples=3,
+        replicas=[DataReplica(node="n1", path="/d/0"), DataReplica(node="n2", path="/e/0")],
     ),
+    DataPartition(name="train/1", sha256="bb", replicas=[DataReplica(node="n2", path="/d/1")]),
+    DataPartition(name="eval/0", size_bytes=7, sha256="cc", examples=0, url="s3://b/e0"),
 )
+
+
+def data(name: str = "fashion", partitions: Iterable[DataPartition] = PARTITIONS) -> DataSet:
+    return DataSet(name=name, registered_at=5.0, partitions=partitions)
+
+
+def row(data: DataSet, request_id: str = "r1") -> Row:
+    return data_set_row(PutDataSetRequest(data=data, request_id=request_id))
+
+
+FASHION = data()
 
 
 def first_page(size: int = 0, token: str = "") -> Paging:
@@ -33,45 +46,59 @@ def first_page(size: int = 0, token: str = "") -> Paging:
 
 
 async def test_a_data_set_comes_back_as_it_was_put(store: Store) -> None:
-    assert await store.put_data(FASHION) == FASHION
-    assert (await store.query_data("", first_page())).items == (FASHION,)
-    assert (await store.query_data("fashion", first_page())).items == (FASHION,)
+    assert await store.put_data(row(FASHION)) == row(FASHION)
+    assert (await store.query_data("", first_page())).items == (row(FASHION),)
+    assert (await store.query_data("fashion", first_page())).items == (row(FASHION),)
     assert (await store.query_data("other", first_page())).items == ()
 
 
+async def test_what_only_the_data_service_knows_is_not_row(store: Store) -> None:
+    known = data()
+    known.experiments.append("e1")
+    known.partitions[0].replicas[0].detail = "it has changed"
+    assert data_set_of(await store.put_data(row(known))) == FASHION
+
+
 async def test_the_same_request_changes_nothing_and_another_one_is_refused(store: Store) -> None:
-    await store.put_data(FASHION)
-    assert await store.put_data(replace(FASHION, partitions=())) == FASHION
+    await store.put_data(row(FASHION))
+    assert await store.put_data(row(data(partitions=()))) == row(FASHION)
     with pytest.raises(AlreadyExists, match="there is a data set 'fashion' already"):
-        await store.put_data(replace(FASHION, request_id="r2"))
-    assert (await store.query_data("", first_page())).items == (FASHION,)
+        await store.put_data(row(FASHION, "r2"))
+    assert (await store.query_data("", first_page())).items == (row(FASHION),)
 
 
 async def test_one_without_a_request_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInput, match="request_id"):
-        await store.put_data(replace(FASHION, request_id=""))
+        await store.put_data(row(FASHION, ""))
+
+
+async def test_two_replicas_on_one_node_are_refused(store: Store) -> None:
+    wrong = data()
+    wrong.partitions[1].replicas.add(node="n2", path="/other")
+    with pytest.raises(InvalidInput, match=r"data\.partitions\[1\]\.replicas: found a node twice"):
+        await store.put_data(row(wrong))
 
 
 async def test_a_forgotten_one_leaves_nothing_and_its_name_is_free(store: Store) -> None:
-    other = replace(FASHION, name="digits")
+    other = data("digits")
     for one in (FASHION, other):
-        await store.put_data(one)
+        await store.put_data(row(one))
     for _ in range(2):
         await store.forget_data("fashion")
-    assert (await store.query_data("", first_page())).items == (other,)
-    again = replace(FASHION, request_id="r2", partitions=FASHION.partitions[:1])
-    assert await store.put_data(again) == again
-    assert (await store.query_data("fashion", first_page())).items == (again,)
+    assert (await store.query_data("", first_page())).items == (row(other),)
+    again = data(partitions=PARTITIONS[:1])
+    assert await store.put_data(row(again, "r2")) == row(again, "r2")
+    assert (await store.query_data("fashion", first_page())).items == (row(again, "r2"),)
 
 
 async def test_pages(store: Store) -> None:
     names = ("a", "b", "c")
     for name in names:
-        await store.put_data(replace(FASHION, name=name))
+        await store.put_data(row(data(name)))
     found, token = [], ""
     while True:
         page = await store.query_data("", first_page(2, token))
-        found += [one.name for one in page.items]
+        found += [one["name"] for one in page.items]
         token = page.next_token
         if not token:
             break

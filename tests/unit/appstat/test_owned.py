@@ -12,12 +12,11 @@ import pytest
 
 from hopyard_appstat.blobs.backends import LocalBackend
 from hopyard_appstat.blobs.store import BlobStore
-from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_appstat.database.blob_ownership import OwnedBlobs, Swept
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import migrate
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import Swept
 
 
 class Clock:
@@ -126,8 +125,10 @@ async def test_what_was_wanted_lately_is_not_deleted(owned: OwnedBlobs, blobs: B
     clock.now += 10
     assert await owned.delete([first, second], "bundle", 600) == [second]
     assert (await blobs.size(first), await blobs.size(second)) == (3, None)
-    page, now = await owned.list(Paging.of(0, ""))
-    assert [(row.sha256, row.owners, now - row.wanted_at) for row in page.items] == [(first, ("bundle",), 10.0)]
+    page = await owned.list(Paging.of(0, ""))
+    assert [(row["sha256"], row["owners"], row["unwanted_seconds"]) for row in page.items] == [
+        (first, ["bundle"], 10.0)
+    ]
     assert await owned.delete([first], "bundle") == [first]
 
 
@@ -137,8 +138,8 @@ async def test_the_index_is_paged_with_all_owners(owned: OwnedBlobs) -> None:
     found = {}
     token = ""
     while True:
-        page, _ = await owned.list(Paging.of(2, token, "blobs"))
-        found.update({row.sha256: (row.size_bytes, row.owners) for row in page.items})
+        page = await owned.list(Paging.of(2, token, "blobs"))
+        found.update({row["sha256"]: (row["size_bytes"], tuple(row["owners"])) for row in page.items})
         token = page.next_token
         if not token:
             break

@@ -16,8 +16,8 @@ def page(size: int, token: str, rows: list[dict[Any, Any]] = ROWS) -> tuple[tupl
     paging = Paging.of(size, token, "streams")
     after = paging.after(str)
     left = [row for row in rows if not after or row["name"] > after[0]][: paging.size + 1]
-    got = cut(left, paging, lambda row: (row["name"],), lambda row: str(row["name"]))
-    return got.items, got.next_token
+    got = cut(left, paging, lambda row: (row["name"],))
+    return tuple(str(row["name"]) for row in got.items), got.next_token
 
 
 def test_pages_are_the_whole_list_once() -> None:

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2, common_pb2
-from hopyard_appstat.converters import projections_from_proto
-from hopyard_appstat.database.rows import metrics_from_json, metrics_to_json, statistic_from_row, statistic_to_row
-from hopyard_appstat.records import StatisticRecord
+from hopyard_appstat.projections import ProjectedRows
+from hopyard_appstat.rows import metrics_from_json, metrics_to_json, statistic_of, statistic_row
 
 pytestmark = pytest.mark.quick
 
@@ -39,10 +38,14 @@ def test_not_finite_metrics_are_strict_json() -> None:
 
 
 def test_a_statistic_comes_back() -> None:
-    report = Report(7, {"loss": 0.5}, 1.25, part="p0", examples=32, at_until=True, finished=True)
+    report = common_pb2.Report(
+        position=7, metrics={"loss": 0.5}, seconds=1.25, at=12.5, part="p0", examples=32, at_until=True, finished=True
+    )
     for in_force in (None, {}, {"lr": 0.1, "layers": [1, 2.0, None, "x"], "deep": {"a": True}}):
-        statistic = StatisticRecord("e1", "j1", 3, report, 12.5, in_force)
-        assert statistic_from_row(statistic_to_row(statistic)) == statistic
+        if in_force is not None:
+            report.in_force.CopyFrom(hyperparameters_to_proto(in_force))
+        statistic = appstat_pb2.Statistic(experiment="e1", job="j1", attempt=3, report=report)
+        assert statistic_of(statistic_row("e1", "j1", 3, report)) == statistic
 
 
 def test_statistics_together_are_as_good_as_one_by_one() -> None:
@@ -57,8 +60,8 @@ def test_statistics_together_are_as_good_as_one_by_one() -> None:
         appstat_pb2.Projection(statistic=appstat_pb2.Statistic(experiment="e", job="j", attempt=3, report=report))
         for report in reports
     ]
-    assert list(projections_from_proto(together)) == [row for one in alone for row in projections_from_proto(one)]
+    assert ProjectedRows([together]).statistics == ProjectedRows(alone).statistics
     reports[1].seconds = -1.0
     together.statistics.reports[1].CopyFrom(reports[1])
-    with pytest.raises(InvalidInput, match=r"projections\[4\]\.statistics\.report\.seconds: found -1"):
-        projections_from_proto(together, "projections[4]")
+    with pytest.raises(InvalidInput, match=r"projections\[2\]\.statistics\.reports\[1\]\.seconds: found -1"):
+        ProjectedRows([*alone, together])

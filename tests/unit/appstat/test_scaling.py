@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hopyard.errors import InvalidInput
+from hopyard.v1.appstat_pb2 import Scaling
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import ScalingRecord
+from tests.unit.appstat.messages import all_of
 from tests.unit.appstat.test_planned import Journal
 
-ONE = ScalingRecord("training", "EPYC", 1, 8.0, "e1", "1", 2.5)
-TWO = ScalingRecord("training", "EPYC", 2, 4.4, "e1", "1", 3.5)
+ONE = Scaling(training="training", hardware="EPYC", machines=1, seconds=8.0, experiment="e1", job="1", at=2.5)
+TWO = Scaling(training="training", hardware="EPYC", machines=2, seconds=4.4, experiment="e1", job="1", at=3.5)
 
 
-async def kept(store: Store, training: str, size: int = 0) -> list[ScalingRecord]:
-    found: list[ScalingRecord] = []
+def replace(message: Scaling, **fields: Any) -> Scaling:
+    changed = Scaling()
+    changed.CopyFrom(message)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
+
+
+async def kept(store: Store, training: str, size: int = 0) -> list[Scaling]:
+    found: list[Scaling] = []
     token = ""
     while True:
         page = await store.query_scaling(training, Paging.of(size, token, "scaling", training))
-        found += page.items
+        found += all_of(Scaling, page.items)
         token = page.next_token
         if not token:
             return found
@@ -41,14 +50,14 @@ async def test_what_was_measured_last_holds_for_its_training_and_kind_of_host_al
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (replace(ONE, training=""), r"projections\[0\].training: found nothing, allowed is an id"),
-        (replace(ONE, hardware=""), r"projections\[0\].hardware: found nothing, allowed is an id"),
+        (replace(ONE, training=""), r"projections\[0\]\.scaling\.training: found nothing, allowed is an id"),
+        (replace(ONE, hardware=""), r"projections\[0\]\.scaling\.hardware: found nothing, allowed is an id"),
         (replace(ONE, machines=0), r"found 8.0 s on 0 machines, allowed are more than 0 s on 1 or more"),
         (replace(ONE, seconds=0.0), r"found 0.0 s on 1 machines"),
         (replace(ONE, seconds=float("nan")), r"found nan s on 1 machines"),
     ],
 )
-async def test_what_no_profile_can_be_is_refused(store: Store, wrong: ScalingRecord, message: str) -> None:
+async def test_what_no_profile_can_be_is_refused(store: Store, wrong: Scaling, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         await Journal(store).append(wrong)
     assert await kept(store, "training") == []

@@ -2,91 +2,92 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import Aborted, Conflict, Exhausted, InvalidInput, StaleEpoch, Unavailable
-from hopyard.policy.vocabulary import Report
+from hopyard.v1 import appstat_pb2 as pb
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.database.transaction import Transaction
 from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import Append, ExperimentRow, JobRow, JournalRecord, StatisticRecord, StreamInfo
+from hopyard_appstat.projections import Append
+from hopyard_appstat.rows import statistic_of
+from tests.unit.appstat import messages
+from tests.unit.appstat.messages import all_of, append, experiment, job, record
 
 
-def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[JournalRecord, ...]:
+def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[pb.JournalRecord, ...]:
     return tuple(
-        JournalRecord(stream, position, 1.5, "Kind", f"{text}{position}".encode())
-        for position in range(first, first + count)
+        record(stream, position, payload=f"{text}{position}".encode()) for position in range(first, first + count)
     )
 
 
-def statistic(job: str, position: int, value: float = 0.0, **more: Any) -> StatisticRecord:
-    report = Report(position, {"acc": value}, 0.5, part=more.pop("part", ""))
-    return StatisticRecord("e1", job, more.pop("attempt", 1), report, 2.5, **more)
+def statistic(job: str, position: int, value: float = 0.0, **more: Any) -> pb.Statistic:
+    return messages.statistic("e1", job, position, value, **more)
 
 
-async def journal(store: Store, stream: str, first: int = 1) -> list[JournalRecord]:
-    return [record async for part in store.read_journal(stream, first) for record in part]
+async def journal(store: Store, stream: str, first: int = 1) -> list[pb.JournalRecord]:
+    return all_of(pb.JournalRecord, [row async for part in store.read_journal(stream, first) for row in part])
 
 
-async def curves(store: Store, experiment: str = "e1", job: str = "") -> list[StatisticRecord]:
+async def curves(store: Store, experiment: str = "e1", job: str = "") -> list[pb.Statistic]:
     paging = Paging.of(0, "", "all")
-    return list((await store.query_statistics(experiment, job, paging)).items)
+    return [statistic_of(row) for row in (await store.query_statistics(experiment, job, paging)).items]
 
 
 async def test_what_is_appended_is_read_in_order(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    await store.append(Append(epoch, records("cluster", 1, 3) + records("e1", 1, 2)))
-    await store.append(Append(epoch, records("cluster", 4)))
+    await store.append(append(epoch, records("cluster", 1, 3) + records("e1", 1, 2)))
+    await store.append(append(epoch, records("cluster", 4)))
     assert await journal(store, "cluster") == list(records("cluster", 1, 4))
     assert await journal(store, "cluster", 3) == list(records("cluster", 3, 2))
     assert await journal(store, "e1") == list(records("e1", 1, 2))
     assert await journal(store, "unknown") == []
     page = await store.list_streams(Paging.of(0, "", "streams"))
-    assert page.items == (StreamInfo("cluster", 4), StreamInfo("e1", 2))
+    assert page.items == ({"stream": "cluster", "length": 4}, {"stream": "e1", "length": 2})
 
 
 async def test_large_payloads_are_read_in_parts(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    large = tuple(replace(record, payload=bytes(700_000)) for record in records("e1", 1, 5))
-    await store.append(Append(epoch, large))
+    large = tuple(record("e1", position, payload=bytes(700_000)) for position in range(1, 6))
+    await store.append(append(epoch, large))
     parts = [len(part) async for part in store.read_journal("e1")]
     assert parts == [1, 1, 1, 1, 1]
 
 
 async def test_an_older_epoch_is_fenced_off(store: Store) -> None:
     first = await store.begin_epoch("first")
-    await store.append(Append(first, records("cluster", 1)))
+    await store.append(append(first, records("cluster", 1)))
     second = await store.begin_epoch("second")
     assert second > first
     with pytest.raises(StaleEpoch, match=f"epoch {first} is over: epoch {second} \\(of 'second'\\) is the newest"):
-        await store.append(Append(first, records("cluster", 2)))
+        await store.append(append(first, records("cluster", 2)))
     with pytest.raises(StaleEpoch):  # also for what is there already
-        await store.append(Append(first, records("cluster", 1)))
+        await store.append(append(first, records("cluster", 1)))
     with pytest.raises(Conflict, match="was never begun"):
-        await store.append(Append(second + 1, records("cluster", 2)))
-    await store.append(Append(second, records("cluster", 2)))
+        await store.append(append(second + 1, records("cluster", 2)))
+    await store.append(append(second, records("cluster", 2)))
     assert len(await journal(store, "cluster")) == 2
 
 
 async def test_an_append_before_any_epoch_is_refused(store: Store) -> None:
     for epoch in (0, 1):
         with pytest.raises(Conflict, match="was never begun"):
-            await store.append(Append(epoch, records("cluster", 1)))
+            await store.append(append(epoch, records("cluster", 1)))
 
 
 async def test_the_same_append_again_changes_nothing(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    first = Append(epoch, records("e1", 1, 2), (ExperimentRow("e1", "digits", "RUNNING"),))
+    first = append(epoch, records("e1", 1, 2), (experiment("e1"),))
     await store.append(first)
-    await store.append(Append(epoch, records("e1", 3), (ExperimentRow("e1", "digits", "DONE"),)))
+    await store.append(append(epoch, records("e1", 3), (experiment("e1", "DONE"),)))
     await store.append(first)
     assert len(await journal(store, "e1")) == 3
     page = await store.query_experiments("", Paging.of(0, "", "x"))
-    assert [row.state for row in page.items] == ["DONE"]  # an old projection does not come back
+    assert [row["state"] for row in page.items] == ["DONE"]  # an old projection does not come back
 
 
 @pytest.mark.parametrize(
@@ -101,12 +102,12 @@ async def test_the_same_append_again_changes_nothing(store: Store) -> None:
     ],
 )
 async def test_a_wrong_position_is_aborted_and_writes_nothing(
-    store: Store, batch: tuple[JournalRecord, ...], message: str
+    store: Store, batch: tuple[pb.JournalRecord, ...], message: str
 ) -> None:
     epoch = await store.begin_epoch("test")
-    await store.append(Append(epoch, records("e1", 1, 2)))
+    await store.append(append(epoch, records("e1", 1, 2)))
     with pytest.raises(Aborted, match=message):
-        await store.append(Append(epoch, batch, (statistic("j1", 1),)))
+        await store.append(append(epoch, batch, (statistic("j1", 1),)))
     assert await journal(store, "e1") == list(records("e1", 1, 2))
     assert await journal(store, "new") == []
     assert await curves(store) == []
@@ -119,20 +120,24 @@ async def test_a_wrong_position_is_aborted_and_writes_nothing(
         (records("e1", 0), (), r"records\[0\]\.position: found 0, allowed is 1"),
         (records("e1", 1) + records("e1", 3), (), r"records\[1\]\.position: found 3, allowed is 2"),
         (records("e1", 1) + records("e1", 1), (), r"records\[1\]\.position: found 1, allowed is 2"),
-        ((JournalRecord("e1", 1, float("nan"), "k", b""),), (), r"records\[0\]\.at: found nan"),
-        ((JournalRecord("e1", 1, 0.0, "k", bytes(2**24 + 1)),), (), r"records\[0\]\.payload: found 16777217 bytes"),
-        ((), (ExperimentRow("", "n", "s"),), r"projections\[0\]\.id: found nothing"),
-        ((), (JobRow("e1", "", 1, "s"),), r"projections\[0\]\.id: found nothing"),
-        ((), (ExperimentRow("e", "n", "s", ended_at=float("nan")),), r"projections\[0\]\.ended_at: found nan"),
-        ((), (replace(statistic("j", 1), at=float("inf")),), r"projections\[0\]\.report\.at: found inf"),
+        ((record("e1", 1, float("nan")),), (), r"records\[0\]\.at: found nan"),
+        ((record("e1", 1, payload=bytes(2**24 + 1)),), (), r"records\[0\]\.payload: found 16777217 bytes"),
+        ((), (experiment(""),), r"projections\[0\]\.experiment\.id: found nothing"),
+        ((), (job("e1", ""),), r"projections\[0\]\.job\.id: found nothing"),
+        ((), (job("", "1"),), r"projections\[0\]\.job\.experiment: found nothing"),
+        ((), (job("e1", "1"), statistic("", 1)), r"projections\[1\]\.statistic\.job: found nothing"),
+        ((), (experiment("e", ended_at=float("nan")),), r"projections\[0\]\.experiment\.ended_at: found nan"),
+        ((), (statistic("j", 1, at=float("inf")),), r"projections\[0\]\.statistic\.report\.at: found inf"),
+        ((), (statistic("j", -1),), r"projections\[0\]\.statistic\.report\.position: found -1, allowed is 0 or more"),
+        ((), (statistic("j", 1, seconds=float("inf")),), r"projections\[0\]\.statistic\.report\.seconds: found inf"),
     ],
 )
 async def test_what_is_out_of_range_is_refused(
-    store: Store, batch: tuple[JournalRecord, ...], projections: Any, message: str
+    store: Store, batch: tuple[pb.JournalRecord, ...], projections: Any, message: str
 ) -> None:
     epoch = await store.begin_epoch("test")
     with pytest.raises(InvalidInput, match=message):
-        await store.append(Append(epoch, batch, projections))
+        await store.append(append(epoch, batch, projections))
 
 
 async def gather(appends: Iterable[Any]) -> list[Any]:
@@ -142,7 +147,7 @@ async def gather(appends: Iterable[Any]) -> list[Any]:
 async def test_appends_that_wait_together_are_committed_together(store: Store) -> None:
     epoch = await store.begin_epoch("test")
     before = store.commits
-    results = await gather(store.append(Append(epoch, records(f"e{number}", 1))) for number in range(200))
+    results = await gather(store.append(append(epoch, records(f"e{number}", 1))) for number in range(200))
     assert results == [None] * 200
     assert store.commits - before < 10
     page = await store.list_streams(Paging.of(0, "", "streams"))
@@ -152,7 +157,7 @@ async def test_appends_that_wait_together_are_committed_together(store: Store) -
 async def test_a_chain_of_appends_to_one_stream_may_be_one_group(store: Store) -> None:
     epoch = await store.begin_epoch("test")
     before = store.commits
-    assert await gather(store.append(Append(epoch, records("e1", n))) for n in range(1, 101)) == [None] * 100
+    assert await gather(store.append(append(epoch, records("e1", n))) for n in range(1, 101)) == [None] * 100
     assert store.commits - before < 10
     assert await journal(store, "e1") == list(records("e1", 1, 100))
 
@@ -160,32 +165,35 @@ async def test_a_chain_of_appends_to_one_stream_may_be_one_group(store: Store) -
 async def test_a_refused_append_leaves_its_neighbours_alone(store: Store) -> None:
     epoch = await store.begin_epoch("test")
     good, bad, after = records("e1", 1), records("e1", 7), records("e1", 2)
-    results = await gather(store.append(Append(epoch, batch)) for batch in (good, bad, after))
+    results = await gather(store.append(append(epoch, batch)) for batch in (good, bad, after))
     assert results[0] is None
     assert isinstance(results[1], Aborted)
     assert results[2] is None
 
 
-async def test_an_append_that_the_database_refuses_leaves_its_neighbours_alone(store: Store) -> None:
+async def test_an_operation_that_the_database_refuses_leaves_its_neighbours_alone(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    poison = (JobRow("e1", "j1", 2**70, "state"),)  # no 64-bit integer
     results = await gather(
-        store.append(Append(epoch, batch, rows))
-        for batch, rows in ((records("e1", 1), ()), (records("e2", 1), poison), (records("e3", 1), ()))
+        (
+            store.append(append(epoch, records("e1", 1))),
+            store.own_blobs("owner", {"0" * 64: 2**70}),  # no 64-bit integer
+            store.append(append(epoch, records("e3", 1))),
+        )
     )
     assert results[0] is None
     assert isinstance(results[1], OverflowError)
     assert results[2] is None
-    assert await journal(store, "e2") == []
+    assert len(await journal(store, "e3")) == 1
+    assert await store.known_blobs(("0" * 64,)) == set()
 
 
 async def test_an_epoch_begun_in_the_same_group_fences_what_follows(store: Store) -> None:
     first = await store.begin_epoch("first")
     results = await gather(
         [
-            store.append(Append(first, records("e1", 1))),
+            store.append(append(first, records("e1", 1))),
             store.begin_epoch("second"),
-            store.append(Append(first, records("e1", 2))),
+            store.append(append(first, records("e1", 2))),
         ]
     )
     assert results[:2] == [None, first + 1]
@@ -205,42 +213,45 @@ async def test_trouble_of_the_database_is_told_and_passes(
 
     monkeypatch.setattr(Transaction, "_write_records", trouble)
     with pytest.raises(kind, match=text):
-        await store.append(Append(epoch, records("e1", 1)))
+        await store.append(append(epoch, records("e1", 1)))
     monkeypatch.undo()
-    await store.append(Append(epoch, records("e1", 1)))
+    await store.append(append(epoch, records("e1", 1)))
 
 
 async def test_the_first_statistic_of_a_key_is_kept_and_the_last_row_of_the_others(store: Store) -> None:
     epoch = await store.begin_epoch("test")
+    first = statistic("j1", 1, 0.1)
+    first.report.in_force.CopyFrom(hyperparameters_to_proto({"lr": 0.5, "n": 1}))
+    last = pb.JobRow(experiment="e1", id="j1", ordinal=1, state="SUSPENDED", detail_json="{}")
     rows = (
-        ExperimentRow("e1", "digits", "RUNNING", 5.0),
-        JobRow("e1", "j1", 1, "RUNNING"),
-        statistic("j1", 1, 0.1, in_force={"lr": 0.5, "n": 1}),
+        experiment("e1", created_at=5.0),
+        job("e1", "j1"),
+        first,
         statistic("j1", 1, 0.9, attempt=2),
         statistic("j1", 1, float("nan"), part="p1"),
-        JobRow("e1", "j1", 1, "SUSPENDED", "{}"),
+        last,
     )
-    await store.append(Append(epoch, records("e1", 1), rows))
-    await store.append(Append(epoch, records("e1", 2), (statistic("j1", 1, 0.7, attempt=3), statistic("j0", 4, 0.2))))
+    await store.append(append(epoch, records("e1", 1), rows))
+    await store.append(append(epoch, records("e1", 2), (statistic("j1", 1, 0.7, attempt=3), statistic("j0", 4, 0.2))))
     found = await curves(store)
     assert [(s.job, s.report.position, s.report.part, s.attempt) for s in found] == [
         ("j0", 4, "", 1),
         ("j1", 1, "", 1),
         ("j1", 1, "p1", 1),
     ]
-    assert found[1] == statistic("j1", 1, 0.1, in_force={"lr": 0.5, "n": 1})
+    assert found[1] == first
     assert found[2].report.metrics["acc"] != found[2].report.metrics["acc"]
     assert await curves(store, job="j0") == [statistic("j0", 4, 0.2)]
     page = await store.query_jobs("e1", Paging.of(0, "", "x"))
-    assert page.items == (JobRow("e1", "j1", 1, "SUSPENDED", "{}"),)
+    assert all_of(pb.JobRow, page.items) == [last]
 
 
 async def test_lists_are_ordered_and_paged(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    experiments = tuple(ExperimentRow(f"e{n}", "n", "RUNNING" if n % 2 else "DONE", float(n // 2)) for n in range(6))
-    jobs = tuple(JobRow("e1", f"j{n}", 100 - n, "PENDING") for n in range(5))
+    experiments = tuple(experiment(f"e{n}", "RUNNING" if n % 2 else "DONE", float(n // 2)) for n in range(6))
+    jobs = tuple(job("e1", f"j{n}", 100 - n, "PENDING") for n in range(5))
     statistics = tuple(statistic(f"j{n % 2}", n) for n in range(7))
-    await store.append(Append(epoch, (), experiments + jobs + statistics))
+    await store.append(append(epoch, (), experiments + jobs + statistics))
 
     async def pages(ask: Any) -> list[Any]:
         items: list[Any] = []
@@ -254,13 +265,13 @@ async def test_lists_are_ordered_and_paged(store: Store) -> None:
                 return items
 
     by_age = await pages(lambda paging: store.query_experiments("", paging))
-    assert [row.id for row in by_age] == ["e5", "e4", "e3", "e2", "e1", "e0"]
+    assert [row["id"] for row in by_age] == ["e5", "e4", "e3", "e2", "e1", "e0"]
     running = await pages(lambda paging: store.query_experiments("RUNNING", paging))
-    assert [row.id for row in running] == ["e5", "e3", "e1"]
+    assert [row["id"] for row in running] == ["e5", "e3", "e1"]
     by_ordinal = await pages(lambda paging: store.query_jobs("e1", paging))
-    assert [row.ordinal for row in by_ordinal] == [96, 97, 98, 99, 100]
+    assert [row["ordinal"] for row in by_ordinal] == [96, 97, 98, 99, 100]
     by_job = await pages(lambda paging: store.query_statistics("e1", "", paging))
-    assert [(s.job, s.report.position) for s in by_job] == [
+    assert [(row["job"], row["position"]) for row in by_job] == [
         ("j0", 0),
         ("j0", 2),
         ("j0", 4),
@@ -273,25 +284,25 @@ async def test_lists_are_ordered_and_paged(store: Store) -> None:
 
 async def test_a_watch_brings_every_commit_once_in_order(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    await store.append(Append(epoch, (), (statistic("j1", 1), statistic("j2", 1))))
+    await store.append(append(epoch, (), (statistic("j1", 1), statistic("j2", 1))))
     present = store.watch_statistics("e1", "", replay=False)
     replayed = store.watch_statistics("e1", "j1", replay=True)
     assert await anext(present) == ()
     assert await anext(replayed) == ()
-    assert await anext(replayed) == (statistic("j1", 1),)
+    assert list(map(statistic_of, await anext(replayed))) == [statistic("j1", 1)]
     waiting = asyncio.ensure_future(anext(present))
-    await store.append(Append(epoch, (), (replace(statistic("j1", 9), experiment="other"),)))
-    await store.append(Append(epoch, (), (statistic("j2", 2),)))
-    assert await waiting == (statistic("j2", 2),)
+    await store.append(append(epoch, (), (messages.statistic("other", "j1", 9),)))
+    await store.append(append(epoch, (), (statistic("j2", 2),)))
+    assert list(map(statistic_of, await waiting)) == [statistic("j2", 2)]
     wanted = list(range(100, 2000))
     for first in range(100, 2000, 100):
-        await store.append(Append(epoch, (), tuple(statistic("j1", p) for p in range(first, first + 100))))
+        await store.append(append(epoch, (), tuple(statistic("j1", p) for p in range(first, first + 100))))
     for watch in (present, replayed):
         seen: list[int] = []
         while len(seen) < len(wanted):
             batch = await anext(watch)
             assert 0 < len(batch) <= 500
-            seen += [s.report.position for s in batch]
+            seen += [row["position"] for row in batch]
         assert seen == wanted
     await replayed.aclose()
     await present.aclose()
@@ -303,14 +314,14 @@ async def test_a_stop_ends_watches_and_refuses_writes(store: Store) -> None:
     await anext(watch)
     waiting = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
-    last = asyncio.ensure_future(store.append(Append(epoch, records("e1", 1))))
+    last = asyncio.ensure_future(store.append(append(epoch, records("e1", 1))))
     await asyncio.sleep(0)
     await store.close()
     with pytest.raises(Unavailable, match="watch again"):
         await waiting
     await last  # it waited already, so it is committed
     with pytest.raises(Unavailable, match="stopping"):
-        await store.append(Append(epoch, records("e1", 2)))
+        await store.append(append(epoch, records("e1", 2)))
 
 
 # ---------------------------------------------------------------------------------------------------------------- import
@@ -322,23 +333,24 @@ async def imported(store: Store, *parts: Append) -> None:
 
 async def test_an_import_is_there_with_its_projections(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    row = ExperimentRow("e1", "one", "PAUSED", 3.0)
+    row = experiment("e1", "PAUSED", 3.0)
     await imported(
         store,
-        Append(epoch, records("e1", 1, 3), (statistic("1", 1),)),
-        Append(epoch, records("e1", 4, 2), (statistic("1", 2), JobRow("e1", "1", 1, "SUSPENDED"), row)),
+        append(epoch, records("e1", 1, 3), (statistic("1", 1),)),
+        append(epoch, records("e1", 4, 2), (statistic("1", 2), job("e1", "1", state="SUSPENDED"), row)),
     )
     assert await journal(store, "e1") == list(records("e1", 1, 5))
     assert [s.report.position for s in await curves(store)] == [1, 2]
-    assert (await store.query_experiments("", Paging.of(0, "", "x"))).items == (row,)
-    await store.append(Append(epoch, records("e1", 6)))
+    page = await store.query_experiments("", Paging.of(0, "", "x"))
+    assert all_of(pb.ExperimentRow, page.items) == [row]
+    await store.append(append(epoch, records("e1", 6)))
 
 
 async def test_an_import_again_changes_nothing(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    parts = (Append(epoch, records("e1", 1, 3), (statistic("1", 1, 0.5),)), Append(epoch, records("e1", 4)))
+    parts = (append(epoch, records("e1", 1, 3), (statistic("1", 1, 0.5),)), append(epoch, records("e1", 4)))
     await imported(store, *parts)
-    await store.append(Append(epoch, records("e1", 5), (ExperimentRow("e1", "one", "RUNNING"),)))
+    await store.append(append(epoch, records("e1", 5), (experiment("e1"),)))
     await imported(store, *parts)
     assert len(await journal(store, "e1")) == 5
     assert len(await curves(store)) == 1
@@ -346,27 +358,27 @@ async def test_an_import_again_changes_nothing(store: Store) -> None:
 
 async def test_a_refused_import_leaves_nothing(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    good = Append(epoch, records("e1", 1, 3), (statistic("1", 1),))
+    good = append(epoch, records("e1", 1, 3), (statistic("1", 1),))
     with pytest.raises(InvalidInput, match="'e1': found position 5, allowed is 4"):
-        await imported(store, good, Append(epoch, records("e1", 5)))
+        await imported(store, good, append(epoch, records("e1", 5)))
     with pytest.raises(InvalidInput, match="'e1': found position 2, allowed is 1"):
-        await imported(store, Append(epoch, records("e1", 2)))
-    with pytest.raises(InvalidInput, match=r"projections\[0\].id"):
-        await imported(store, good, Append(epoch, (), (ExperimentRow("", "one", "PAUSED"),)))
+        await imported(store, append(epoch, records("e1", 2)))
+    with pytest.raises(InvalidInput, match=r"projections\[0\]\.experiment\.id"):
+        await imported(store, good, append(epoch, (), (experiment("", "PAUSED"),)))
     with pytest.raises(Conflict, match="was never begun"):
-        await imported(store, good, Append(epoch + 1, records("e1", 4)))
+        await imported(store, good, append(epoch + 1, records("e1", 4)))
     assert await journal(store, "e1") == []
     assert await curves(store) == []
-    await store.append(Append(epoch, records("e1", 1)))
+    await store.append(append(epoch, records("e1", 1)))
 
 
 async def test_an_import_over_another_stream_is_refused(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    await store.append(Append(epoch, records("e1", 1, 2)))
+    await store.append(append(epoch, records("e1", 1, 2)))
     with pytest.raises(Aborted, match="another record at position 1"):
-        await imported(store, Append(epoch, records("e1", 1, 2, text="y")))
+        await imported(store, append(epoch, records("e1", 1, 2, text="y")))
     with pytest.raises(Aborted, match="stands at 2"):
-        await imported(store, Append(epoch, records("e1", 1, 3)))
+        await imported(store, append(epoch, records("e1", 1, 3)))
     assert await journal(store, "e1") == list(records("e1", 1, 2))
 
 
@@ -374,5 +386,5 @@ async def test_an_import_of_an_older_epoch_is_fenced_off(store: Store) -> None:
     first = await store.begin_epoch("first")
     await store.begin_epoch("second")
     with pytest.raises(StaleEpoch):
-        await imported(store, Append(first, records("e1", 1)))
+        await imported(store, append(first, records("e1", 1)))
     assert await journal(store, "e1") == []

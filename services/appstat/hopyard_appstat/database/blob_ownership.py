@@ -8,16 +8,36 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from hopyard.errors import Aborted
 from hopyard_appstat.blobs.backends import StoredObject
 from hopyard_appstat.blobs.store import BlobStore
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import BlobRow, Page, Swept
+from hopyard_appstat.pagination import Page, Paging
+from hopyard_appstat.rows import Row
 
 _AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found that no index knows.
+
+    Attributes:
+        partials: Files that uploads have left.
+        partial_bytes: Their bytes.
+        unknown: Blobs that the index does not know.
+        unknown_bytes: Their bytes.
+        unknown_kept: Whether those were left alone, because the store may be others' too.
+    """
+
+    partials: int = 0
+    partial_bytes: int = 0
+    unknown: int = 0
+    unknown_bytes: int = 0
+    unknown_kept: bool = False
 
 
 class OwnedBlobs:
@@ -84,9 +104,11 @@ class OwnedBlobs:
                 await self._blobs.delete(sha256)
         return list(orphans)
 
-    async def list(self, paging: Paging) -> tuple[Page[BlobRow], float]:
-        """A page of the blobs that somebody owns, by hash, and the present time on the clock of their `wanted_at`."""
-        return await self._store.list_blobs(paging), self._wall_clock()
+    async def list(self, paging: Paging) -> Page[Row]:
+        """A page of the blobs that somebody owns, by hash, with the seconds since each was wanted last."""
+        page, now = await self._store.list_blobs(paging), self._wall_clock()
+        rows = tuple({**row, "unwanted_seconds": max(now - row["created_at"], 0.0)} for row in page.items)
+        return Page(rows, page.next_token)
 
     async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> Swept:
         """Deletes what uploads that were cut have left, and blobs that the index does not know.
@@ -110,16 +132,15 @@ class OwnedBlobs:
                 if ours and not dry_run:
                     await self._blobs.remove(one)
             unknown.append(one)
-        kept = bool(unknown) and not ours
         if not dry_run:
             for one in parts:
                 await self._blobs.remove(one)
         return Swept(
-            partials + len(parts),
-            partial_bytes + sum(one.size for one in parts),
-            len(unknown),
-            sum(one.size for one in unknown),
-            kept,
+            partials=partials + len(parts),
+            partial_bytes=partial_bytes + sum(one.size for one in parts),
+            unknown=len(unknown),
+            unknown_bytes=sum(one.size for one in unknown),
+            unknown_kept=bool(unknown) and not ours,
         )
 
     async def _unknown(self, found: Sequence[StoredObject]) -> Sequence[StoredObject]:

@@ -3,54 +3,51 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
 from hopyard.errors import AlreadyExists, InvalidInput
 from hopyard_appstat.database.schema import data_partitions, data_replicas, data_sets
-from hopyard_appstat.pagination import Paging, cut
-from hopyard_appstat.records import DataSetRecord, Page, PartitionRecord
+from hopyard_appstat.pagination import Page, Paging, cut
+from hopyard_appstat.rows import Row
 
 _TABLES = (data_sets, data_partitions, data_replicas)
 
 
-def put(connection: Connection, data: DataSetRecord) -> DataSetRecord:
-    """Keep a data set, all of it or nothing; answers it as it is kept, which the same request did perhaps before.
+def put(connection: Connection, data: Row) -> Row:
+    """Add a data set to the catalog.
+
+    Returns:
+        The data set as the catalog has it. A repeated request changes nothing.
 
     Raises:
-        AlreadyExists: Another request has kept one of this name.
-        InvalidInput: It has no name or no request id.
+        AlreadyExists: Another request has added one of this name.
+        InvalidInput: It has no name or no request id, or two replicas of a partition on one node.
     """
-    if not (data.name and data.request_id):
+    name = data["name"]
+    if not (name and data["request_id"]):
         raise InvalidInput("data: a name and a request_id are required")
-    known = get(connection, data.name)
+    for index, one in enumerate(data["partitions"]):
+        if len({replica["node"] for replica in one["replicas"]}) < len(one["replicas"]):
+            raise InvalidInput(
+                f"data.partitions[{index}].replicas: found a node twice, allowed is one replica on a node"
+            )
+    known = _get(connection, name)
     if known is not None:
-        if known.request_id == data.request_id:
+        if known["request_id"] == data["request_id"]:
             return known
-        raise AlreadyExists(f"there is a data set {data.name!r} already")
-    connection.execute(
-        data_sets.insert().values(name=data.name, request_id=data.request_id, registered_at=data.registered_at)
-    )
-    rows = [
-        {
-            "data_set": data.name,
-            "ordinal": ordinal,
-            "name": one.name,
-            "size_bytes": one.size_bytes,
-            "sha256": one.sha256,
-            "examples": one.examples,
-            "url": one.url,
-        }
-        for ordinal, one in enumerate(data.partitions)
-    ]
-    replicas = [
-        {"data_set": data.name, "partition": ordinal, "node": node, "path": path}
-        for ordinal, one in enumerate(data.partitions)
-        for node, path in one.replicas
-    ]
-    for table, values in ((data_partitions, rows), (data_replicas, replicas)):
-        if values:
-            connection.execute(table.insert(), values)
+        raise AlreadyExists(f"there is a data set {name!r} already")
+    partitions, replicas = [], []
+    for ordinal, one in enumerate(data["partitions"]):
+        own = {key: value for key, value in one.items() if key != "replicas"}
+        partitions.append({"data_set": name, "ordinal": ordinal, **own})
+        replicas += [{"data_set": name, "partition": ordinal, **replica} for replica in one["replicas"]]
+    own = {key: value for key, value in data.items() if key != "partitions"}
+    for table, rows in ((data_sets, [own]), (data_partitions, partitions), (data_replicas, replicas)):
+        if rows:
+            connection.execute(table.insert(), rows)
     return data
 
 
@@ -61,15 +58,7 @@ def forget(connection: Connection, name: str) -> None:
         connection.execute(delete(table).where(column == name))
 
 
-def get(connection: Connection, name: str) -> DataSetRecord | None:
-    """A data set; None: there is none of this name."""
-    row = connection.execute(select(data_sets).where(data_sets.c.name == name)).mappings().one_or_none()
-    if row is None:
-        return None
-    return DataSetRecord(row["name"], row["request_id"], row["registered_at"], _partitions(connection, name))
-
-
-def data_page(connection: Connection, name: str, paging: Paging) -> Page[DataSetRecord]:
+def data_page(connection: Connection, name: str, paging: Paging) -> Page[Row]:
     """Data sets by name; with `name` that one only."""
     query = select(data_sets).order_by(data_sets.c.name).limit(paging.size + 1)
     if name:
@@ -77,31 +66,24 @@ def data_page(connection: Connection, name: str, paging: Paging) -> Page[DataSet
     after = paging.after(str)
     if after:
         query = query.where(data_sets.c.name > after[0])
-    rows = connection.execute(query).mappings().all()
-    return cut(
-        rows,
-        paging,
-        lambda row: (row["name"],),
-        lambda row: DataSetRecord(
-            row["name"], row["request_id"], row["registered_at"], _partitions(connection, row["name"])
-        ),
-    )
+    page = cut(connection.execute(query).mappings().all(), paging, lambda row: (row["name"],))
+    return Page(tuple(_whole(connection, row) for row in page.items), page.next_token)
 
 
-def _partitions(connection: Connection, name: str) -> tuple[PartitionRecord, ...]:
-    replicas: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
-    where = data_replicas.c.data_set == name
-    for row in connection.execute(select(data_replicas).where(where).order_by(data_replicas.c.node)).mappings():
-        replicas[row["partition"]].append((row["node"], row["path"]))
-    query = select(data_partitions).where(data_partitions.c.data_set == name).order_by(data_partitions.c.ordinal)
-    return tuple(
-        PartitionRecord(
-            row["name"],
-            row["size_bytes"],
-            row["sha256"],
-            row["examples"],
-            row["url"],
-            tuple(replicas[row["ordinal"]]),
-        )
-        for row in connection.execute(query).mappings()
-    )
+def _get(connection: Connection, name: str) -> Row | None:
+    row = connection.execute(select(data_sets).where(data_sets.c.name == name)).mappings().one_or_none()
+    return None if row is None else _whole(connection, row)
+
+
+def _whole(connection: Connection, row: Mapping[Any, Any]) -> Row:
+    """A row of `data_sets` with those of its partitions and replicas."""
+    replicas: defaultdict[int, list[Row]] = defaultdict(list)
+    found = select(data_replicas).where(data_replicas.c.data_set == row["name"]).order_by(data_replicas.c.node)
+    for one in connection.execute(found):
+        replicas[one.partition].append({"node": one.node, "path": one.path})
+    columns = [one for one in data_partitions.c if one.name not in ("data_set", "ordinal")]
+    query = select(*columns).where(data_partitions.c.data_set == row["name"]).order_by(data_partitions.c.ordinal)
+    partitions = [
+        {**one, "replicas": replicas[ordinal]} for ordinal, one in enumerate(connection.execute(query).mappings())
+    ]
+    return {**row, "partitions": partitions}

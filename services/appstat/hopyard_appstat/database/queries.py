@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from sqlalchemy import Connection, func, select, tuple_
 
-from hopyard_appstat.database.rows import experiment_from_row, job_from_row, statistic_from_row
 from hopyard_appstat.database.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
-from hopyard_appstat.pagination import Paging, cut
-from hopyard_appstat.records import (
-    BlobRow,
-    ExperimentRow,
-    JobRow,
-    JournalRecord,
-    Page,
-    ScalingRecord,
-    StatisticRecord,
-    StreamInfo,
-)
+from hopyard_appstat.pagination import Page, Paging, cut
+from hopyard_appstat.rows import Row
 
 _READ_BYTES = 1024 * 1024
 
@@ -29,36 +16,35 @@ def length_of(connection: Connection, stream: str) -> int:
     return connection.scalar(select(streams.c.length).where(streams.c.name == stream)) or 0
 
 
-def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[JournalRecord, ...]:
+def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[Row, ...]:
     """Records from `first` up to `last`, or as many of them as make about 1 MiB (at least one)."""
     query = (
         select(journal)
         .where(journal.c.stream == stream, journal.c.position.between(first, last))
         .order_by(journal.c.position)
     )
-    records: list[JournalRecord] = []
+    records: list[Row] = []
     size = 0
-    with connection.execution_options(yield_per=64).execute(query) as rows:
-        for row in rows:
-            record = JournalRecord(*row)
-            size += len(record.payload) + 64
+    with connection.execution_options(yield_per=64).execute(query).mappings() as rows:
+        for record in rows:
+            size += len(record["payload"]) + 64
             if records and size > _READ_BYTES:
                 break
             records.append(record)
     return tuple(records)
 
 
-def stream_page(connection: Connection, paging: Paging) -> Page[StreamInfo]:
+def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
     """Streams by name."""
     after = paging.after(str)
-    query = select(streams).order_by(streams.c.name).limit(paging.size + 1)
+    query = select(streams.c.name.label("stream"), streams.c.length).order_by(streams.c.name).limit(paging.size + 1)
     if after:
         query = query.where(streams.c.name > after[0])
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["name"],), lambda row: StreamInfo(row["name"], row["length"]))
+    return cut(rows, paging, lambda row: (row["stream"],))
 
 
-def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[StatisticRecord]:
+def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[Row]:
     """Statistics of an experiment, or of one of its jobs, by (job, position, part)."""
     key = (statistics.c.job, statistics.c.position, statistics.c.part)
     query = select(statistics).where(statistics.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
@@ -68,10 +54,10 @@ def statistics_page(connection: Connection, experiment: str, job: str, paging: P
     if after:
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["job"], row["position"], row["part"]), statistic_from_row)
+    return cut(rows, paging, lambda row: (row["job"], row["position"], row["part"]))
 
 
-def experiments_page(connection: Connection, state: str, paging: Paging) -> Page[ExperimentRow]:
+def experiments_page(connection: Connection, state: str, paging: Paging) -> Page[Row]:
     """Experiments, newest first; with `state` only those in it."""
     key = (experiments.c.created_at, experiments.c.id)
     query = select(experiments).order_by(*(column.desc() for column in key)).limit(paging.size + 1)
@@ -81,10 +67,10 @@ def experiments_page(connection: Connection, state: str, paging: Paging) -> Page
     if after:
         query = query.where(tuple_(*key) < after)
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["created_at"], row["id"]), experiment_from_row)
+    return cut(rows, paging, lambda row: (row["created_at"], row["id"]))
 
 
-def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[JobRow]:
+def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[Row]:
     """Jobs of an experiment in order of creation."""
     key = (jobs.c.ordinal, jobs.c.id)
     query = select(jobs).where(jobs.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
@@ -92,10 +78,10 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[J
     if after:
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["ordinal"], row["id"]), job_from_row)
+    return cut(rows, paging, lambda row: (row["ordinal"], row["id"]))
 
 
-def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[ScalingRecord]:
+def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Row]:
     """What was measured of a training, by (hardware, machines)."""
     key = (scaling.c.hardware, scaling.c.machines)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
@@ -103,10 +89,10 @@ def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[
     if after:
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]), lambda row: ScalingRecord(**row))
+    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]))
 
 
-def blobs_page(connection: Connection, paging: Paging) -> Page[BlobRow]:
+def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:
     """The index of blobs by hash, each with its owners."""
     query = select(blobs).order_by(blobs.c.sha256).limit(paging.size + 1)
     after = paging.after(str)
@@ -119,10 +105,8 @@ def blobs_page(connection: Connection, paging: Paging) -> Page[BlobRow]:
         for sha256, owner in connection.execute(named.order_by(blob_owners.c.sha256, blob_owners.c.owner)):
             owners.setdefault(sha256, []).append(owner)
 
-    def convert(row: Mapping[Any, Any]) -> BlobRow:
-        return BlobRow(row["sha256"], row["size_bytes"], row["created_at"], tuple(owners.get(row["sha256"], ())))
-
-    return cut(rows, paging, lambda row: (row["sha256"],), convert)
+    page = cut(rows, paging, lambda row: (row["sha256"],))
+    return Page(tuple({**row, "owners": owners.get(row["sha256"], [])} for row in page.items), page.next_token)
 
 
 def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
@@ -143,7 +127,7 @@ def newest_row(connection: Connection, experiment: str) -> int:
 
 def statistics_after(
     connection: Connection, experiment: str, job: str, cursor: int, limit: int
-) -> tuple[tuple[StatisticRecord, ...], int]:
+) -> tuple[tuple[Row, ...], int]:
     """Statistics committed after a cursor in the order of the commits, and the cursor after what was looked at.
 
     A cursor that has not moved says that there is no more; one that has moved may come with no statistics of the job.
@@ -156,5 +140,5 @@ def statistics_after(
     )
     rows = connection.execute(query).mappings().all()
     # Other jobs' rows are read too and left out here: so the cursor passes them once and for all.
-    found = tuple(statistic_from_row(row) for row in rows if job in ("", row["job"]))
+    found = tuple(row for row in rows if job in ("", row["job"]))
     return found, rows[-1]["row"] if rows else cursor

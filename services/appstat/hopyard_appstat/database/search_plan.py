@@ -7,56 +7,45 @@ anywhere. Its results are the statistics of the trials that pass through it, so 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, select, tuple_
 
 from hopyard.errors import NotFound
 from hopyard_appstat.database import statements
-from hopyard_appstat.database.rows import statistic_from_row
 from hopyard_appstat.database.schema import blob_owners, plan_nodes, plan_snapshots, plan_stretches, statistics
-from hopyard_appstat.pagination import Paging, cut
-from hopyard_appstat.records import NodeDetails, Page, PlanNode, PlanSnapshot, PlanTrial, StatisticRecord
+from hopyard_appstat.pagination import Page, Paging, cut
+from hopyard_appstat.rows import Row
 
 
-def write(connection: Connection, trials: Sequence[PlanTrial]) -> None:
-    """Note trials' ways through the plan, the last of each, and their snapshots."""
-    ways = {(trial.experiment, trial.job): trial for trial in trials}
+@dataclass(frozen=True, slots=True)
+class NodeDetails:
+    """The rows of a node of the search plan, of the trials that pass through it, and of the snapshots that the store has of it."""
+
+    node: Row
+    references: Sequence[Row]
+    snapshots: Sequence[Row]
+
+
+def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]], snapshots: Sequence[Row]) -> None:
+    """Replace the paths of trials, given as stretches by (experiment, job), and add snapshots."""
+    stretches = [one for path in paths.values() for one in path]
     nodes = {
-        stretch.node: {
-            "key": stretch.node,
-            "root": trial.root,
-            "parent": stretch.parent,
-            "start": stretch.start,
-            "values_json": stretch.values_json,
-        }
-        for trial in ways.values()
-        for stretch in trial.path
+        one["node"]: {"key": one["node"], **{name: one[name] for name in ("root", "parent", "start", "values_json")}}
+        for one in stretches
     }
     statements.upsert(connection, plan_nodes, ("key",), [*nodes.values()], replace=False)
-    for experiment, job in ways:
-        at = plan_stretches.c
+    at = plan_stretches.c
+    for experiment, job in paths:
         connection.execute(delete(plan_stretches).where(at.experiment == experiment, at.job == job))
-    stretches = [
-        {"experiment": trial.experiment, "job": trial.job, "start": one.start, "end": one.end, "node": one.node}
-        for trial in ways.values()
-        for one in trial.path
-    ]
-    statements.upsert(connection, plan_stretches, ("experiment", "job", "start"), stretches, replace=True)
-    saved = {
-        (trial.experiment, trial.job, one.position): {
-            "experiment": trial.experiment,
-            "job": trial.job,
-            **{name: getattr(one, name) for name in PlanSnapshot.__slots__},
-        }
-        for trial in trials
-        for one in trial.snapshots
-    }
-    key = ("experiment", "job", "position")
-    statements.upsert(connection, plan_snapshots, key, [*saved.values()], replace=True)
+    columns = ("experiment", "job", "start", "end", "node")
+    rows = [{name: one[name] for name in columns} for one in stretches]
+    statements.upsert(connection, plan_stretches, ("experiment", "job", "start"), rows, replace=True)
+    statements.upsert(connection, plan_snapshots, ("experiment", "job", "position"), snapshots, replace=True)
 
 
-def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[PlanNode]:
+def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[Row]:
     """Nodes below a root by (start, key)."""
     key = (plan_nodes.c.start, plan_nodes.c.key)
     query = select(plan_nodes).where(plan_nodes.c.root == root).order_by(*key).limit(paging.size + 1)
@@ -65,11 +54,12 @@ def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[PlanNo
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
     measures = _measured(connection, [row["key"] for row in rows])
-    return cut(rows, paging, lambda row: (row["start"], row["key"]), lambda row: _node(row, measures))
+    page = cut(rows, paging, lambda row: (row["start"], row["key"]))
+    return Page(tuple(_node(row, measures) for row in page.items), page.next_token)
 
 
 def node_details(connection: Connection, key: str) -> NodeDetails:
-    """A node with its references and snapshots.
+    """A node with its references and snapshots, without its results.
 
     Raises:
         NotFound: There is no such node.
@@ -79,9 +69,8 @@ def node_details(connection: Connection, key: str) -> NodeDetails:
         raise NotFound(f"there is no node {key!r} in the search plan; ListPlanNodes has those below a root")
     way = plan_stretches.c
     passing = select(way.experiment, way.job, way.end).where(way.node == key).order_by(way.experiment, way.job)
-    references = tuple((one.experiment, one.job, one.end) for one in connection.execute(passing))
     owned = and_(blob_owners.c.sha256 == plan_snapshots.c.sha256, blob_owners.c.owner == plan_snapshots.c.owner)
-    columns = [plan_snapshots.c[name] for name in PlanSnapshot.__slots__]
+    columns = [one for one in plan_snapshots.c if one.name not in ("experiment", "job")]
     saved = (
         select(*columns)
         .join(plan_stretches, _within(plan_snapshots))
@@ -90,11 +79,11 @@ def node_details(connection: Connection, key: str) -> NodeDetails:
         .distinct()
         .order_by(plan_snapshots.c.position, plan_snapshots.c.sha256, plan_snapshots.c.owner)
     )
-    snapshots = tuple(PlanSnapshot(*one) for one in connection.execute(saved))
+    references, snapshots = (connection.execute(query).mappings().all() for query in (passing, saved))
     return NodeDetails(_node(row, _measured(connection, [key])), references, snapshots)
 
 
-def results_page(connection: Connection, key: str, paging: Paging) -> Page[StatisticRecord]:
+def results_page(connection: Connection, key: str, paging: Paging) -> Page[Row]:
     """Results of a node by (position, experiment, job, part)."""
     order = (statistics.c.position, statistics.c.experiment, statistics.c.job, statistics.c.part)
     query = (
@@ -109,7 +98,7 @@ def results_page(connection: Connection, key: str, paging: Paging) -> Page[Stati
         query = query.where(tuple_(*order) > after)
     rows = connection.execute(query).mappings().all()
     named = ("position", "experiment", "job", "part")
-    return cut(rows, paging, lambda row: [row[name] for name in named], statistic_from_row)
+    return cut(rows, paging, lambda row: [row[name] for name in named])
 
 
 def _within(table: Any) -> Any:
@@ -141,6 +130,12 @@ def _measured(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str
     return found
 
 
-def _node(row: Mapping[Any, Any], measures: Mapping[str, dict[str, Any]]) -> PlanNode:
-    known = {"references": 0, "wanted": row["start"], "reached": row["start"], **measures.get(row["key"], {})}
-    return PlanNode(row["key"], row["root"], row["parent"], row["start"], row["values_json"], **known)
+def _node(row: Mapping[Any, Any], measures: Mapping[str, dict[str, Any]]) -> Row:
+    known = {
+        "references": 0,
+        "wanted": row["start"],
+        "reached": row["start"],
+        "report_seconds": 0.0,
+        **measures.get(row["key"], {}),
+    }
+    return {**row, **known}

@@ -1,4 +1,4 @@
-"""The database as the servicer sees it: plain values in and out, nothing that blocks the event loop."""
+"""The database as the servicer sees it: rows in and out, nothing blocks the event loop."""
 
 from __future__ import annotations
 
@@ -16,22 +16,11 @@ from hopyard.errors import InvalidInput, Unavailable
 from hopyard_appstat.change_notifier import Wakes
 from hopyard_appstat.database import datasets, queries, search_plan
 from hopyard_appstat.database.connections import READERS, Database
+from hopyard_appstat.database.search_plan import NodeDetails
 from hopyard_appstat.database.writer import Writer
-from hopyard_appstat.pagination import Paging
-from hopyard_appstat.records import (
-    Append,
-    BlobRow,
-    DataSetRecord,
-    ExperimentRow,
-    JobRow,
-    JournalRecord,
-    NodeDetails,
-    Page,
-    PlanNode,
-    ScalingRecord,
-    StatisticRecord,
-    StreamInfo,
-)
+from hopyard_appstat.pagination import Page, Paging
+from hopyard_appstat.projections import Append
+from hopyard_appstat.rows import Row
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +118,7 @@ class Store:
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
-    async def put_data(self, data: DataSetRecord) -> DataSetRecord:
+    async def put_data(self, data: Row) -> Row:
         """Keep a data set of the catalog; answers it as it is kept.
 
         Raises:
@@ -144,7 +133,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[JournalRecord, ...], None]:
+    async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[Row, ...], None]:
         """The stream's records from position `first` (0 counts as 1) up to its present end, in parts of about 1 MiB.
 
         Raises:
@@ -157,49 +146,49 @@ class Store:
         while position <= last:
             records = await self._read(queries.journal_part, stream, position, last)
             yield records
-            position = records[-1].position + 1
+            position = records[-1]["position"] + 1
 
-    async def list_streams(self, paging: Paging) -> Page[StreamInfo]:
+    async def list_streams(self, paging: Paging) -> Page[Row]:
         """The streams by name."""
         return await self._read(queries.stream_page, paging)
 
-    async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[StatisticRecord]:
+    async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[Row]:
         """Statistics by (job, position, part); `job` empty: of all jobs."""
         return await self._read(queries.statistics_page, experiment, job, paging)
 
-    async def query_experiments(self, state: str, paging: Paging) -> Page[ExperimentRow]:
+    async def query_experiments(self, state: str, paging: Paging) -> Page[Row]:
         """Experiments, newest first; `state` empty: in any state."""
         return await self._read(queries.experiments_page, state, paging)
 
-    async def query_jobs(self, experiment: str, paging: Paging) -> Page[JobRow]:
+    async def query_jobs(self, experiment: str, paging: Paging) -> Page[Row]:
         """Jobs of an experiment in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
 
-    async def query_scaling(self, training: str, paging: Paging) -> Page[ScalingRecord]:
+    async def query_scaling(self, training: str, paging: Paging) -> Page[Row]:
         """What was measured of a training, by kind of host and number of machines."""
         return await self._read(queries.scaling_page, training, paging)
 
-    async def query_data(self, name: str, paging: Paging) -> Page[DataSetRecord]:
+    async def query_data(self, name: str, paging: Paging) -> Page[Row]:
         """Data sets of the catalog by name; `name` empty: all."""
         return await self._read(datasets.data_page, name, paging)
 
-    async def list_plan_nodes(self, root: str, paging: Paging) -> Page[PlanNode]:
+    async def list_plan_nodes(self, root: str, paging: Paging) -> Page[Row]:
         """Nodes of the search plan below a root, by where they begin."""
         return await self._read(search_plan.nodes_page, root, paging)
 
     async def plan_node(self, key: str) -> NodeDetails:
-        """A node of the search plan.
+        """A node of the search plan, without its results.
 
         Raises:
             NotFound: There is no such node.
         """
         return await self._read(search_plan.node_details, key)
 
-    async def plan_results(self, key: str, paging: Paging) -> Page[StatisticRecord]:
+    async def plan_results(self, key: str, paging: Paging) -> Page[Row]:
         """A node's results by position."""
         return await self._read(search_plan.results_page, key, paging)
 
-    async def list_blobs(self, paging: Paging) -> Page[BlobRow]:
+    async def list_blobs(self, paging: Paging) -> Page[Row]:
         """The blobs that somebody owns, by hash."""
         return await self._read(queries.blobs_page, paging)
 
@@ -213,7 +202,7 @@ class Store:
 
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool
-    ) -> AsyncGenerator[tuple[StatisticRecord, ...], None]:
+    ) -> AsyncGenerator[tuple[Row, ...], None]:
         """Statistics as they are committed, in the order of the commits, for ever.
 
         Args:

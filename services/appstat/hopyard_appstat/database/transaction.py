@@ -10,23 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Table, delete, select
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
 from hopyard_appstat.database import datasets, search_plan, statements
-from hopyard_appstat.database.rows import statistic_to_row
 from hopyard_appstat.database.schema import blob_owners, blobs, epochs, experiments, jobs, journal, scaling, statistics
-from hopyard_appstat.records import (
-    Append,
-    DataSetRecord,
-    ExperimentRow,
-    JobRow,
-    JournalRecord,
-    PlanTrial,
-    Projection,
-    ScalingRecord,
-    StatisticRecord,
-)
+from hopyard_appstat.projections import Append, ProjectedRows
+from hopyard_appstat.rows import Row
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 """Largest payload of one record; with it a page of the journal always fits into a message."""
@@ -81,19 +71,18 @@ class Transaction:
         """
         self._check_epoch(append.epoch)
         batches = _by_stream(append.records)
-        _check_projections(append.projections)
-        present = [stream for stream, records in batches.items() if records[0].position <= self._length(stream)]
+        present = [stream for stream, records in batches.items() if records[0]["position"] <= self._length(stream)]
         if present:
             self._check_repeated(batches)
             return  # the projections were applied with the records, and newer ones since
         for stream, records in batches.items():
-            if records[0].position != self._length(stream) + 1:
+            if records[0]["position"] != self._length(stream) + 1:
                 raise Aborted(
                     f"stream {stream!r} stands at {self._length(stream)}, so the next position is "
-                    f"{self._length(stream) + 1}; the batch begins at {records[0].position}"
+                    f"{self._length(stream) + 1}; the batch begins at {records[0]['position']}"
                 )
         self._write_records(batches)
-        self._project(append.projections)
+        self._project(append.projected)
 
     def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
         """Write streams that are not there yet. Everything is looked at once before anything is written.
@@ -105,21 +94,20 @@ class Transaction:
         ends: dict[str, int] = {}
         for part in parts():
             self._check_epoch(part.epoch)
-            _check_projections(part.projections)
             for stream, records in _by_stream(part.records).items():
-                if records[0].position != ends.get(stream, 0) + 1:
+                if records[0]["position"] != ends.get(stream, 0) + 1:
                     raise InvalidInput(
-                        f"stream {stream!r}: found position {records[0].position}, allowed is "
+                        f"stream {stream!r}: found position {records[0]['position']}, allowed is "
                         f"{ends.get(stream, 0) + 1}: an import begins at 1 and has no gaps"
                     )
-                ends[stream] = records[-1].position
+                ends[stream] = records[-1]["position"]
         if any(self._length(stream) for stream in ends):
             for part in parts():
                 self._check_repeated(_by_stream(part.records))
             return
         for part in parts():
             self._write_records(_by_stream(part.records))
-            self._project(part.projections)
+            self._project(part.projected)
 
     def _length(self, stream: str) -> int:
         if stream not in self._lengths:
@@ -127,10 +115,10 @@ class Transaction:
             self._lengths[stream] = found or 0
         return self._lengths[stream]
 
-    def _check_repeated(self, batches: Mapping[str, list[JournalRecord]]) -> None:
+    def _check_repeated(self, batches: Mapping[str, list[Row]]) -> None:
         """The whole batch must be there, byte for byte: a part of it would be another batch's."""
         for stream, records in batches.items():
-            first, last = records[0].position, records[-1].position
+            first, last = records[0]["position"], records[-1]["position"]
             if last > self._length(stream):
                 raise Aborted(
                     f"stream {stream!r} stands at {self._length(stream)}; the batch has positions {first} to "
@@ -143,60 +131,38 @@ class Transaction:
                 .order_by(journal.c.position)
             )
             for row, record in zip(self._connection.execute(query), records, strict=True):
-                if JournalRecord(*row) != record:
+                if dict(row._mapping) != record:
                     raise Aborted(
-                        f"stream {stream!r} has another record at position {record.position}: found {row.kind!r}, "
-                        f"the batch has {record.kind!r}; another writer was faster"
+                        f"stream {stream!r} has another record at position {record['position']}: found {row.kind!r}, "
+                        f"the batch has {record['kind']!r}; another writer was faster"
                     )
 
-    def _write_records(self, batches: Mapping[str, list[JournalRecord]]) -> None:
+    def _write_records(self, batches: Mapping[str, list[Row]]) -> None:
         new: list[dict[str, Any]] = []
         old: list[dict[str, Any]] = []
         for stream, records in batches.items():
-            row = {"stream_name": stream, "stream_length": records[-1].position}
+            row = {"stream_name": stream, "stream_length": records[-1]["position"]}
             (old if self._length(stream) else new).append(row)
         added = [{"name": row["stream_name"], "length": row["stream_length"]} for row in new]
         statements.execute(self._connection, statements.ADD_STREAM, added)
         statements.execute(self._connection, statements.SET_LENGTH, old)
-        values = [
-            {"stream": r.stream, "position": r.position, "at": r.at, "kind": r.kind, "payload": r.payload}
-            for records in batches.values()
-            for r in records
-        ]
+        values = [record for records in batches.values() for record in records]
         statements.execute(self._connection, statements.ADD_RECORD, values)
         for stream, records in batches.items():
-            self._lengths[stream] = records[-1].position
+            self._lengths[stream] = records[-1]["position"]
 
-    # ------------------------------------------------------------------------------------------------- projections
-
-    def _project(self, projections: Iterable[Projection]) -> None:
-        """Apply projections in order: of experiments, jobs and profiles the last is kept, of statistics the first."""
-        tables: dict[str, dict[Any, dict[str, Any]]] = {"experiments": {}, "jobs": {}, "scaling": {}}
-        reported: list[dict[str, Any]] = []
-        trials: list[PlanTrial] = []
-        for row in projections:
-            match row:
-                case ExperimentRow():
-                    tables["experiments"][row.id] = {name: getattr(row, name) for name in ExperimentRow.__slots__}
-                case JobRow():
-                    tables["jobs"][row.experiment, row.id] = {name: getattr(row, name) for name in JobRow.__slots__}
-                case StatisticRecord():
-                    reported.append(statistic_to_row(row))
-                    self.touched.add(row.experiment)
-                case PlanTrial():
-                    trials.append(row)
-                case ScalingRecord():
-                    measured = {name: getattr(row, name) for name in ScalingRecord.__slots__}
-                    tables["scaling"][row.training, row.hardware, row.machines] = measured
-        statements.upsert(self._connection, experiments, ("id",), [*tables["experiments"].values()], replace=True)
-        statements.upsert(self._connection, jobs, ("experiment", "id"), [*tables["jobs"].values()], replace=True)
-        statements.upsert(
-            self._connection, statistics, ("experiment", "job", "position", "part"), reported, replace=False
+    def _project(self, projected: ProjectedRows) -> None:
+        tables: tuple[tuple[Table, tuple[str, ...], Mapping[Any, Row]], ...] = (
+            (experiments, ("id",), projected.experiments),
+            (jobs, ("experiment", "id"), projected.jobs),
+            (scaling, ("training", "hardware", "machines"), projected.scaling),
         )
-        key = ("training", "hardware", "machines")
-        statements.upsert(self._connection, scaling, key, [*tables["scaling"].values()], replace=True)
-        if trials:
-            search_plan.write(self._connection, trials)
+        for table, key, rows in tables:
+            statements.upsert(self._connection, table, key, [*rows.values()], replace=True)
+        key = ("experiment", "job", "position", "part")
+        statements.upsert(self._connection, statistics, key, projected.statistics, replace=False)
+        search_plan.write(self._connection, projected.plan_paths, [*projected.plan_snapshots.values()])
+        self.touched.update(row["experiment"] for row in projected.statistics)
 
     # ------------------------------------------------------------------------------------------------------- blobs
 
@@ -228,7 +194,7 @@ class Transaction:
 
     # ----------------------------------------------------------------------------------------------------- catalog
 
-    def put_data(self, data: DataSetRecord) -> DataSetRecord:
+    def put_data(self, data: Row) -> Row:
         """Keep a data set of the catalog; see `datasets.put`."""
         return datasets.put(self._connection, data)
 
@@ -237,66 +203,24 @@ class Transaction:
         datasets.forget(self._connection, name)
 
 
-def _by_stream(records: Iterable[JournalRecord]) -> dict[str, list[JournalRecord]]:
+def _by_stream(records: Iterable[Row]) -> dict[str, list[Row]]:
     """The records of each stream, checked: names, times, sizes, contiguous positions."""
-    batches: dict[str, list[JournalRecord]] = {}
+    batches: dict[str, list[Row]] = {}
     for index, record in enumerate(records):
         place = f"records[{index}]"
-        if not record.stream:
+        if not record["stream"]:
             raise InvalidInput(f"{place}.stream: found nothing, allowed is a stream's name")
-        if not math.isfinite(record.at):
-            raise InvalidInput(f"{place}.at: found {record.at}, allowed is a finite time")
-        if len(record.payload) > MAX_PAYLOAD_BYTES:
+        if not math.isfinite(record["at"]):
+            raise InvalidInput(f"{place}.at: found {record['at']}, allowed is a finite time")
+        if len(record["payload"]) > MAX_PAYLOAD_BYTES:
             raise InvalidInput(
-                f"{place}.payload: found {len(record.payload)} bytes, allowed are {MAX_PAYLOAD_BYTES} at most"
+                f"{place}.payload: found {len(record['payload'])} bytes, allowed are {MAX_PAYLOAD_BYTES} at most"
             )
-        batch = batches.setdefault(record.stream, [])
-        expected = batch[-1].position + 1 if batch else max(1, record.position)
-        if record.position != expected:
-            raise InvalidInput(f"{place}.position: found {record.position}, allowed is {expected}: no gaps, no repeats")
+        batch = batches.setdefault(record["stream"], [])
+        expected = batch[-1]["position"] + 1 if batch else max(1, record["position"])
+        if record["position"] != expected:
+            raise InvalidInput(
+                f"{place}.position: found {record['position']}, allowed is {expected}: no gaps, no repeats"
+            )
         batch.append(record)
     return batches
-
-
-def _check_projections(projections: Iterable[Projection]) -> None:
-    """What the columns cannot hold is refused before anything is written."""
-    for index, row in enumerate(projections):
-        place = f"projections[{index}]"
-        match row:
-            case ExperimentRow():
-                _check(place, {"id": row.id}, {"created_at": row.created_at, "ended_at": row.ended_at})
-            case JobRow():
-                _check(place, {"experiment": row.experiment, "id": row.id}, {})
-            case StatisticRecord():
-                times = {"report.at": row.at, "report.seconds": row.report.seconds}
-                _check(place, {"experiment": row.experiment, "job": row.job}, times)
-            case PlanTrial():
-                _check(place, {"experiment": row.experiment, "job": row.job, "root": row.root}, {})
-                _check_path(f"{place}.path", row)
-            case ScalingRecord():
-                _check(place, {"training": row.training, "hardware": row.hardware}, {"at": row.at})
-                if row.machines < 1 or not 0 < row.seconds < math.inf:
-                    raise InvalidInput(
-                        f"{place}: found {row.seconds} s on {row.machines} machines, allowed are more than 0 s on 1 or more"
-                    )
-
-
-def _check_path(place: str, trial: PlanTrial) -> None:
-    """A way begins at 0 and has no gaps; each node names the one before it."""
-    at, parent = 0, ""
-    for index, one in enumerate(trial.path):
-        if not one.node or one.parent != parent or one.start != at or one.end <= at:
-            raise InvalidInput(
-                f"{place}[{index}]: found node {one.node!r} with parent {one.parent!r} from {one.start} to {one.end}; allowed "
-                f"is one with a key and the parent {parent!r}, from {at} to a later position"
-            )
-        at, parent = one.end, one.node
-
-
-def _check(place: str, names: Mapping[str, str], times: Mapping[str, float]) -> None:
-    for field, name in names.items():
-        if not name:
-            raise InvalidInput(f"{place}.{field}: found nothing, allowed is an id")
-    for field, time in times.items():
-        if not math.isfinite(time):
-            raise InvalidInput(f"{place}.{field}: found {time}, allowed is a finite number of seconds")

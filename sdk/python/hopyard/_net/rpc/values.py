@@ -92,13 +92,24 @@ def report_from_proto(message: common_pb2.Report) -> Report:
     Raises:
         InvalidInput: Its position, seconds or examples are negative.
     """
+    check_report(message)
+    metrics = metrics_from_proto(message.metrics)
+    return Report(
+        message.position, metrics, message.seconds, message.part, message.examples, message.at_until, message.finished
+    )
+
+
+def check_report(message: common_pb2.Report, path: str = "report") -> None:
+    """Check the ranges of a report's fields.
+
+    Raises:
+        InvalidInput: The position, seconds or examples are negative. The message begins with the path.
+    """
     position, seconds, examples = message.position, message.seconds, message.examples
     if not (position >= 0 and seconds >= 0 and examples >= 0):
         found = {"position": position, "seconds": seconds, "examples": examples}
         field = next(name for name, value in found.items() if not value >= 0)
-        raise InvalidInput(f"report.{field}: found {found[field]}, allowed is 0 or more")
-    metrics = metrics_from_proto(message.metrics)
-    return Report(position, metrics, seconds, message.part, examples, message.at_until, message.finished)
+        raise InvalidInput(f"{path}.{field}: found {found[field]}, allowed is 0 or more")
 
 
 def _map_from_proto(values: Mapping[str, common_pb2.Value]) -> dict[str, Any]:

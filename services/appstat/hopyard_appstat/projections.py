@@ -1,0 +1,141 @@
+"""Appends and their projections as checked table rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hopyard._net.rpc.values import check_report
+from hopyard.errors import InvalidInput
+from hopyard.v1 import appstat_pb2, common_pb2
+from hopyard_appstat.rows import Row, row_of, statistic_row
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Records and the rows that follow from them: all or none."""
+
+    epoch: int
+    records: tuple[Row, ...]
+    projected: ProjectedRows
+
+
+def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
+    """The rows of a request.
+
+    Raises:
+        InvalidInput: As `ProjectedRows`.
+    """
+    return Append(request.epoch, tuple(map(row_of, request.records)), ProjectedRows(request.projections))
+
+
+class ProjectedRows:
+    """The rows of a batch of projections, by table.
+
+    Of equal keys the last row is kept. Statistics are all here: the database keeps the first with a key.
+
+    Args:
+        projections: In the order in which they apply.
+
+    Attributes:
+        experiments: Rows by id.
+        jobs: Rows by experiment and id.
+        scaling: Rows by training, hardware and machines.
+        statistics: Rows in their order.
+        plan_paths: The stretches of a trial's path through the search plan, by experiment and job.
+        plan_snapshots: Rows by experiment, job and position.
+
+    Raises:
+        InvalidInput: A projection has no row, or a value is out of range. The message names the field.
+    """
+
+    def __init__(self, projections: Iterable[appstat_pb2.Projection]) -> None:
+        self.experiments: dict[str, Row] = {}
+        self.jobs: dict[tuple[str, str], Row] = {}
+        self.scaling: dict[tuple[str, str, int], Row] = {}
+        self.statistics: list[Row] = []
+        self.plan_paths: dict[tuple[str, str], list[Row]] = {}
+        self.plan_snapshots: dict[tuple[str, str, int], Row] = {}
+        for index, message in enumerate(projections):
+            self._add(message, f"projections[{index}]")
+
+    def _add(self, message: appstat_pb2.Projection, place: str) -> None:
+        match message.WhichOneof("row"):
+            case "experiment":
+                self._add_experiment(message.experiment, f"{place}.experiment")
+            case "job":
+                _check_ids(message.job, f"{place}.job", "experiment", "id")
+                self.jobs[message.job.experiment, message.job.id] = row_of(message.job)
+            case "statistic":
+                one = message.statistic
+                self._add_reports(one, f"{place}.statistic", {"report": one.report})
+            case "statistics":
+                same = message.statistics
+                reports = {f"reports[{index}]": report for index, report in enumerate(same.reports)}
+                self._add_reports(same, f"{place}.statistics", reports)
+            case "plan_trial":
+                self._add_trial(message.plan_trial, f"{place}.plan_trial")
+            case "scaling":
+                self._add_scaling(message.scaling, f"{place}.scaling")
+            case _:
+                raise InvalidInput(
+                    f"{place}: found no row, allowed are experiment, job, statistic, statistics, plan_trial and scaling"
+                )
+
+    def _add_experiment(self, message: appstat_pb2.ExperimentRow, place: str) -> None:
+        _check_ids(message, place, "id")
+        _check_times(message, place, "created_at", "ended_at")
+        self.experiments[message.id] = row_of(message)
+
+    def _add_reports(
+        self,
+        message: appstat_pb2.Statistic | appstat_pb2.Statistics,
+        place: str,
+        reports: Mapping[str, common_pb2.Report],
+    ) -> None:
+        experiment, job, attempt = message.experiment, message.job, message.attempt
+        _check_ids(message, place, "experiment", "job")
+        for name, report in reports.items():
+            check_report(report, f"{place}.{name}")
+            _check_times(report, f"{place}.{name}", "at", "seconds")
+            self.statistics.append(statistic_row(experiment, job, attempt, report))
+
+    def _add_trial(self, message: appstat_pb2.PlanTrial, place: str) -> None:
+        _check_ids(message, place, "experiment", "job", "root")
+        trial = {"experiment": message.experiment, "job": message.job}
+        at, parent = 0, ""
+        for index, one in enumerate(message.path):
+            if not one.node or one.parent != parent or one.start != at or one.end <= at:
+                raise InvalidInput(
+                    f"{place}.path[{index}]: found node {one.node!r} with parent {one.parent!r} from {one.start} to {one.end}; "
+                    f"allowed is one with a key and the parent {parent!r}, from {at} to a later position"
+                )
+            at, parent = one.end, one.node
+        root = {"root": message.root}
+        self.plan_paths[message.experiment, message.job] = [{**trial, **root, **row_of(one)} for one in message.path]
+        for saved in message.snapshots:
+            key = (message.experiment, message.job, saved.position)
+            self.plan_snapshots[key] = {**trial, **row_of(saved)}
+
+    def _add_scaling(self, message: appstat_pb2.Scaling, place: str) -> None:
+        _check_ids(message, place, "training", "hardware")
+        _check_times(message, place, "at")
+        if message.machines < 1 or not 0 < message.seconds < math.inf:
+            raise InvalidInput(
+                f"{place}: found {message.seconds} s on {message.machines} machines, allowed are more than 0 s on 1 or more"
+            )
+        self.scaling[message.training, message.hardware, message.machines] = row_of(message)
+
+
+def _check_ids(message: Any, place: str, *fields: str) -> None:
+    for field in fields:
+        if not getattr(message, field):
+            raise InvalidInput(f"{place}.{field}: found nothing, allowed is an id")
+
+
+def _check_times(message: Any, place: str, *fields: str) -> None:
+    for field in fields:
+        if not math.isfinite(time := getattr(message, field)):
+            raise InvalidInput(f"{place}.{field}: found {time}, allowed is a finite number of seconds")

@@ -1,0 +1,117 @@
+"""Conversion between messages and table rows: wire types stop here. A column has the name of the message's field."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
+from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
+
+M = TypeVar("M", bound=Message)
+Row = Mapping[Any, Any]
+"""The columns of a table by name; a list of rows stands for those of another table that belong to it."""
+
+_PLAIN: Final = ("position", "seconds", "at", "part", "examples", "at_until", "finished")
+"""Fields of a report that are columns as they are."""
+
+
+def metrics_to_json(metrics: Mapping[str, float]) -> str:
+    """Metrics as strict JSON, sorted by name; values that are not finite become strings."""
+    written = (
+        f"{_quoted(name)}:{float(value)!r}" if math.isfinite(value) else f'{_quoted(name)}:"{_word(value)}"'
+        for name, value in sorted(metrics.items())
+    )
+    return f"{{{','.join(written)}}}"
+
+
+def metrics_from_json(text: str) -> dict[str, float]:
+    """The metrics of `metrics_to_json`, bit for bit except for the payload of a NaN."""
+    return {name: float(value) for name, value in json.loads(text).items()}
+
+
+def row_of(message: Message) -> Row:
+    """The row of a message whose fields are all plain."""
+    return {name: getattr(message, name) for name in _fields(message.DESCRIPTOR)}
+
+
+def message_of(kind: type[M], row: Row) -> M:
+    """The message of a row; the inverse of `row_of`. Columns without a field are ignored."""
+    return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
+
+
+def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:
+    """The row of a report that was accepted from an attempt of a job."""
+    in_force = hyperparameters_from_proto(report.in_force) if report.HasField("in_force") else None
+    return {
+        "experiment": experiment,
+        "job": job,
+        "attempt": attempt,
+        **{name: getattr(report, name) for name in _PLAIN},
+        "metrics": metrics_to_json(report.metrics),
+        "in_force": None if in_force is None else json.dumps(in_force, separators=(",", ":"), ensure_ascii=False),
+    }
+
+
+def statistic_of(row: Row) -> appstat_pb2.Statistic:
+    """The statistic of a row; the inverse of `statistic_row`."""
+    message = appstat_pb2.Statistic(experiment=row["experiment"], job=row["job"], attempt=row["attempt"])
+    report = message.report
+    for name in _PLAIN:
+        setattr(report, name, row[name])
+    report.metrics.update(metrics_from_json(row["metrics"]))
+    if row["in_force"] is not None:
+        report.in_force.CopyFrom(hyperparameters_to_proto(json.loads(row["in_force"]), "in_force"))
+    return message
+
+
+def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
+    """The row of a data set with those of its partitions and replicas."""
+    data = request.data
+    partitions = [
+        {
+            "name": one.name,
+            "size_bytes": one.size_bytes,
+            "sha256": one.sha256,
+            "examples": one.examples if one.HasField("examples") else None,
+            "url": one.url,
+            "replicas": [{"node": replica.node, "path": replica.path} for replica in one.replicas],
+        }
+        for one in data.partitions
+    ]
+    return {
+        "name": data.name,
+        "request_id": request.request_id,
+        "registered_at": data.registered_at,
+        "partitions": partitions,
+    }
+
+
+def data_set_of(row: Row) -> data_pb2.DataSet:
+    """The data set of a row; the inverse of `data_set_row`."""
+    message = data_pb2.DataSet(name=row["name"], registered_at=row["registered_at"])
+    for one in row["partitions"]:
+        message.partitions.add(**one)
+    return message
+
+
+@functools.cache
+def _fields(descriptor: Descriptor) -> tuple[str, ...]:
+    return tuple(field.name for field in descriptor.fields)
+
+
+@functools.lru_cache(1024)
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _word(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,71 @@
+"""Messages for the tests of AppStat's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import common_pb2
+from hopyard_appstat import rows as database
+from hopyard_appstat.projections import Append, append_of
+
+M = TypeVar("M", bound=Message)
+Row = pb.ExperimentRow | pb.JobRow | pb.Statistic | pb.Statistics | pb.PlanTrial | pb.Scaling
+
+_FIELDS: Final = {
+    pb.ExperimentRow: "experiment",
+    pb.JobRow: "job",
+    pb.Statistic: "statistic",
+    pb.Statistics: "statistics",
+    pb.PlanTrial: "plan_trial",
+    pb.Scaling: "scaling",
+}
+
+
+def projection(row: Row) -> pb.Projection:
+    """The projection of a row."""
+    return pb.Projection(**{_FIELDS[type(row)]: row})  # type: ignore[arg-type]
+
+
+def record(stream: str, position: int, at: float = 1.5, payload: bytes = b"") -> pb.JournalRecord:
+    """A record of a stream."""
+    return pb.JournalRecord(stream=stream, position=position, at=at, kind="Kind", payload=payload)
+
+
+def append(epoch: int, records: Iterable[pb.JournalRecord] = (), rows: Iterable[Row] = ()) -> Append:
+    """An append of records and projections."""
+    return append_of(pb.AppendJournalRequest(epoch=epoch, records=records, projections=map(projection, rows)))
+
+
+def all_of(kind: type[M], rows: Iterable[database.Row]) -> list[M]:
+    """The messages of rows."""
+    return [database.message_of(kind, row) for row in rows]
+
+
+def experiment(name: str, state: str = "RUNNING", created_at: float = 0.0, ended_at: float = 0.0) -> pb.ExperimentRow:
+    """The row of an experiment with an id."""
+    return pb.ExperimentRow(id=name, name="digits", state=state, created_at=created_at, ended_at=ended_at)
+
+
+def job(experiment: str, name: str, ordinal: int = 1, state: str = "RUNNING") -> pb.JobRow:
+    """The row of a job with an id."""
+    return pb.JobRow(experiment=experiment, id=name, ordinal=ordinal, state=state)
+
+
+def statistic(
+    experiment: str,
+    job: str,
+    position: int,
+    value: float = 0.0,
+    *,
+    attempt: int = 1,
+    seconds: float = 0.5,
+    at: float = 2.5,
+    part: str = "",
+) -> pb.Statistic:
+    """A statistic with one metric, `acc`."""
+    report = common_pb2.Report(position=position, metrics={"acc": value}, seconds=seconds, at=at, part=part)
+    return pb.Statistic(experiment=experiment, job=job, attempt=attempt, report=report)

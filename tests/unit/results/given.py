@@ -24,7 +24,8 @@ def job(name: str, hyperparameters: Mapping[str, Any] | None = None, **more: Any
 def statistic(
     name: str, position: int, at: float = 0.0, part: str = "", examples: int = 0, **metrics: float
 ) -> Statistic:
-    return Statistic(name, 1, Report(position, metrics, 0.5, at or 1000.0 + position, part, examples))
+    report = Report(position, metrics, 0.5, part, examples)
+    return Statistic(name, 1, report, at or 1000.0 + position)
 
 
 class Client:

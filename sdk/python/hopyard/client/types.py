@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import JobState, Report
 
 __all__ = [
     "Change",
@@ -223,32 +223,12 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One report at one position of a job.
-
-    Attributes:
-        position: How far the job had trained.
-        metrics: Doubles by name; not necessarily finite.
-        seconds: Training time since the run's previous report.
-        at: When it was made, seconds since the Unix epoch.
-        part: Input partition of an evaluation by parts; empty: the whole.
-        examples: Examples behind the metrics; 0 counts as 1.
-    """
-
-    position: int
-    metrics: Mapping[str, float]
-    seconds: float = 0.0
-    at: float = 0.0
-    part: str = ""
-    examples: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class JobReport:
-    """A report and whose it is."""
+    """A report of a job; `at` is when it was made, in seconds since the Unix epoch."""
 
     job: str
     report: Report
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +244,12 @@ Change = Experiment | Job | JobReport | JobGone
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One accepted report as AppStat keeps it."""
+    """One accepted report as AppStat keeps it; `at` is when it was made, in seconds since the Unix epoch."""
 
     job: str
     attempt: int
     report: Report
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def search_of(
 def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float) -> JobCurve:
     """A job's curve; parts of one position are combined, and count from their last report on."""
     points = converters.curve(statistics, metric.name)
-    at = {one.report.position: one.report.at for one in statistics}
+    at = {one.report.position: one.at for one in statistics}
     attempts = {one.report.position: one.attempt for one in statistics}
     pairs = enumerate(pairwise(points), 1)
     resumed = (index for index, (a, b) in pairs if attempts[a.position] != attempts[b.position])

@@ -99,7 +99,7 @@ class MlflowSink:
 
     def _begin(self, job: Job, statistics: Sequence[Statistic]) -> Any:
         experiment = self._experiment
-        begun = min((one.report.at for one in statistics), default=experiment.created_at)
+        begun = min((one.at for one in statistics), default=experiment.created_at)
         tags = {EXPERIMENT_TAG: experiment.id, JOB_TAG: job.id}
         tags |= {"hopyard.parent": f"{job.parent} at {job.fork_position}"} if job.parent is not None else {}
         run = self._client.create_run(
@@ -124,7 +124,7 @@ class MlflowSink:
     def _tell_state(self, job: Job, run: Any, statistics: Sequence[Statistic]) -> None:
         status = _STATUS.get(job.state, "SCHEDULED")
         if job.state.ended:
-            ended = max((one.report.at for one in statistics), default=self._experiment.created_at)
+            ended = max((one.at for one in statistics), default=self._experiment.created_at)
             self._client.set_terminated(run.info.run_id, status, _milliseconds(ended))
         else:
             self._client.update_run(run.info.run_id, status)

@@ -70,7 +70,7 @@ async def publish(
 
 def values(statistics: Sequence[Statistic]) -> Iterator[Value]:
     """All points of all metrics of one job, by metric and position; parts of an evaluation are combined."""
-    at = {one.report.position: one.report.at for one in statistics}
+    at = {one.report.position: one.at for one in statistics}
     for name in sorted({name for one in statistics for name in one.report.metrics}):
         for point in converters.curve(statistics, name):
             yield Value(name, point.position, point.value, at[point.position])

@@ -141,7 +141,7 @@ def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> R
             "part": report.part or None,
             "examples": report.examples or None,
             "seconds": report.seconds,
-            "at": report.at,
+            "at": one.at,
         }
         rows.append(row | {METRIC + name: float(value) for name, value in report.metrics.items()})
     return _table(experiment, _REPORT, rows)

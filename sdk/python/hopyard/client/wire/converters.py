@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard._common.formatting import printable
 from hopyard._net.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
-from hopyard._net.rpc.values import hyperparameters_from_proto, metrics_from_proto
+from hopyard._net.rpc.values import hyperparameters_from_proto, report_from_proto
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
     Change,
@@ -28,12 +28,12 @@ from hopyard.client.types import (
     Node,
     NodeState,
     Point,
-    Report,
     Snapshot,
     Statistic,
     StoreUse,
 )
 from hopyard.errors import Internal
+from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2, experiment_pb2, resource_manager_pb2
 
 EXPERIMENT_STATES: Final = EnumMap(
@@ -152,18 +152,6 @@ def job(message: experiment_pb2.Job) -> Job:
     )
 
 
-def report(message: common_pb2.Report) -> Report:
-    """A report."""
-    return Report(
-        position=message.position,
-        metrics=metrics_from_proto(message.metrics),
-        seconds=message.seconds,
-        at=message.at,
-        part=message.part,
-        examples=message.examples,
-    )
-
-
 def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
     """What a watch brings; None for a kind of change that this version does not know."""
     match message.WhichOneof("change"):
@@ -172,7 +160,8 @@ def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
         case "job":
             return job(message.job)
         case "report":
-            return JobReport(message.report.job, report(message.report.report))
+            said = message.report.report
+            return JobReport(message.report.job, report_from_proto(said), said.at)
         case "job_gone":
             return JobGone(message.job_gone)
         case _:
@@ -181,7 +170,7 @@ def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
 
 def statistic(message: appstat_pb2.Statistic) -> Statistic:
     """An accepted report as AppStat keeps it."""
-    return Statistic(message.job, message.attempt, report(message.report))
+    return Statistic(message.job, message.attempt, report_from_proto(message.report), message.report.at)
 
 
 def machine(message: resource_manager_pb2.Machine) -> Machine:

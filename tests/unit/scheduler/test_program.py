@@ -11,7 +11,7 @@ from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
 from hopyard.spec import canonical_json, load_spec, spec_from_json
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
-from hopyard_scheduler.experiments.program import ExperimentProgram, settings_of
+from hopyard_scheduler.experiments.program import ExperimentProgram, program_of, settings_of
 
 pytestmark = pytest.mark.quick
 
@@ -26,6 +26,13 @@ stop: {{jobs: 3}}
 
 def program(text: str, interpreter: str = "") -> ExperimentProgram:
     return ExperimentProgram(load_spec(FILE.format(program=text)), "b" * 64, interpreter)
+
+
+def test_a_specification_is_parsed_once() -> None:
+    text = canonical_json(load_spec(FILE.format(program="command: [a]")))
+    payload = {"spec": text, "bundle": "", "interpreter": "", "request": "1"}
+    assert program_of(payload) is program_of({**payload, "request": "2"})
+    assert program_of(payload) is not program_of({**payload, "bundle": "b" * 64})
 
 
 def test_a_script_gets_its_arguments_environment_and_folder() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS
 from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core.types import Settings
+
+MAX_PARSED: Final = 1024
+"""The number of programs that are kept parsed. A program takes about 15 kB."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,17 @@ def _hashed(said: Mapping[str, Any]) -> str:
 
 
 def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:
-    """The program of an experiment from what its first event carries."""
-    return ExperimentProgram(spec_from_json(payload["spec"]), payload["bundle"], payload["interpreter"])
+    """The program of an experiment, from the payload of its first event. A specification is parsed once.
+
+    Raises:
+        SpecError: The specification does not fit this version.
+    """
+    return _program(payload["spec"], payload["bundle"], payload["interpreter"])
+
+
+@functools.lru_cache(MAX_PARSED)
+def _program(spec: str, bundle: str, interpreter: str) -> ExperimentProgram:
+    return ExperimentProgram(spec_from_json(spec), bundle, interpreter)
 
 
 def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> None:

@@ -94,7 +94,6 @@ class Live:
         self.watchers = Watchers()
         self.clock = clock
         self.hosts: dict[str, Host | RemotePolicy] = {}
-        self._programs: dict[str, ExperimentProgram] = {}
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._arrived: deque[Item] = deque()
@@ -315,9 +314,7 @@ class Live:
 
     def program(self, name: str) -> ExperimentProgram:
         """What an experiment's runs execute."""
-        if name not in self._programs:
-            self._programs[name] = program_of(experiment_of(self.core, name)[1].payload)
-        return self._programs[name]
+        return program_of(experiment_of(self.core, name)[1].payload)
 
     def published(self, name: str) -> bool:
         """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
@@ -358,8 +355,6 @@ class Live:
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
             del self._finished[name]
-            for over in self.core.streams[name].experiments:
-                self._programs.pop(over, None)
             self.leaves(self.core.streams[name])
             self.core.forget(name)
             self.hosts.pop(name, None)

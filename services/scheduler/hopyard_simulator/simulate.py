@@ -14,7 +14,7 @@ from hopyard._common.plugins import parameter_names
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
-from hopyard.policy import Policy
+from hopyard.policy import Policy, capabilities_of
 from hopyard.predictor import Predictor
 from hopyard.solver import Solver
 from hopyard.solver.invoke import new_solver, solved
@@ -23,7 +23,7 @@ from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
-from hopyard_engine.policy_host.factory import Wishes, new_policy, policy_class, review
+from hopyard_engine.policy_host.factory import new_policy, policy_class, review, with_capabilities
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import Joining, arrivals, results
 from hopyard_simulator.metrics import POOLS, Result
@@ -161,7 +161,7 @@ def simulate(
         space=space.to_dict() if space is not None else None,
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
-    settings = replace(Wishes.of(made).on(settings), **terms)
+    settings = replace(with_capabilities(settings, capabilities_of(made)), **terms)
     note = _reviewed(policy, name, given, settings, space, placed)
     seen = foreseen if foreseen is not None else PredictionCache()
     proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy
+from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy, capabilities_of
 from hopyard.spec import canonical_json, load_spec, spec_from_json
 from hopyard_engine.core.types import PlacedData, PlacedPartition
-from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
+from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric
 from hopyard_scheduler.experiments.program import ExperimentProgram, program_of, settings_of
 
 pytestmark = pytest.mark.quick
@@ -143,21 +143,21 @@ def test_a_policy_that_needs_data_refuses_an_experiment_without() -> None:
 
     spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
     with pytest.raises(InvalidInput, match=r"^data: mine sends jobs to partitioned data, .* name them: `data: NAME`$"):
-        need_fit(spec, Wishes.of(Needs()))
+        need_fit(spec, capabilities_of(Needs()))
 
 
 @pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])
 def test_a_policy_that_sends_jobs_to_data_needs_a_trainer_that_learns_where_they_are(command: str) -> None:
     spec = load_spec(FILE.format(program=f"{command}\npolicy: mine\ndata: d"))
     with pytest.raises(InvalidInput, match=r"^(command|log): mine sends jobs to partitioned data, .* use `trainer"):
-        need_fit(spec, replace(Wishes.of(Refuses()), needs_data=True))
+        need_fit(spec, replace(capabilities_of(Refuses()), needs_data=True))
 
 
 @pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])
 def test_a_policy_that_trains_on_gangs_needs_a_trainer(command: str) -> None:
     spec = load_spec(FILE.format(program=f"{command}\npolicy: mine"))
     with pytest.raises(InvalidInput, match=r"^(command|log): mine trains jobs on several machines .* `trainer: FILE"):
-        need_fit(spec, replace(Wishes.of(Refuses()), scales=True))
+        need_fit(spec, replace(capabilities_of(Refuses()), scales=True))
 
 
 def test_data_that_a_policy_reads_nothing_of_are_refused() -> None:
@@ -165,8 +165,8 @@ def test_data_that_a_policy_reads_nothing_of_are_refused() -> None:
         program="trainer: t.py:T\npolicy: mine\ndata: d"
     )
     with pytest.raises(InvalidInput, match=r"^data: mine sends no job to a partition, .* such as mop"):
-        need_fit(load_spec(file), Wishes.of(Refuses()))
-    need_fit(load_spec(file), replace(Wishes.of(Refuses()), needs_data=True))
+        need_fit(load_spec(file), capabilities_of(Refuses()))
+    need_fit(load_spec(file), replace(capabilities_of(Refuses()), needs_data=True))
 
 
 def test_data_without_partitions_to_evaluate_on_are_told_of() -> None:
@@ -184,8 +184,8 @@ def test_data_without_partitions_to_evaluate_on_are_told_of() -> None:
 def test_a_process_cannot_go_on_with_what_others_trained(program: str) -> None:
     spec = load_spec(FILE.format(program=f"{program}\npolicy: mine"))
     with pytest.raises(InvalidInput, match=r"^snapshot\.provider: mine lets jobs continue from snapshots of jobs"):
-        need_fit(spec, replace(Wishes.of(Refuses()), shares=True))
-    need_fit(spec, Wishes.of(Refuses()))
+        need_fit(spec, replace(capabilities_of(Refuses()), shares=True))
+    need_fit(spec, capabilities_of(Refuses()))
 
 
 def test_an_experiment_has_no_more_jobs_than_its_space_has_configurations() -> None:

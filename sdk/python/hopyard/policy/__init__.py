@@ -8,7 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hopyard.policy.base import Policy, hears_statistics, make_up_call, serves_requests, useful_nodes
+    from hopyard.policy.base import (
+        Policy,
+        capabilities_of,
+        hears_statistics,
+        make_up_call,
+        serves_requests,
+        useful_nodes,
+    )
     from hopyard.policy.cluster import Cluster
     from hopyard.policy.rungs import Rung, Standing
     from hopyard.policy.stages import StageState, StageView
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
         JobState,
         MachinesChange,
         Partition,
+        PolicyCapabilities,
         PredictionReady,
         Report,
         RequestMade,
@@ -66,6 +74,7 @@ __all__ = [
     "MachinesChange",
     "Partition",
     "Policy",
+    "PolicyCapabilities",
     "PredictionReady",
     "Report",
     "RequestMade",
@@ -79,6 +88,7 @@ __all__ = [
     "Standing",
     "TimerFired",
     "Verdict",
+    "capabilities_of",
     "hears_statistics",
     "make_up_call",
     "serves_requests",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from hopyard.policy.cluster import Cluster
 from hopyard.policy.rungs import Rung
@@ -22,6 +23,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobCreated,
     MachinesChange,
+    PolicyCapabilities,
     PredictionReady,
     RequestMade,
     RunEnd,
@@ -202,6 +204,13 @@ class Policy(abc.ABC):
     def confidences(self, cluster: Cluster) -> Mapping[str, float]:
         """Return the probability that jobs reach the goal, for `hopyard plot --kind slots`. It must not give commands."""
         return {}
+
+
+def capabilities_of(policy: Policy) -> PolicyCapabilities:
+    """The capabilities of a policy, as its attributes and methods say them."""
+    derived: dict[str, Any] = {"statistics": hears_statistics(policy), "requests": serves_requests(policy)}
+    said = {one.name: getattr(policy, one.name) for one in fields(PolicyCapabilities) if one.name not in derived}
+    return PolicyCapabilities(**said, **derived)
 
 
 def hears_statistics(policy: Policy) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from hopyard.policy.vocabulary import PolicyCapabilities
     from hopyard.spec import ExperimentSpec
 
 NEEDS_DATA: Final = (
@@ -31,28 +32,30 @@ _CANNOT_SHARE: Final = (
 )
 
 
-def misfit(spec: ExperimentSpec, *, needs_data: bool, shares: bool, scales: bool = False) -> tuple[str, str] | None:
+def misfit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> tuple[str, str] | None:
     """Return why a policy cannot serve an experiment.
 
     Args:
         spec: The experiment.
-        needs_data: The policy's `Policy.needs_data`.
-        shares: The policy's `Policy.shares`.
-        scales: The policy's `Policy.scales`.
+        capabilities: The capabilities of the policy.
 
     Returns:
         The field of the experiment file and the problem, or None if there is no problem.
     """
     policy, program, provider = spec.policy.label, spec.program, spec.snapshot.provider
     has_data = spec.data is not None
-    if needs_data and not has_data:
+    if capabilities.needs_data and not has_data:
         return "data", f"{policy} {NEEDS_DATA}"
-    if needs_data and program != "trainer":
+    if capabilities.needs_data and program != "trainer":
         return program, f"{policy} {_NEEDS_TRAINER}"
-    if has_data and not needs_data:
+    if has_data and not capabilities.needs_data:
         return "data", f"{policy} {_NO_PARTITIONS}"
-    if scales and program != "trainer":
+    if capabilities.scales and program != "trainer":
         return program, f"{policy} {_ON_ONE_MACHINE}"
-    if shares and program != "trainer" and (provider == "criu" or (provider == "auto" and program == "log")):
+    if (
+        capabilities.shares
+        and program != "trainer"
+        and (provider == "criu" or (provider == "auto" and program == "log"))
+    ):
         return "snapshot.provider", f"{policy} {_CANNOT_SHARE}"
     return None

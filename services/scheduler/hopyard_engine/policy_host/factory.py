@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, fields, replace
 
 from hopyard.errors import InvalidInput
-from hopyard.policy import ENDLESS, ExperimentView, Policy, hears_statistics, serves_requests
+from hopyard.policy import ENDLESS, ExperimentView, Policy, PolicyCapabilities
 from hopyard.policy.compatibility import misfit
 from hopyard.policy.factory import new_policy, policy_class
 from hopyard.space import Space
@@ -14,73 +14,34 @@ from hopyard_engine.core.state.partitions import units
 from hopyard_engine.core.types import PlacedData, Settings
 from hopyard_engine.policy_host import Host, MissingPolicy, PolicyHost
 
-__all__ = ["Wishes", "host_of", "need_fit", "new_policy", "policy_class", "review", "terms_of", "unseen_metric"]
+__all__ = [
+    "host_of",
+    "need_fit",
+    "new_policy",
+    "policy_class",
+    "review",
+    "terms_of",
+    "unseen_metric",
+    "with_capabilities",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a policy wants to decide, as the attributes of `Policy` say it; read when an experiment is created."""
-
-    every_iteration: bool
-    ends_jobs: bool
-    forks: bool
-    forks_newest: bool
-    evaluates: bool
-    shares: bool
-    statistics: bool
-    requests: bool
-    generator: str
-    ship_every: int
-    needs_data: bool = False
-    scales: bool = False
-    rebuilds: bool = False
-
-    @classmethod
-    def of(cls, policy: Policy) -> Wishes:
-        """Those of a policy in this process."""
-        return cls(
-            every_iteration=policy.every_iteration,
-            ends_jobs=policy.ends_jobs,
-            forks=policy.forks,
-            forks_newest=policy.forks_newest,
-            evaluates=policy.evaluates,
-            shares=policy.shares,
-            statistics=hears_statistics(policy),
-            requests=serves_requests(policy),
-            generator=policy.generator,
-            ship_every=policy.ship_every,
-            needs_data=policy.needs_data,
-            scales=policy.scales,
-            rebuilds=policy.rebuilds,
-        )
-
-    def on(self, settings: Settings) -> Settings:
-        """The settings of an experiment whose policy wishes this."""
-        return replace(
-            settings,
-            every_iteration=self.every_iteration,
-            ends_jobs=self.ends_jobs,
-            forks=self.forks,
-            forks_newest=self.forks_newest,
-            evaluates=self.evaluates,
-            statistics=self.statistics,
-            requests=self.requests,
-            ship_every=self.ship_every,
-            scales=self.scales,
-            rebuilds=self.rebuilds,
-        )
+def with_capabilities(settings: Settings, capabilities: PolicyCapabilities) -> Settings:
+    """The settings of an experiment whose policy has these capabilities."""
+    names = {one.name for one in fields(Settings)}
+    return replace(settings, **{name: value for name, value in asdict(capabilities).items() if name in names})
 
 
-def need_fit(spec: ExperimentSpec, wishes: Wishes) -> None:
+def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
     """Looks whether a policy fits the program and the data of its experiment.
 
     Raises:
         InvalidInput: It does not; names the field.
     """
-    found = misfit(spec, needs_data=wishes.needs_data, shares=wishes.shares, scales=wishes.scales)
+    found = misfit(spec, capabilities)
     if found is not None:
         raise InvalidInput(": ".join(found))
-    if spec.stop.idle is not None and not wishes.requests:
+    if spec.stop.idle is not None and not capabilities.requests:
         raise InvalidInput(
             f"stop.idle: found {spec.stop.idle:g} s, but policy {spec.policy.label} serves no requests that it could stay open for; "
             'stage_tree does: `policy: stage_tree` in the file, policy="stage_tree" for a study'

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from hopyard._common.plugins import PluginError
 from hopyard._net.server.killable_threads import TooLong
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.policy import ENDLESS
+from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
@@ -26,7 +26,7 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
-from hopyard_engine.policy_host.factory import Wishes, need_fit, new_policy, review, unseen_metric
+from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
 from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
 from hopyard_scheduler.experiments.scaling_profiles import measured
@@ -109,17 +109,17 @@ class FrontDoor:
         data = self._catalog.place(spec.data) if spec.data is not None else None
         if bundle:
             await self._need_bundle(bundle)
-        wishes, note = await self._try_policy(spec, settings, data, bundle)
+        capabilities, note = await self._try_policy(spec, settings, data, bundle)
         note = "; ".join(said for said in (note, unseen_metric(spec, data)) if said)
-        spec = spec.with_generator(wishes.generator)
+        spec = spec.with_generator(capabilities.generator)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
-        settings = wishes.on(settings)
+        settings = with_capabilities(settings, capabilities)
         if spec.snapshot.ship_every is not None:
             settings = replace(settings, ship_every=spec.snapshot.ship_every)
         payload = _payload(spec, bundle, interpreter, request)
-        if wishes.shares or wishes.scales:
-            settings = _known_by(settings, wishes, program_of(payload), await hash_of_code(self._stub, bundle))
+        if capabilities.shares or capabilities.scales:
+            settings = _known_by(settings, capabilities, program_of(payload), await hash_of_code(self._stub, bundle))
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note
@@ -214,17 +214,17 @@ class FrontDoor:
 
     async def _try_policy(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
-    ) -> tuple[Wishes, str]:
+    ) -> tuple[PolicyCapabilities, str]:
         policy, patience = spec.policy, self._live.patience
         if policy.remote:
             assert self._live.remotes is not None
             return await self._live.remotes.review(spec, settings, data, bundle)
 
-        def tried() -> tuple[Wishes, str]:
+        def tried() -> tuple[PolicyCapabilities, str]:
             made = new_policy(policy.name, policy.parameters)
-            wishes = Wishes.of(made)
-            need_fit(spec, wishes)
-            return wishes, review(spec.policy.name, made, settings, spec.space, data)
+            capabilities = capabilities_of(made)
+            need_fit(spec, capabilities)
+            return capabilities, review(spec.policy.name, made, settings, spec.space, data)
 
         try:
             return await patience.threads.call(tried, patience.seconds)
@@ -365,11 +365,11 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "experiment"
 
 
-def _known_by(settings: Settings, wishes: Wishes, program: ExperimentProgram, code: str) -> Settings:
+def _known_by(settings: Settings, capabilities: PolicyCapabilities, program: ExperimentProgram, code: str) -> Settings:
     """With what an experiment's trainings have in common with those of others. Code that did not come along may be any."""
-    if wishes.shares:
+    if capabilities.shares:
         settings = replace(settings, plan=program.root(code), lasting=True)
-    if wishes.scales and code:
+    if capabilities.scales and code:
         settings = replace(settings, training=program.training(code))
     return settings
 

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from hopyard._net.server.killable_threads import TooLong
+from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
 from hopyard.errors import HopyardError, InvalidInput
-from hopyard.policy import ExperimentView
+from hopyard.policy import ExperimentView, PolicyCapabilities
 from hopyard.policy.invoke import brief
 from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import PolicySpec
@@ -17,7 +18,7 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.events import Event, PolicyProcess
 from hopyard_engine.core.types import PlacedData, Settings
-from hopyard_engine.policy_host.factory import Wishes, need_fit, terms_of
+from hopyard_engine.policy_host.factory import need_fit, terms_of
 from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
@@ -103,7 +104,7 @@ class Remotes:
 
     async def review(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
-    ) -> tuple[Wishes, str]:
+    ) -> tuple[PolicyCapabilities, str]:
         """Asks a policy whether it can serve an experiment, and what it wants to decide.
 
         Args:
@@ -133,25 +134,12 @@ class Remotes:
         label = spec.policy.label
         if found.error:
             raise InvalidInput(f"policy {label}: {brief(found.error)}")
-        if found.ship_every < 0:
-            raise InvalidInput(f"policy {label}: reviewed.ship_every: found {found.ship_every}, allowed is 0 or more")
-        wishes = Wishes(
-            every_iteration=found.every_iteration,
-            ends_jobs=found.ends_jobs,
-            forks=found.forks,
-            forks_newest=found.forks_newest,
-            evaluates=found.evaluates,
-            shares=found.shares,
-            statistics=found.statistics,
-            requests=found.requests,
-            generator=found.generator,
-            ship_every=found.ship_every if found.HasField("ship_every") else 1,
-            needs_data=found.needs_data,
-            scales=found.scales,
-            rebuilds=found.rebuilds,
-        )
-        need_fit(spec, wishes)
-        return wishes, f"policy {label}: {brief(found.note)}" if found.note else ""
+        try:
+            capabilities = capabilities_from_proto(found)
+        except InvalidInput as error:
+            raise InvalidInput(f"policy {label}: {error}") from error
+        need_fit(spec, capabilities)
+        return capabilities, f"policy {label}: {brief(found.note)}" if found.note else ""
 
     async def _seat(self, source: ProcessSource, policy: PolicySpec) -> Seat:
         seconds = REVIEW_ABSENCE_SECONDS

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hopyard._runtime.policy_process.calls import call_from_proto
+from hopyard._runtime.policy_process.capabilities import capabilities_to_proto
 from hopyard._runtime.policy_process.commands import answer_to_proto, verdict_from_proto
 from hopyard._runtime.policy_process.state import MirroredState
 from hopyard._runtime.policy_process.view import RemoteView
-from hopyard.policy.base import Policy, hears_statistics, serves_requests
+from hopyard.policy.base import Policy, capabilities_of
 from hopyard.policy.invoke import ask, describe, too_large
 from hopyard.policy.views import ExperimentView
 from hopyard.v1 import policy_pb2 as pb
@@ -99,22 +100,7 @@ def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
         return pb.PolicyReviewed(error=text or type(error).__name__)
     if not isinstance(said, str):
         return pb.PolicyReviewed(error=f"review answered {said!r}; needed is text, empty if there is nothing to say")
-    return pb.PolicyReviewed(
-        note=said,
-        every_iteration=policy.every_iteration,
-        ends_jobs=policy.ends_jobs,
-        forks=policy.forks,
-        forks_newest=policy.forks_newest,
-        needs_data=policy.needs_data,
-        rebuilds=policy.rebuilds,
-        evaluates=policy.evaluates,
-        shares=policy.shares,
-        scales=policy.scales,
-        statistics=hears_statistics(policy),
-        requests=serves_requests(policy),
-        generator=policy.generator,
-        ship_every=policy.ship_every,
-    )
+    return capabilities_to_proto(capabilities_of(policy), said)
 
 
 def _terms(message: pb.PolicyReview) -> ExperimentView:

@@ -7,6 +7,7 @@ simulator and tests of policies use them without conversion. The corresponding m
 
 from __future__ import annotations
 
+from hopyard.policy.vocabulary.capabilities import PolicyCapabilities
 from hopyard.policy.vocabulary.downcalls import (
     MOST_SECONDS,
     AmendRun,
@@ -97,6 +98,7 @@ __all__ = [
     "MachinesChange",
     "Metrics",
     "Partition",
+    "PolicyCapabilities",
     "Predict",
     "PredictionReady",
     "ReleaseMachine",

@@ -9,6 +9,7 @@ from hopyard._common.plugins import POLICIES, load_plugin, plugin_names, unknown
 from hopyard.cli.init.script_analysis import read_script
 from hopyard.client.submission import Submission
 from hopyard.errors import InvalidInput
+from hopyard.policy import capabilities_of
 from hopyard.spec import SpecError, SpecProblem, placed
 from hopyard.spec.yaml_document import read_document
 
@@ -27,7 +28,7 @@ def check_policy(submission: Submission) -> None:
         return
     from hopyard.policy.compatibility import misfit  # Policies need more than a file's form does.
 
-    found = misfit(submission.spec, needs_data=made.needs_data, shares=made.shares, scales=made.scales)
+    found = misfit(submission.spec, capabilities_of(made))
     if found is not None:
         raise placed(InvalidInput(": ".join(found)), submission.text, submission.source)
 

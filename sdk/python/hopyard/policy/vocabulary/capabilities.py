@@ -1,0 +1,31 @@
+"""What a policy decides, and what it needs of an experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCapabilities:
+    """What a policy decides and needs. It is read when an experiment is created, and holds as long as the experiment lives.
+
+    All fields except `statistics` and `requests` are attributes of `hopyard.policy.Policy`, which describes them.
+
+    Attributes:
+        statistics: Whether the policy is told of each report (`ApplicationStat`).
+        requests: Whether the policy serves the requests of clients (`RequestMade`).
+    """
+
+    every_iteration: bool = False
+    ends_jobs: bool = False
+    forks: bool = False
+    forks_newest: bool = False
+    evaluates: bool = False
+    shares: bool = False
+    statistics: bool = False
+    requests: bool = False
+    generator: str = ""
+    ship_every: int = 1
+    needs_data: bool = False
+    scales: bool = False
+    rebuilds: bool = False

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hopyard._net.rpc import channel
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobView, Policy
-from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEndReason, RunKey
 from hopyard.spec import canonical_json, parse_spec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
@@ -52,7 +52,7 @@ from hopyard_engine.core.events import (
     Started,
     StreamCreated,
 )
-from hopyard_engine.core.types import MachineSpec, RunKey, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, SnapshotInfo
 from hopyard_engine.explain.story import Story
 from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host

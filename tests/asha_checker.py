@@ -29,6 +29,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobState,
     RunEnd,
+    RunKey,
     StartJob,
     TerminateJob,
 )
@@ -36,7 +37,6 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Amend, Send, Start, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, StreamEvent
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import RunKey
 
 Available = Callable[[str], bool]
 """Whether a worker could be given this job now."""

@@ -18,9 +18,9 @@ import psutil
 
 from hopyard.client import Client
 from hopyard.client.types import Experiment
+from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Send
-from hopyard_engine.core.types import RunKey
 from hopyard_tools.commands.journal_source import opened
 from tests.e2e.harness import REPOSITORY, Curve
 from tests.e2e.up import IS_UP, Up

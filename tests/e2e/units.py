@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hopyard.policy.vocabulary import RunMode
+from hopyard.policy.vocabulary import RunKey, RunMode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Send, Start
 from hopyard_engine.core.events import Ended, Event, RunMessage, SnapshotTaken, Started
-from hopyard_engine.core.types import RunKey
 from hopyard_tools.commands.journal_source import opened
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core.effects import CommandBody, ShipmentOrder, Start
 from hopyard_engine.core.events import NodeJoined, RunBody, RunMessage, SnapshotShipped, SnapshotStored
-from hopyard_engine.core.types import MachineSpec, RunKey
+from hopyard_engine.core.types import MachineSpec
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.process import Process
 from tests.simulation.training import Blob, Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hopyard.policy.vocabulary import DecisionKind, Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary import DecisionKind, Report, RunEndReason, RunKey, RunMode
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import Amended, Ended, Reports, RunBody, SnapshotStored, SnapshotTaken, Started
-from hopyard_engine.core.types import RunKey, SnapshotInfo
+from hopyard_engine.core.types import SnapshotInfo
 from tests.simulation import training
 from tests.simulation.training import Blob
 

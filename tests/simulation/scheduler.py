@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hopyard.policy import Policy
+from hopyard.policy.vocabulary import RunKey
 from hopyard.predictor import LEVELS, Curve, Prediction
 from hopyard.predictor.wire import prediction_to_wire
 from hopyard_engine.core import CLUSTER_STREAM, Core
@@ -41,7 +42,6 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.types import RunKey
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND
 from hopyard_policies.mop.schedule.planning import longest

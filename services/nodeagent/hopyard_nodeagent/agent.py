@@ -7,6 +7,7 @@ import logging
 import uuid
 from typing import Final
 
+from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._net.server import Background, Server
 from hopyard._runtime.datasets.node_query import INSPECT
 from hopyard._runtime.snapshot_file import SnapshotFileError
@@ -169,7 +170,7 @@ class NodeAgent:
             incarnation=self._incarnation,
             address=self.address,
             machines=self._machine_messages(),
-            runs=[run.key.to_proto() for run in self._runs.all()],
+            runs=[run_key_to_proto(run.key) for run in self._runs.all()],
             snapshots=self._snapshots.hashes(),
             epoch=epoch,
             home=self._folders.home,
@@ -276,7 +277,7 @@ class NodeAgent:
                 machine.world = max(run.start.world, 1)
         return node_agent_pb2.GetStatusResponse(
             node=node,
-            runs=[run.key.to_proto() for run in self._runs.all()],
+            runs=[run_key_to_proto(run.key) for run in self._runs.all()],
             connected=self._session.connected,
             unacknowledged=self._runs.unacknowledged(),
             snapshot_bytes=await self._snapshots.size_bytes(),

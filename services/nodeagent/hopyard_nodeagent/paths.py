@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from hopyard._net.server import FolderLock
 from hopyard._runtime.snapshot_folder import remove
-from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard.policy.vocabulary import RunKey
 
 _LONGEST_NAME: Final = 120
 
@@ -110,7 +110,7 @@ class Folders:
 
     def scratch(self, run: RunKey) -> Path:
         """Return the temporary folder of a run."""
-        return self._scratch / f"{_name(run.experiment)}.{_name(run.job)}.{run.attempt}.{run.rank}"
+        return self._scratch / f"{_name(run.stream)}.{_name(run.job)}.{run.attempt}.{run.rank}"
 
 
 def _home(file: Path) -> str:

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import grpc.aio
 
+from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.registry import Runs
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots import peers
 from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
 from hopyard_nodeagent.snapshots.disk import Snapshots
@@ -63,7 +63,7 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
     async def JoinGang(  # noqa: D102
         self, request: wire.JoinGangRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> wire.JoinGangResponse:
-        return wire.JoinGangResponse(place=self._runs.place(RunKey.of(request.run)))
+        return wire.JoinGangResponse(place=self._runs.place(run_key_from_proto(request.run)))
 
     async def FetchSnapshot(  # noqa: D102
         self, request: wire.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]

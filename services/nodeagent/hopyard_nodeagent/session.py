@@ -16,13 +16,14 @@ from typing import Final, Protocol, TypeAlias
 import grpc.aio
 
 from hopyard._net.rpc import Backoff, channel
+from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.errors import Conflict, HopyardError, StaleEpoch, Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1 import resource_manager_pb2_grpc
 from hopyard_nodeagent.runs.channel import EpochGuard
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.scheduler_address import scheduler_at
 
 _log = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ class SchedulerSession:
         self._check_epoch(welcome.epoch)
         self._heartbeat_seconds = welcome.heartbeat_seconds or _DEFAULT_HEARTBEAT_SECONDS
         self._lease_seconds = welcome.lease_seconds or _DEFAULT_LEASE_SECONDS
-        runs.unknown(RunKey.of(run) for run in welcome.unknown_runs)
+        runs.unknown(run_key_from_proto(run) for run in welcome.unknown_runs)
         self._owner.welcomed(welcome)
         self._bundles = welcome.bundles
         self._acks.clear()
@@ -218,9 +219,9 @@ class SchedulerSession:
                     # The acknowledgement only prevents a repetition in the next session, so it waits for the next
                     # message.
                     ack = wire.ChannelAck(run=message.command.run, sequence=taken)
-                    self._acks[RunKey.of(message.command.run)] = wire.AgentSessionRequest(ack=ack)
+                    self._acks[run_key_from_proto(message.command.run)] = wire.AgentSessionRequest(ack=ack)
             case "ack":
-                runs.acknowledged(RunKey.of(message.ack.run), message.ack.sequence)
+                runs.acknowledged(run_key_from_proto(message.ack.run), message.ack.sequence)
             case "forget_snapshots":
                 self._owner.forget_snapshots(list(message.forget_snapshots.sha256))
             case "ship_snapshots":

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Final
 
 from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
-from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto
+from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto, run_key_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import ENDLESS, RunEndReason
+from hopyard.policy.vocabulary import ENDLESS, RunEndReason, RunKey
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_engine.core.actions import eviction
@@ -35,7 +35,7 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, Settings, SnapshotInfo
 from hopyard_scheduler.experiments.program import ExperimentProgram
 
 MAX_MESSAGE: Final = 16_384
@@ -56,16 +56,6 @@ PHASES: Final = EnumMap(
 
 
 # --------------------------------------------------------------------------------------------------------------- from agents
-
-
-def key_from_proto(message: common_pb2.RunRef) -> RunKey:
-    """A channel's name."""
-    return RunKey(message.experiment, message.job, message.attempt, message.rank)
-
-
-def key_to_proto(key: RunKey) -> common_pb2.RunRef:
-    """A channel's name."""
-    return common_pb2.RunRef(experiment=key.stream, job=key.job, attempt=key.attempt, rank=key.rank)
 
 
 def machine_from_proto(message: resource_manager_pb2.Machine) -> MachineSpec:
@@ -164,7 +154,7 @@ def command_to_proto(
         program: What the experiment's runs execute.
         addresses: NodeAgentService addresses by node.
     """
-    command = resource_manager_pb2.RunCommand(run=key_to_proto(key), sequence=sequence, epoch=epoch)
+    command = resource_manager_pb2.RunCommand(run=run_key_to_proto(key), sequence=sequence, epoch=epoch)
     match body:
         case Start():
             command.start.CopyFrom(_start_to_proto(body, program, addresses))
@@ -365,8 +355,6 @@ __all__ = [
     "command_to_proto",
     "experiment_to_proto",
     "job_to_proto",
-    "key_from_proto",
-    "key_to_proto",
     "machine_from_proto",
     "point_to_proto",
     "report_to_proto",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from hopyard.policy.vocabulary import RunEndReason
+from hopyard.policy.vocabulary import RunEndReason, RunKey
 from hopyard_engine.core.events import Event
-from hopyard_engine.core.types import RunKey, SnapshotInfo
+from hopyard_engine.core.types import SnapshotInfo
 from hopyard_simulator.conditions import Costs, Faults
 from hopyard_simulator.event_heap import EventHeap
 from hopyard_simulator.metrics import Measure

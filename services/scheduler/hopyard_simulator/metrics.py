@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
-from hopyard.policy.vocabulary import JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import JobState, Report, RunEndReason, RunKey
 from hopyard_engine.core.effects import Start
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import EarlierTrial, RunKey
+from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator.group import ExperimentResult
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")

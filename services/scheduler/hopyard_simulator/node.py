@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 
-from hopyard.policy.vocabulary import RunEndReason
+from hopyard.policy.vocabulary import RunEndReason, RunKey
 from hopyard_engine.core.effects import CommandBody, Send, ShipmentOrder, Start
 from hopyard_engine.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
-from hopyard_engine.core.types import MachineSpec, RunKey, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, SnapshotInfo
 from hopyard_simulator.environment import Environment
 from hopyard_simulator.run import SimulatedRun
 

@@ -6,7 +6,7 @@ import bisect
 import math
 
 from hopyard._runtime.runner.control import EndRun, Restate, RunControl, RunPlan, Save, Train
-from hopyard.policy.vocabulary import Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary import Report, RunEndReason, RunKey, RunMode
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import (
     Amended,
@@ -18,7 +18,7 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
-from hopyard_engine.core.types import RunKey, SnapshotInfo
+from hopyard_engine.core.types import SnapshotInfo
 from hopyard_simulator.environment import RunHost
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Policy
+from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions import target
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -37,7 +38,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import EarlierTrial, PlacedData, RunKey, Settings
+from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_simulator.conditions import Costs, Faults, Fleet

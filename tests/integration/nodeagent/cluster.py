@@ -12,9 +12,9 @@ from typing import Any
 from hopyard._net.rpc import Backoff
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.settings import AgentSettings, MachineSettings
 from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
 from tests.plugins.processes import is_running
@@ -180,7 +180,7 @@ class Cluster:
 
     def log(self, node: str, key: RunKey) -> str:
         """What a job's runs printed on a node."""
-        return (self.folder / node / "logs" / "jobs" / key.experiment / f"{key.job}.log").read_text()
+        return (self.folder / node / "logs" / "jobs" / key.stream / f"{key.job}.log").read_text()
 
     def start(
         self,

@@ -12,9 +12,9 @@ from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
 from hopyard._runtime.criu import procfs
 from hopyard._runtime.criu.process_group import MOUNT
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.process_images import MEMORY
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS

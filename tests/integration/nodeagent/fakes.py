@@ -10,10 +10,11 @@ from typing import Any
 
 import grpc.aio
 
+from hopyard._net.rpc.values import run_key_from_proto, run_key_to_proto
 from hopyard.errors import Conflict, Exhausted, NotFound, Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.timing import HANG_SECONDS
 
 
@@ -50,7 +51,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         async with self._changed:
             self.hellos[hello.node].append(hello)
             self._changed.notify_all()
-        unknown = [run for run in hello.runs if RunKey.of(run) in self.unwanted]
+        unknown = [run for run in hello.runs if run_key_from_proto(run) in self.unwanted]
         yield wire.AgentSessionResponse(
             welcome=wire.AgentWelcome(
                 epoch=self.epoch,
@@ -89,7 +90,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
             case "heartbeat":
                 queue.put_nowait(wire.AgentSessionResponse(heartbeat=wire.SchedulerHeartbeat()))
             case "ack":
-                key = RunKey.of(request.ack.run)
+                key = run_key_from_proto(request.ack.run)
                 self._taken[key] = max(self._taken[key], request.ack.sequence)
             case "run_message":
                 self._message(request.run_message, queue)
@@ -103,7 +104,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
                     queue.put_nowait(wire.AgentSessionResponse(shipment_ack=ack))
 
     def _message(self, message: wire.RunMessage, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:
-        key = RunKey.of(message.run)
+        key = run_key_from_proto(message.run)
         received = self.received[key]
         if message.sequence == len(received) + 1:
             received.append(message)
@@ -120,7 +121,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         """Send a command to a run; it is kept and sent again until the agent acknowledges it."""
         self._node_of[key] = node
         commands = self._commands[key]
-        command = wire.RunCommand(run=key.to_proto(), sequence=len(commands) + 1, epoch=self.epoch, **body)
+        command = wire.RunCommand(run=run_key_to_proto(key), sequence=len(commands) + 1, epoch=self.epoch, **body)
         commands.append(command)
         if node in self._sessions:
             self._sessions[node].put_nowait(wire.AgentSessionResponse(command=command))

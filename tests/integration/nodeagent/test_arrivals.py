@@ -13,10 +13,10 @@ import pytest
 
 from hopyard._net.server import Server
 from hopyard.errors import Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import servicer
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.snapshots import peers
 from tests.integration.nodeagent.cluster import Cluster, gone

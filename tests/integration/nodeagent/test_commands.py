@@ -15,9 +15,9 @@ import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.test_process import start_agent
 from tests.plugins.processes import is_running

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from hopyard._runtime.criu import procfs
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs import executor, training_process
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.runs.watchdogs import SilenceGuard
 from tests.integration.nodeagent.cluster import Cluster

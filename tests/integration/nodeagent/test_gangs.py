@@ -12,9 +12,9 @@ import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.e2e import gang_trainer
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import scaled
@@ -73,7 +73,7 @@ class Gang:
     def log(self, machine: str, key: RunKey) -> str:
         """What a rank printed."""
         name = f"{key.job}.rank{key.rank}.log" if key.rank else f"{key.job}.log"
-        return (self.cluster.folder / machine.partition("/")[0] / "logs" / "jobs" / key.experiment / name).read_text()
+        return (self.cluster.folder / machine.partition("/")[0] / "logs" / "jobs" / key.stream / name).read_text()
 
     def process(self, machine: str, key: RunKey) -> int:
         """The process of a rank."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 
 KEY = RunKey("e1", "j1", 1, 0)

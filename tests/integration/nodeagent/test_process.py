@@ -11,7 +11,7 @@ from asyncio.subprocess import Process
 import pytest
 
 from hopyard._net.server import read_address
-from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard.policy.vocabulary import RunKey
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import scaled
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hopyard._runtime import snapshot_file
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.test_commands import begin
 

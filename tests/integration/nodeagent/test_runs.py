@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS
 

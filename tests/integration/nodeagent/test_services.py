@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from hopyard._net.rpc import channel
+from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.errors import InvalidInput, NotFound, PermissionDenied
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2, application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.nodeagent.cluster import Cluster
 
 KEY = RunKey("e1", "j1", 1, 0)
@@ -30,7 +31,7 @@ async def test_status_tells_what_runs(cluster: Cluster) -> None:
     assert status.connected
     assert [machine.job for machine in status.node.machines] == ["", "j1"]
     assert [(machine.rank, machine.world) for machine in status.node.machines] == [(0, 0), (0, 1)]
-    assert [RunKey.of(run) for run in status.runs] == [KEY]
+    assert [run_key_from_proto(run) for run in status.runs] == [KEY]
     assert status.snapshot_bytes > 0
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 

@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     Report,
     RunEndReason,
+    RunKey,
     StartJob,
     WakeAt,
 )
@@ -37,7 +38,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import EarlierTrial, MachineSpec, Measured, PlacedData, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.types import EarlierTrial, MachineSpec, Measured, PlacedData, Settings, SnapshotInfo
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")

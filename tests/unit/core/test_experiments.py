@@ -20,6 +20,7 @@ from hopyard.policy.vocabulary import (
     MachinesChange,
     Predict,
     RunEndReason,
+    RunKey,
     ShareChange,
     StartJob,
     WakeAt,
@@ -51,7 +52,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.experiment import GeneratorCall
 from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec, RunKey
+from hopyard_engine.core.types import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEnd, RunEndReason, StartJob
+from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEnd, RunEndReason, RunKey, StartJob
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
 from hopyard_engine.core.events import (
@@ -28,7 +28,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.run_states import RunState
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import MachineSpec, RunKey
+from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot

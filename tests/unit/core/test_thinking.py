@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     RequestMade,
     RunEnd,
     RunEndReason,
+    RunKey,
     ShareChange,
     StartJob,
 )
@@ -38,7 +39,6 @@ from hopyard_engine.core.events import (
     StreamCreated,
 )
 from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.types import RunKey
 from tests.unit.core.rig import Rig, settings
 
 pytestmark = pytest.mark.quick

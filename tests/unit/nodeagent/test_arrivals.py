@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from hopyard.errors import NotFound, Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.run import NodeRun
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.fetch import SnapshotMissing, announced, beside
 from hopyard_nodeagent.snapshots.transfers import Fetched
 

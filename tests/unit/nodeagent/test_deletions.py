@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from hopyard._net.rpc import Backoff
+from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._net.server import Background
 from hopyard.errors import Exhausted, Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2, common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner, Sink
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
@@ -50,7 +51,7 @@ class Node:
         self.runs.shipper = self.shipper
         self.shipper.start(background)
         start = start or wire.StartRun(machine="n/0")
-        self.runs.command(wire.RunCommand(run=KEY.to_proto(), sequence=1, start=start))
+        self.runs.command(wire.RunCommand(run=run_key_to_proto(KEY), sequence=1, start=start))
         self.run = self.runs.all()[0]
 
     @property

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hopyard._runtime import snapshot_folder
 from hopyard._runtime.snapshot_folder import FolderMember, hash_folder, members
 from hopyard.errors import DataLoss, InvalidInput
+from hopyard.policy.vocabulary import RunKey
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs import log_reader
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots import transfers
 from hopyard_nodeagent.snapshots.transfers import (
     check_hash,

@@ -13,12 +13,12 @@ import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1.application_pb2 import ProcessHost
 from hopyard_nodeagent.command import machines
 from hopyard_nodeagent.runs.launch_spec import Preparation, ProgramRefused, agent_variables, environment_of, prepared
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.settings import MachineSettings
 from tests.plugins.processes import MARK
 

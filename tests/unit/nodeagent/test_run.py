@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.run import NodeRun
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner
 
 pytestmark = pytest.mark.quick

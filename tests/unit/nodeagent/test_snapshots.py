@@ -17,7 +17,7 @@ from hopyard._net.server import Background
 from hopyard._runtime import snapshot_folder
 from hopyard._runtime.snapshot_folder import hash_folder
 from hopyard.errors import DataLoss, Exhausted, HopyardError, NotFound, TimedOut, Unavailable
-from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard.policy.vocabulary import RunKey
 from hopyard_nodeagent.snapshots import disk
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Uploader

@@ -9,9 +9,8 @@ import pytest
 
 from hopyard.policy import Policy
 from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep
-from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard.policy.vocabulary import JobState, RunEndReason, RunKey
 from hopyard_engine.core.events import Ended, ExperimentJoined, Operated, SnapshotStored, Started
-from hopyard_engine.core.types import RunKey
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.elastic import Elastic, Scaling
 from hopyard_policies.halving import AshaPolicy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
-from hopyard_engine.core.types import RunKey
 from hopyard_scheduler.runtime.ack_coalescing import acknowledged
 
 pytestmark = pytest.mark.quick

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.policy.vocabulary import Answer, CreateJob, RunEndReason
+from hopyard.policy.vocabulary import Answer, CreateJob, RunEndReason, RunKey
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import Core
@@ -27,7 +27,6 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.types import RunKey
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments import stream_import
 from hopyard_scheduler.experiments.id_translation import renamed

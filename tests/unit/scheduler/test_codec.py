@@ -25,6 +25,7 @@ from hopyard.policy.vocabulary import (
     Report,
     ReserveMachine,
     RunEndReason,
+    RunKey,
     RunMode,
     StartJob,
     WakeAt,
@@ -39,7 +40,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     StreamCreated,
 )
-from hopyard_engine.core.types import MachineSpec, RunKey, Settings, SnapshotInfo
+from hopyard_engine.core.types import MachineSpec, Settings, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
 
 pytestmark = pytest.mark.quick

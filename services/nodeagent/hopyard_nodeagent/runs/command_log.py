@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.v1 import resource_manager_pb2
-from hopyard_nodeagent.runs.run_key import RunKey
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class CommandRecord:
         """Log a command that is about to be carried out. Write errors are logged and otherwise ignored."""
         line = {
             "at": self._clock(),
-            "run": list(RunKey.of(command.run)),
+            "run": list(run_key_from_proto(command.run)),
             "sequence": command.sequence,
             "kind": command.WhichOneof("body"),
             "epoch": command.epoch,

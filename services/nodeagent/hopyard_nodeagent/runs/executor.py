@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._runtime.bundle import BundleError
 from hopyard._runtime.criu import PROVIDER, CriuUnavailableError
 from hopyard._runtime.runner.converters import data_budget
@@ -65,7 +66,7 @@ class Executor:
 
         A cancellation kills the process and propagates.
         """
-        log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
+        log = self._folders.job_log(run.key.stream, run.key.job, run.key.rank)
         log_began = log_reader.size(log)
         scratch = self._folders.scratch(run.key)
         try:
@@ -120,7 +121,7 @@ class Executor:
             if fetching is not None and (fetching.done() or not runner.awaits_snapshots):
                 await arrived(run, fetching)
             message = wire.ApplicationStart(
-                run=run.key.to_proto(),
+                run=run_key_to_proto(run.key),
                 start=start,
                 code_folder=str(code_folder),
                 snapshot_file=snapshot_file,
@@ -154,14 +155,14 @@ class Executor:
             return "", None
         sha256 = run.start.snapshot.sha256
         path = stack.enter_context(self._snapshots.use(sha256))
-        fetch = self._snapshots.fetch(sha256, run.start.snapshot_peers, run.key.experiment)
+        fetch = self._snapshots.fetch(sha256, run.start.snapshot_peers, run.key.stream)
         return str(path), await stack.enter_async_context(beside(fetch))
 
     def _folders_of(self, run: NodeRun) -> tuple[Path, Path]:
         """Create a run's temporary folder and its log."""
         scratch = self._folders.scratch(run.key)
         scratch.mkdir()
-        log = self._folders.job_log(run.key.experiment, run.key.job, run.key.rank)
+        log = self._folders.job_log(run.key.stream, run.key.job, run.key.rank)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
         return scratch, log

@@ -14,10 +14,10 @@ from hopyard._common import command_template
 from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard._runtime.criu import PROVIDER
 from hopyard._runtime.criu.process_group import MOUNT
+from hopyard.policy.vocabulary import RunKey
 from hopyard.script import mailbox_files
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard.v1.application_pb2 import ProcessHost
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.settings import MachineSettings
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -105,7 +105,7 @@ def prepared(
     interpreter = sys.executable if restores else _interpreter(program, working)
     if kind == "trainer":
         definition = program.SerializeToString(deterministic=True)
-        return Preparation(LaunchSpec(key.experiment, definition, (interpreter, *_RUNNER)), program, working)
+        return Preparation(LaunchSpec(key.stream, definition, (interpreter, *_RUNNER)), program, working)
     _need_training_alone(start)
     arguments = (program.command if kind == "command" else program.log.command).arguments
     values = hyperparameters_from_proto(start.hyperparameters)
@@ -117,7 +117,7 @@ def prepared(
         command[0] = interpreter
     variables = _variables(key, start, interpreter) | _checked(program.environment)
     if kind == "command" and host is None:
-        once = LaunchSpec(key.experiment, program.SerializeToString(deterministic=True), tuple(command), once=True)
+        once = LaunchSpec(key.stream, program.SerializeToString(deterministic=True), tuple(command), once=True)
         return Preparation(once, program, working, tuple(command), variables)
     # The runner itself belongs to the agent; the experiment's settings apply to its program.
     plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
@@ -126,7 +126,7 @@ def prepared(
     elif host is not None:
         variables[mailbox_files.VARIABLE] = MOUNT
     runner = LaunchSpec(
-        key.experiment, plain.SerializeToString(deterministic=True), (sys.executable, *_RUNNER), parent=True
+        key.stream, plain.SerializeToString(deterministic=True), (sys.executable, *_RUNNER), parent=True
     )
     found = Preparation(runner, plain, working, tuple(command), variables)
     return found if host is None else _seen(found, host.folder)
@@ -180,7 +180,7 @@ def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: s
     """Return the environment variables of every command."""
     values = hyperparameters_from_proto(start.hyperparameters)
     variables = {
-        "HOPYARD_EXPERIMENT": key.experiment,
+        "HOPYARD_EXPERIMENT": key.stream,
         "HOPYARD_JOB": key.job,
         "HOPYARD_HYPERPARAMETERS": json.dumps(values, sort_keys=True),
         "HOPYARD_SEED": str(start.seed),

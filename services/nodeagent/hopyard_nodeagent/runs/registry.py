@@ -9,13 +9,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from hopyard._net.rpc.values import run_key_from_proto
 from hopyard._net.server import Background
 from hopyard.errors import NotFound, Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.executor import Executor
 from hopyard_nodeagent.runs.run import NodeRun, snapshot_of
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
@@ -92,7 +93,7 @@ class Runs:
 
     def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
         """Accept a command; return the sequence number to acknowledge, or None."""
-        key = RunKey.of(command.run)
+        key = run_key_from_proto(command.run)
         if key in self._forgotten:
             return command.sequence
         run = self._runs.get(key)
@@ -181,7 +182,7 @@ class Runs:
         def heard(request: wire.AttachRequest) -> None:
             snapshot = run.relay(request)
             if snapshot is not None:
-                self._snapshots.taken(snapshot.sha256, run.key.experiment)
+                self._snapshots.taken(snapshot.sha256, run.key.stream)
             self._tell_session(run)
 
         try:
@@ -193,7 +194,7 @@ class Runs:
         run.end(ended)
         _log.info("%s ended: %s", run.key, common_pb2.RunEndReason.Name(ended.reason))
         if ended.HasField("snapshot"):
-            self._snapshots.taken(ended.snapshot.sha256, run.key.experiment)
+            self._snapshots.taken(ended.snapshot.sha256, run.key.stream)
         self._tell_session(run)
 
     def _tell_session(self, run: NodeRun) -> None:

@@ -7,10 +7,11 @@ import random
 from typing import Final
 
 from hopyard._net.rpc import Backoff, channel
+from hopyard._net.rpc.values import run_key_to_proto
 from hopyard.errors import NotFound, TimedOut, Unavailable
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource_manager_pb2
-from hopyard_nodeagent.runs.run_key import RunKey
 
 _BACKOFF: Final = Backoff(first=0.05, most=0.5)
 _ANSWER_SECONDS: Final = 10.0
@@ -47,7 +48,7 @@ async def _place(address: str, leader: RunKey, seconds: float) -> common_pb2.Gan
             stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
             while True:
                 try:
-                    request = node_agent_pb2.JoinGangRequest(run=leader.to_proto())
+                    request = node_agent_pb2.JoinGangRequest(run=run_key_to_proto(leader))
                     return (await stub.JoinGang(request, timeout=_ANSWER_SECONDS)).place
                 except (NotFound, TimedOut, Unavailable) as error:
                     said, failures = str(error), failures + 1

@@ -7,15 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.control import RunControl
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import RunKey
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.channel import Incoming, Numbered, Outgoing
 from hopyard_nodeagent.runs.launch_spec import is_command
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.snapshots.transfers import Fetched, check_hash
 
@@ -114,7 +115,7 @@ class NodeRun:
 
     def numbered(self, message: Numbered[resource_manager_pb2.RunMessage]) -> resource_manager_pb2.RunMessage:
         """Return a message as sent over the wire."""
-        message.body.run.CopyFrom(self.key.to_proto())
+        message.body.run.CopyFrom(run_key_to_proto(self.key))
         message.body.sequence = message.sequence
         message.body.at = message.at
         return message.body

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs.run_key import RunKey
 from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
 
@@ -31,7 +31,7 @@ class UploadOrders:
     def shipped(self, shipment: Shipment, error: str) -> None:
         """Record that an ordered snapshot was stored, or why its upload was given up."""
         order = wire.ShipmentOrder(
-            experiment=shipment.run.experiment,
+            experiment=shipment.run.stream,
             number=shipment.order,
             job=shipment.run.job,
             position=shipment.position,

@@ -13,7 +13,7 @@ from hopyard._net.rpc import Backoff
 from hopyard._net.server import Background
 from hopyard._runtime.snapshot_folder import size_of
 from hopyard.errors import Aborted, DataLoss, HopyardError, TimedOut, Unavailable
-from hopyard_nodeagent.runs.run_key import RunKey
+from hopyard.policy.vocabulary import RunKey
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.store import BlobClient
 
@@ -48,7 +48,7 @@ class Shipment:
 
     def __str__(self) -> str:
         run = self.run
-        return f"snapshot {self.sha256} at {self.position} of job {run.job} of experiment {run.experiment}"
+        return f"snapshot {self.sha256} at {self.position} of job {run.job} of experiment {run.stream}"
 
 
 class Uploader:
@@ -116,7 +116,7 @@ class Uploader:
     async def _ship(self, shipment: Shipment) -> str:
         """Try once; return why a retry cannot help, or an empty string if it is stored."""
         path = self._snapshots.path(shipment.sha256)
-        owner = shipment.run.experiment
+        owner = shipment.run.stream
         try:
             if not path.exists():
                 return "" if await self._store.has(shipment.sha256, owner) else _GONE

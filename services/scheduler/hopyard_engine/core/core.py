@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core import pending_answers
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.division import MachineKind
@@ -49,7 +50,6 @@ from hopyard_engine.core.handlers import dispatch, node_events
 from hopyard_engine.core.pending_answers import Thinking
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import RunKey
 
 CLUSTER_STREAM = "cluster"
 

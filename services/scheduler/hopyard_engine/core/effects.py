@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunMode, Verdict
+from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunKey, RunMode, Verdict
 from hopyard_engine.core.events import Event
 from hopyard_engine.core.state.partitions import Place
-from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
+from hopyard_engine.core.types import Measured, SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason
+from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason, RunKey
 from hopyard_engine.core.types import (
     EarlierTrial,
     MachineSpec,
     Measured,
     PlacedData,
     PlacedPartition,
-    RunKey,
     Settings,
     SnapshotInfo,
 )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core.effects import Effect, Send, Start
 from hopyard_engine.core.events import NodeBack, NodeDraining, NodeLost, PolicyAnswered, PolicyFailed, StreamEvent
 from hopyard_engine.core.handlers import node_events, run_messages
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import RunKey
 
 
 class Thinking:

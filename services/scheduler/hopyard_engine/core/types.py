@@ -9,15 +9,6 @@ from typing import Any, Literal, NamedTuple
 from hopyard.policy.vocabulary import Hyperparameters, Report
 
 
-class RunKey(NamedTuple):
-    """One process of one attempt of one job: a channel. An older attempt's messages are refused."""
-
-    stream: str
-    job: str
-    attempt: int
-    rank: int = 0
-
-
 class MachineSpec(NamedTuple):
     """A machine as its agent announces it. `hardware` is the kind of host that it is of; empty: not known."""
 

@@ -13,9 +13,9 @@ from typing import Any, get_args
 from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
 
-from hopyard.policy.vocabulary import Call, Command
+from hopyard.policy.vocabulary import Call, Command, RunKey
 from hopyard_engine.core.events import ClusterEvent, Event, RunBody, StreamEvent
-from hopyard_engine.core.types import MachineSpec, RunKey
+from hopyard_engine.core.types import MachineSpec
 
 
 @functools.cache

@@ -33,6 +33,7 @@ from hopyard.policy.vocabulary import (
     RequestMade,
     ReserveMachine,
     RunEnd,
+    RunKey,
     RunMode,
     ShareChange,
     StartJob,
@@ -42,7 +43,7 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed, SnapshotShipped, StreamEvent
-from hopyard_engine.core.types import PlacedPartition, RunKey
+from hopyard_engine.core.types import PlacedPartition
 
 
 def told(call: Call) -> str:

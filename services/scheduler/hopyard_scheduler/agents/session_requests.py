@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from hopyard._net.rpc.values import run_key_from_proto
 from hopyard._runtime.datasets.node_query import LOOK_AGAIN
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import resource_manager_pb2 as pb
@@ -11,7 +12,6 @@ from hopyard_engine.core.events import NodeEvicted, NodeJoined
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.converters import (
-    key_from_proto,
     machine_from_proto,
     run_message_from_proto,
     shipped_from_proto,
@@ -82,7 +82,7 @@ class SessionRequests:
                 node=hello.node,
                 incarnation=hello.incarnation,
                 machines=tuple(machine_from_proto(m) for m in hello.machines),
-                runs=tuple(key_from_proto(run) for run in hello.runs),
+                runs=tuple(run_key_from_proto(run) for run in hello.runs),
                 snapshots=tuple(hello.snapshots),
             )
         )
@@ -107,7 +107,7 @@ class SessionRequests:
             case "run_message":
                 await self._live.submit(run_message_from_proto(message.run_message, self._live.clock()))
             case "ack":
-                self._live.core.acknowledge(key_from_proto(message.ack.run), message.ack.sequence)
+                self._live.core.acknowledge(run_key_from_proto(message.ack.run), message.ack.sequence)
             case "shipped":
                 await self._live.submit(shipped_from_proto(message.shipped, session.node, self._live.clock()))
             case "answer" if message.answer.ticket == LOOK_AGAIN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob
+from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob, RunKey
 from hopyard_engine.core.events import (
     JobOperated,
     NodeBack,
@@ -17,7 +17,6 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.timers import EndTimer, IdleTimer
-from hopyard_engine.core.types import RunKey
 
 C = TypeVar("C")
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from hopyard._net.rpc.values import run_key_to_proto
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -26,7 +27,7 @@ from hopyard_engine.core.effects import (
 from hopyard_engine.core.events import Event, TimerElapsed
 from hopyard_engine.core.handlers.commands import CREATE_JOB
 from hopyard_scheduler.agents.sessions import Sessions
-from hopyard_scheduler.converters import command_to_proto, key_to_proto, order_to_proto
+from hopyard_scheduler.converters import command_to_proto, order_to_proto
 from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.generator_client import Generators
 from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
@@ -155,7 +156,7 @@ class Carrier:
         channel = job.channels.get((ack.run.attempt, ack.run.rank)) if job is not None else None
         session = self.sessions.of(channel.node) if channel is not None else None
         if session is not None:
-            message = resource_manager_pb2.ChannelAck(run=key_to_proto(ack.run), sequence=ack.sequence)
+            message = resource_manager_pb2.ChannelAck(run=run_key_to_proto(ack.run), sequence=ack.sequence)
             session.send(resource_manager_pb2.AgentSessionResponse(ack=message))
 
     def _acknowledge_shipment(self, ack: AcknowledgeShipment) -> None:
@@ -172,7 +173,7 @@ class Carrier:
             epoch=self._journal.epoch,
             lease_seconds=self.sessions.lease_seconds,
             heartbeat_seconds=self._heartbeat_seconds,
-            unknown_runs=[key_to_proto(key) for key in welcome.unknown],
+            unknown_runs=[run_key_to_proto(key) for key in welcome.unknown],
             bundles=True,
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))

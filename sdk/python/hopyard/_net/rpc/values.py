@@ -1,4 +1,4 @@
-"""Converters of values, hyperparameters, metrics and reports between Python and the wire."""
+"""Converters of values, hyperparameters, metrics, reports and run keys between Python and the wire."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import Report
+from hopyard.policy.vocabulary import Report, RunKey
 from hopyard.v1 import common_pb2
 
 MAX_DEPTH: Final = 24
@@ -110,6 +110,16 @@ def check_report(message: common_pb2.Report, path: str = "report") -> None:
         found = {"position": position, "seconds": seconds, "examples": examples}
         field = next(name for name, value in found.items() if not value >= 0)
         raise InvalidInput(f"{path}.{field}: found {found[field]}, allowed is 0 or more")
+
+
+def run_key_from_proto(message: common_pb2.RunRef) -> RunKey:
+    """Convert a run key back."""
+    return RunKey(message.experiment, message.job, message.attempt, message.rank)
+
+
+def run_key_to_proto(key: RunKey) -> common_pb2.RunRef:
+    """Convert a run key."""
+    return common_pb2.RunRef(experiment=key.stream, job=key.job, attempt=key.attempt, rank=key.rank)
 
 
 def _map_from_proto(values: Mapping[str, common_pb2.Value]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ from hopyard.policy.vocabulary.values import (
     Partition,
     Report,
     RunEndReason,
+    RunKey,
     RunMode,
 )
 
@@ -107,6 +108,7 @@ __all__ = [
     "ReserveMachine",
     "RunEnd",
     "RunEndReason",
+    "RunKey",
     "RunMode",
     "ShareChange",
     "StartJob",

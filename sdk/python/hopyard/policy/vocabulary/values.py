@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 ENDLESS: Final = 2**31 - 1
 """A max position, or a number of jobs, that means no limit."""
@@ -62,6 +62,22 @@ class RunMode(enum.Enum):
     TRAIN = "TRAIN"
     EVALUATE = "EVALUATE"
     PROFILE = "PROFILE"
+
+
+class RunKey(NamedTuple):
+    """The identity of one process of one attempt of one job. Each key has a channel; messages of older attempts are refused.
+
+    `stream` is the journal stream of its experiment, named after the first experiment of the stream.
+    """
+
+    stream: str
+    job: str
+    attempt: int
+    rank: int = 0
+
+    def __str__(self) -> str:
+        rank = f" rank {self.rank}" if self.rank else ""
+        return f"run {self.attempt} of job {self.job} of experiment {self.stream}{rank}"
 
 
 class RunEndReason(enum.Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import MachinesChange, RunEndReason
+from hopyard.policy.vocabulary import MachinesChange, RunEndReason, RunKey
 from hopyard_engine.core.actions import deferred_uploads, earlier_results, failures, runs
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.events import (
@@ -19,7 +19,6 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.handlers import run_messages
 from hopyard_engine.core.state.entities import HeldMachine
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import RunKey
 
 
 def granted(stream: Stream, event: MachineGranted) -> None:

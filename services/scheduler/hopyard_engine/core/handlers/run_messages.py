@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     Report,
     RunEnd,
     RunEndReason,
+    RunKey,
     RunMode,
 )
 from hopyard_engine.core.actions import (
@@ -33,7 +34,7 @@ from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
 from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import Measured, RunKey, SnapshotInfo
+from hopyard_engine.core.types import Measured, SnapshotInfo
 
 _DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}
 

@@ -18,6 +18,7 @@ from hopyard.policy.vocabulary import (
     JobState,
     Metrics,
     PredictionReady,
+    RunKey,
 )
 from hopyard_engine.core.effects import (
     AskOutside,
@@ -46,7 +47,7 @@ from hopyard_engine.core.state.policy_conversation import ConversationState, Pol
 from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from hopyard_engine.core.state.timers import POLICY, BackoffTimer, TimerKey
-from hopyard_engine.core.types import RunKey, Settings
+from hopyard_engine.core.types import Settings
 
 _MASK = (1 << 63) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -1,7 +1,7 @@
 """Hosts policies: loads them, shows them their experiment, collects their answers."""
 
 from hopyard_engine.policy_host.host import Host, LatePolicy, MissingPolicy, PolicyHost, as_recorded, took_too_long
-from hopyard_engine.policy_host.view import CoreView, job_view, machine_view
+from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, machine_view, terms_view
 
 __all__ = [
     "CoreView",
@@ -10,7 +10,9 @@ __all__ = [
     "MissingPolicy",
     "PolicyHost",
     "as_recorded",
+    "experiment_view",
     "job_view",
     "machine_view",
+    "terms_view",
     "took_too_long",
 ]

@@ -12,7 +12,7 @@ from hopyard.space import Space
 from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.state.partitions import units
 from hopyard_engine.core.types import PlacedData, Settings
-from hopyard_engine.policy_host import Host, MissingPolicy, PolicyHost
+from hopyard_engine.policy_host import Host, MissingPolicy, PolicyHost, terms_view
 
 __all__ = [
     "host_of",
@@ -90,19 +90,8 @@ def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
 def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -> ExperimentView:
     """The terms of an experiment that is not there yet: all its jobs are left."""
     size = space.size if space is not None else None
-    return ExperimentView(
-        metric=settings.metric,
-        mode=settings.mode,
-        max_position=settings.max_position,
-        target=settings.target,
-        kill_threshold=settings.kill_threshold,
-        jobs_left=min(settings.jobs, size or ENDLESS),
-        seed=settings.seed,
-        weight=settings.weight,
-        space=space,
-        partitions=units(data) if data is not None else 0,
-        concurrency=settings.concurrency,
-    )
+    partitions = units(data) if data is not None else 0
+    return terms_view(settings, min(settings.jobs, size or ENDLESS), partitions, space)
 
 
 def host_of(spec: ExperimentSpec) -> Host:

@@ -51,6 +51,40 @@ def machine_view(machine: HeldMachine) -> MachineView:
     return MachineView(machine.id, machine.node, running, machine.hardware)
 
 
+def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space | None = None) -> ExperimentView:
+    """The terms of an experiment that does not exist yet, as its policy sees them.
+
+    Args:
+        settings: Its settings.
+        jobs_left: The number of jobs that may be created.
+        partitions: The number of partitions to train on; 0: it names no data.
+        space: Its search space; None: not known.
+    """
+    return ExperimentView(
+        metric=settings.metric,
+        mode=settings.mode,
+        max_position=settings.max_position,
+        target=settings.target,
+        kill_threshold=settings.kill_threshold,
+        jobs_left=jobs_left,
+        seed=settings.seed,
+        weight=settings.weight,
+        space=space,
+        partitions=partitions,
+        concurrency=settings.concurrency,
+    )
+
+
+def experiment_view(
+    experiment: Experiment, jobs_left: int, partitions: int, space: Space | None = None
+) -> ExperimentView:
+    """An experiment as its policy sees it now. The arguments are those of `terms_view`."""
+    terms = terms_view(experiment.settings, jobs_left, partitions, space)
+    return replace(
+        terms, end_at=experiment.end_at(), id=experiment.id, running=experiment.running, plan=experiment.settings.plan
+    )
+
+
 class JobViews:
     """One policy's views of its jobs, and where they have snapshots. They are made anew only of jobs that have changed.
 
@@ -104,23 +138,7 @@ class JobViews:
             view = known[1]
             if view.jobs_left == jobs_left and view.end_at == end_at and view.running is running:
                 return view
-        view = ExperimentView(
-            metric=settings.metric,
-            mode=settings.mode,
-            max_position=settings.max_position,
-            target=settings.target,
-            kill_threshold=settings.kill_threshold,
-            jobs_left=jobs_left,
-            seed=settings.seed,
-            end_at=end_at,
-            id=experiment.id,
-            weight=settings.weight,
-            running=running,
-            space=self.space(experiment),
-            partitions=partitions,
-            concurrency=settings.concurrency,
-            plan=settings.plan,
-        )
+        view = experiment_view(experiment, jobs_left, partitions, self.space(experiment))
         self._terms[experiment.id] = (settings, view)
         return view
 

@@ -18,9 +18,8 @@ from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.policy_host import job_view
+from hopyard_engine.policy_host import experiment_view, job_view
 
 
 class _KnownJob(NamedTuple):
@@ -106,7 +105,9 @@ class StateDelta:
     def _terms(self, stream: Stream) -> Iterator[pb.StateChange]:
         for experiment in stream.experiments.values():
             partitions = stream.data.units if stream.data is not None else 0
-            message = terms_to_proto(_terms_of(experiment, partitions), over=experiment.phase.over)
+            jobs_left = experiment.jobs_left if experiment.running else 0
+            terms = experiment_view(experiment, jobs_left, partitions)
+            message = terms_to_proto(terms, over=experiment.phase.over)
             known = self._experiments.get(experiment.id)
             if known is None:
                 settings = experiment.settings
@@ -214,26 +215,6 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
         partitions=terms.partitions,
         concurrency=terms.concurrency,
         plan=terms.plan,
-    )
-
-
-def _terms_of(experiment: Experiment, partitions: int) -> ExperimentView:
-    settings = experiment.settings
-    return ExperimentView(
-        metric=settings.metric,
-        mode=settings.mode,
-        max_position=settings.max_position,
-        target=settings.target,
-        kill_threshold=settings.kill_threshold,
-        jobs_left=experiment.jobs_left if experiment.running else 0,
-        seed=settings.seed,
-        end_at=experiment.end_at(),
-        id=experiment.id,
-        weight=settings.weight,
-        running=experiment.running,
-        partitions=partitions,
-        concurrency=settings.concurrency,
-        plan=settings.plan,
     )
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hopyard_engine.core.state.experiment_phases import EXPERIMENT, change_phase
-from hopyard_engine.core.state.job_states import JOB, change_state
 from hopyard_engine.core.state.policy_conversation import CONVERSATION, PolicyConversation
-from hopyard_engine.core.state.run_states import RUN, change_run
-from hopyard_engine.core.state.snapshot_states import SNAPSHOT, change_snapshot
-from hopyard_engine.core.state.transitions import TransitionTable
+from hopyard_engine.core.state_machines.experiment_phases import EXPERIMENT, change_phase
+from hopyard_engine.core.state_machines.job_states import JOB, change_state
+from hopyard_engine.core.state_machines.run_states import RUN, change_run
+from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT, change_snapshot
+from hopyard_engine.core.state_machines.transitions import TransitionTable
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "state-machines.md"

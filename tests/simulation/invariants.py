@@ -12,9 +12,9 @@ from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Reco
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import POLICY
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.simulation import training
 from tests.simulation.legal import (
     NOTHING_LEFT,

@@ -12,9 +12,9 @@ from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import ForgetSnapshot, Send
 from hopyard_engine.core.events import NodeBack
 from hopyard_engine.core.state.entities import Job, Run
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.

@@ -23,7 +23,7 @@ from hopyard_engine.core.events import (
     StreamCreated,
     Updated,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, PlacedData, PlacedPartition, Settings
 from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.simulation import faults, training

@@ -41,7 +41,7 @@ from hopyard_engine.core.events import (
     StreamEvent,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND
 from hopyard_policies.mop.schedule.planning import longest

@@ -26,8 +26,8 @@ from hopyard.policy.vocabulary import Call
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamEvent
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, answer_text
 

@@ -32,9 +32,9 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec, Settings, SnapshotInfo
 from hopyard_scheduler.experiments.program import ExperimentProgram
 

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 from hopyard.policy.vocabulary import JobState, Report, RunEndReason, RunKey
 from hopyard_engine.core.effects import Start
 from hopyard_engine.core.state.entities import Job
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator.group import ExperimentResult
 

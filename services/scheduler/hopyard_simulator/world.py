@@ -36,8 +36,8 @@ from hopyard_engine.core.events import (
     StreamCreated,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.policy_host import PolicyHost

@@ -14,8 +14,8 @@ BOUNDS = {
     "crowded_packages": 3,
     "import_cycles": 0,
     "gerund_or_participle_modules": 0,
-    "class_names_used_twice": 7,
-    "class_names_used_twice_in_a_package": 3,
+    "class_names_used_twice": 6,
+    "class_names_used_twice_in_a_package": 2,
     "text_comparisons": 31,
     "small_modules_with_one_importer": 33,
 }

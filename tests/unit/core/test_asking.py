@@ -13,7 +13,7 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.core import outstanding
 from hopyard_engine.core.effects import AskOutside, WithdrawQuestion
 from hopyard_engine.core.events import Answered, Event, Operated, Requested
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig
 

@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import (
     Verdict,
 )
 from hopyard_engine.core.state.policy_conversation import ConversationState, PolicyConversation
-from hopyard_engine.core.state.transitions import IllegalTransitionError
+from hopyard_engine.core.state_machines.transitions import IllegalTransitionError
 
 pytestmark = pytest.mark.quick
 

@@ -13,8 +13,8 @@ from hopyard_engine.core.cluster import fair_share
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Operated, Reports
 from hopyard_engine.core.handlers import lifecycle
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.job_queue import IdleQueue
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import PolicyHost, view
 from hopyard_policies.default import DefaultPolicy
 from tests.unit.core.rig import Rig, snapshot

@@ -19,8 +19,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Start, UpCall
 from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.partitions import Place, PlacedPartitions
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec, PlacedData, PlacedPartition
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of

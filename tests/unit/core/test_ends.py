@@ -19,7 +19,7 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 from tests.unit.core.test_groups import Pair
 

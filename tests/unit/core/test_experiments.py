@@ -51,7 +51,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.experiment import GeneratorCall
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot

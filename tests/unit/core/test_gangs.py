@@ -25,9 +25,9 @@ from hopyard_engine.core.events import (
     StreamCreated,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.state.run_states import RunState
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.run_states import RunState
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs

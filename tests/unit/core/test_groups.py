@@ -18,7 +18,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick

@@ -22,8 +22,8 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Decide, Noted
 from hopyard_engine.core.events import Answered, JobHeld, JobOperated, Operated, StreamEvent, TimerElapsed, Updated
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.timers import BackoffTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump

@@ -9,8 +9,8 @@ import pytest
 from hopyard.policy.vocabulary import JobState, RunEndReason, StartJob, TerminateJob
 from hopyard_engine.core.effects import OrdersGiven, Start
 from hopyard_engine.core.events import NodeDrained, Operated, SnapshotShipped, Started
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -8,8 +8,8 @@ from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
 from hopyard_engine.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec
 from tests.unit.core.rig import Rig, snapshot
 

@@ -10,8 +10,8 @@ from typing_extensions import override
 from hopyard.policy.vocabulary import ExperimentChange, JobState, RunEndReason, ShareChange, StartJob, Verdict, WakeAt
 from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, TimerElapsed, Updated
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.timers import ShareTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot

@@ -8,9 +8,9 @@ from hopyard.policy.vocabulary import AllocateJobs, ForkJob, JobState, RunEnd, R
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import Kill, SetTimer, Start
 from hopyard_engine.core.events import Ended, Started, TimerElapsed
-from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.state.snapshot_states import SnapshotState
 from hopyard_engine.core.state.timers import BackoffTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

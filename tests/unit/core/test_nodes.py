@@ -24,7 +24,7 @@ from hopyard_engine.core.events import (
     StreamEvent,
     TimerElapsed,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot

@@ -8,7 +8,7 @@ from hopyard.policy.vocabulary import AnswerJob, JobState, RequestMade, RunEndRe
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import Operated, Requested, StreamEvent, TimerElapsed, Updated
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.runtime.recovery import Recovered

@@ -19,8 +19,8 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Decide, Kill, SetTimer
 from hopyard_engine.core.events import Answered, Operated, TimerElapsed, Updated
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.timers import POLICY, BackoffTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -7,7 +7,7 @@ import pytest
 from hopyard.policy.vocabulary import Report, RunEndReason, RunMode, StartJob
 from hopyard_engine.core.effects import ReportAccepted
 from hopyard_engine.core.events import Reports, Started
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

@@ -19,7 +19,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Send
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, Requested, Updated
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import Settings
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig, settings, snapshot

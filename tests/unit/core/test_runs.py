@@ -26,9 +26,9 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, Reports, Started
-from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.state.job_states import change_state
-from hopyard_engine.core.state.transitions import IllegalTransitionError
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.job_states import change_state
+from hopyard_engine.core.state_machines.transitions import IllegalTransitionError
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

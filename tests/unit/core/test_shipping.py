@@ -8,7 +8,7 @@ from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AcknowledgeShipment, Effect, ForgetSnapshot, Noted, Record, ShipmentOrder
 from hopyard_engine.core.events import NodeBack, Operated, SnapshotShipped
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot
 

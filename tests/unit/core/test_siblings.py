@@ -21,7 +21,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, JobChanged, OrdersGiven, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, ExperimentJoined, Operated, Reports, SnapshotShipped, Updated
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
 

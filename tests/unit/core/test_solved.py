@@ -9,8 +9,8 @@ import pytest
 from hopyard.policy.vocabulary import ForkJob, JobState, Report, RunEndReason
 from hopyard_engine.core.events import Operated, Reports, Updated
 from hopyard_engine.core.state.curve import LearningCurve
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick

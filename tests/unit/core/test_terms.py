@@ -31,7 +31,7 @@ from hopyard_engine.core import outstanding, quarantine
 from hopyard_engine.core.effects import Amend, AskOutside, Decide, Noted
 from hopyard_engine.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
 from hopyard_engine.core.state.experiment import GeneratorCall
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 
 pytestmark = pytest.mark.quick

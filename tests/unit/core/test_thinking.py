@@ -38,7 +38,7 @@ from hopyard_engine.core.events import (
     ShareSet,
     StreamCreated,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, settings
 
 pytestmark = pytest.mark.quick

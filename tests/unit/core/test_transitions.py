@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_engine.core.state.experiment_phases import EXPERIMENT, Phase
-from hopyard_engine.core.state.job_states import JOB
 from hopyard_engine.core.state.policy_conversation import CONVERSATION
-from hopyard_engine.core.state.run_states import RUN, RunState
-from hopyard_engine.core.state.snapshot_states import SNAPSHOT
-from hopyard_engine.core.state.transitions import IllegalTransitionError, TransitionTable
+from hopyard_engine.core.state_machines.experiment_phases import EXPERIMENT, Phase
+from hopyard_engine.core.state_machines.job_states import JOB
+from hopyard_engine.core.state_machines.run_states import RUN, RunState
+from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT
+from hopyard_engine.core.state_machines.transitions import IllegalTransitionError, TransitionTable
 
 pytestmark = pytest.mark.quick
 

@@ -30,8 +30,8 @@ from hopyard_engine.core.events import (
     Started,
     StreamCreated,
 )
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import MachineSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (

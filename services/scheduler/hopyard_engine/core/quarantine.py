@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
-from hopyard_engine.core.state.experiment_phases import Phase, change_phase
+from hopyard_engine.core.state_machines.experiment_phases import Phase, change_phase
 
 
 def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:

@@ -53,7 +53,6 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.handlers import node_events
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import (
     POLICY,
@@ -65,6 +64,7 @@ from hopyard_engine.core.state.timers import (
     ShareTimer,
     timer_of,
 )
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, Measured, Settings
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION

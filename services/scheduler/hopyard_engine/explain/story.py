@@ -9,8 +9,8 @@ from hopyard.policy.vocabulary import JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_engine.core.events import ClusterEvent, Event, RunMessage, SnapshotStored
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.events import Before, EventPart, before_event, name_of, of_cluster, runs_over, sentences
 
 _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)

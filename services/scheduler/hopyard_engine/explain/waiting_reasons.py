@@ -17,9 +17,9 @@ from hopyard_engine.core.cluster.cluster import ClusterState
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, IdleTimer, ShareTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""

@@ -21,9 +21,9 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, StreamCreated, Updated
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities

@@ -15,8 +15,8 @@ from hopyard.errors import NotFound
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState

@@ -14,8 +14,8 @@ from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
 from hopyard_engine.core.events import ClusterEvent, ExperimentJoined, Imported, StreamCreated, StreamEvent
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.experiments.program import program_of

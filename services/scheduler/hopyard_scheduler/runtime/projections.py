@@ -11,8 +11,8 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.search_plan.projection import PlanRows
 

@@ -24,9 +24,9 @@ from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Objecting, Replay, of_experiment

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
-from hopyard_engine.core.state.snapshot_states import SnapshotState
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 
 class RefusedError(Exception):

@@ -6,8 +6,8 @@ from hopyard.policy.vocabulary import EndExperiment, JobState, RunEndReason, Run
 from hopyard_engine.core.actions import command_checks, phases, runs, target
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 
 def check_target(stream: Stream, job: Job, position: int, value: float, at: float) -> None:

@@ -6,9 +6,9 @@ from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
 from hopyard_engine.core.actions import earlier_results
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
-from hopyard_engine.core.state.snapshot_states import SnapshotState, change_snapshot
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer
+from hopyard_engine.core.state_machines.snapshot_states import SnapshotState, change_snapshot
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0

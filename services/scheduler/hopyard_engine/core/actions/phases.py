@@ -5,9 +5,9 @@ from __future__ import annotations
 from hopyard_engine.core.effects import ExperimentChanged, SetTimer, StreamRevived
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase, change_phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import EndTimer
+from hopyard_engine.core.state_machines.experiment_phases import Phase, change_phase
 
 
 def enter(stream: Stream, experiment: Experiment, phase: Phase, reason: str) -> None:

@@ -63,7 +63,6 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, run_messages
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import (
     POLICY,
@@ -75,6 +74,7 @@ from hopyard_engine.core.state.timers import (
     ShareTimer,
     timer_of,
 )
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 CALL_LIMIT = 500
 """Answers of a policy to one event from outside, beside two for each machine and each job from the generator.

@@ -36,10 +36,10 @@ from hopyard_engine.core.events import ExperimentJoined, Operated, Updated
 from hopyard_engine.core.handlers import preemption
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.policy_conversation import ConversationState
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, EndTimer, IdleTimer, PolicyTimer, ShareTimer, timer_of
+from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import Settings
 
 

@@ -31,9 +31,9 @@ from hopyard_engine.core.effects import Acknowledge, Decide, ForgetSnapshot, Kil
 from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
-from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.state.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.types import Measured, SnapshotInfo
 
 _DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}

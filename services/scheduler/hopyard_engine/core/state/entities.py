@@ -11,9 +11,9 @@ from hopyard_engine.core.events import Ended
 from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.curve import CurveEntry, LearningCurve
 from hopyard_engine.core.state.experiment import Experiment
-from hopyard_engine.core.state.run_states import RUN, RunState
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
-from hopyard_engine.core.state.transitions import STORY_LENGTH
+from hopyard_engine.core.state_machines.run_states import RUN, RunState
+from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import EarlierTrial, MachineSpec, Settings, SnapshotInfo
 
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"

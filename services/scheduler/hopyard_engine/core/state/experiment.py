@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.state.experiment_phases import Phase
-from hopyard_engine.core.state.transitions import STORY_LENGTH
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import Settings
 
 _PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)

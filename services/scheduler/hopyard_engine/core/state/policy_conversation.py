@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from hopyard.policy.vocabulary import AllocateJobs, Call, IterationFinish, Verdict
 from hopyard_engine.core.state.entities import Run
-from hopyard_engine.core.state.transitions import STORY_LENGTH, TransitionTable
+from hopyard_engine.core.state_machines.transitions import STORY_LENGTH, TransitionTable
 
 
 class ConversationState(enum.Enum):

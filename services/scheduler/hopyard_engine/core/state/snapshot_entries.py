@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hopyard_engine.core.state.snapshot_states import SNAPSHOT, SnapshotState
+from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT, SnapshotState
 from hopyard_engine.core.types import SnapshotInfo
 
 SnapshotId = tuple[str, int]

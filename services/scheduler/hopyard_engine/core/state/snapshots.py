@@ -27,7 +27,7 @@ from hopyard_engine.core.state.snapshot_entries import (
     reserve,
     retained,
 )
-from hopyard_engine.core.state.snapshot_states import SnapshotState, change_snapshot
+from hopyard_engine.core.state_machines.snapshot_states import SnapshotState, change_snapshot
 from hopyard_engine.core.types import SnapshotInfo
 
 

@@ -38,15 +38,15 @@ from hopyard_engine.core.state.change_log import Recent
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import HeldMachine, Job, Run, earlier_of
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, foremost
-from hopyard_engine.core.state.experiment_phases import Phase
 from hopyard_engine.core.state.hop_counts import HopCounts
 from hopyard_engine.core.state.job_queue import IdleQueue
-from hopyard_engine.core.state.job_states import change_state
 from hopyard_engine.core.state.partitions import PlacedPartitions
 from hopyard_engine.core.state.policy_conversation import ConversationState, PolicyConversation
 from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from hopyard_engine.core.state.timers import POLICY, BackoffTimer, TimerKey
+from hopyard_engine.core.state_machines.experiment_phases import Phase
+from hopyard_engine.core.state_machines.job_states import change_state
 from hopyard_engine.core.types import Settings
 
 _MASK = (1 << 63) - 1

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import Final, Protocol
 
-from hopyard_engine.core.state.transitions import TransitionTable
-
-if TYPE_CHECKING:
-    from hopyard_engine.core.state.experiment import Experiment
+from hopyard_engine.core.state_machines.transitions import TransitionTable
 
 
 class Phase(enum.Enum):
@@ -55,7 +53,16 @@ EXPERIMENT: Final = TransitionTable(
 )
 
 
-def change_phase(experiment: Experiment, phase: Phase, reason: str) -> None:
+class HasPhase(Protocol):
+    """What the table of an experiment needs of it."""
+
+    id: str
+    phase: Phase
+    reason: str
+    story: deque[str]
+
+
+def change_phase(experiment: HasPhase, phase: Phase, reason: str) -> None:
     """Changes the phase of an experiment and keeps the reason.
 
     Raises:

@@ -1,7 +1,7 @@
 """Tables of permitted state changes.
 
 The core has five state machines: job (`job_states`), run (`run_states`), experiment (`experiment_phases`), snapshot
-(`snapshot_states`) and policy conversation (`policy_conversation`). Each has one table and one function that applies it.
+(`snapshot_states`) and policy conversation (`core.state.policy_conversation`). Each has one table and one function that applies it.
 `docs/state-machines.md` is generated from the tables.
 """
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import Final, Protocol
 
-from hopyard_engine.core.state.transitions import TransitionTable
-
-if TYPE_CHECKING:
-    from hopyard_engine.core.state.entities import Run
+from hopyard_engine.core.state_machines.transitions import TransitionTable
 
 
 class RunState(enum.Enum):
@@ -38,7 +36,16 @@ RUN: Final = TransitionTable(
 )
 
 
-def change_run(run: Run, state: RunState, why: str) -> None:
+class HasRunState(Protocol):
+    """What the table of a run needs of it."""
+
+    job: str
+    attempt: int
+    state: RunState
+    story: deque[str]
+
+
+def change_run(run: HasRunState, state: RunState, why: str) -> None:
     """Changes the state of a run; a run that is in it stays as it is.
 
     Raises:
@@ -50,7 +57,7 @@ def change_run(run: Run, state: RunState, why: str) -> None:
         run.story.append(f"{state.value} ({why})")
 
 
-def report_parked(run: Run, parked: bool) -> None:
+def report_parked(run: HasRunState, parked: bool) -> None:
     """Rank 0 reports whether it waits at `until`. A run that is leaving stays so."""
     if run.state is not RunState.LEAVING:
         change_run(run, RunState.PARKED if parked else RunState.RUNNING, "rank 0 reports")

@@ -6,12 +6,10 @@ Which nodes have a copy is independent of the state (`SnapshotEntry.nodes`).
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from hopyard_engine.core.state.transitions import TransitionTable
-
-if TYPE_CHECKING:
-    from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
+from hopyard_engine.core.state_machines.transitions import TransitionTable
+from hopyard_engine.core.types import SnapshotInfo
 
 
 class SnapshotState(enum.Enum):
@@ -45,7 +43,15 @@ SNAPSHOT: Final = TransitionTable(
 )
 
 
-def change_snapshot(entry: SnapshotEntry, state: SnapshotState, why: str) -> None:
+class HasSnapshotState(Protocol):
+    """What the table of a snapshot needs of it."""
+
+    job: str
+    info: SnapshotInfo
+    state: SnapshotState
+
+
+def change_snapshot(entry: HasSnapshotState, state: SnapshotState, why: str) -> None:
     """Changes the state of a snapshot; one that is in it stays as it is.
 
     Raises:

@@ -6,13 +6,11 @@ either, depending on what can still be loaded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import Final, Protocol
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_engine.core.state.transitions import TransitionTable
-
-if TYPE_CHECKING:
-    from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.state_machines.transitions import TransitionTable
 
 _S = JobState
 _WITH_RUN = (_S.STARTING, _S.RUNNING, _S.SUSPENDING)
@@ -53,7 +51,16 @@ JOB: Final = TransitionTable(
 )
 
 
-def change_state(job: Job, state: JobState, why: str) -> None:
+class HasJobState(Protocol):
+    """What the table of a job needs of it."""
+
+    id: str
+    state: JobState
+    reason: str
+    story: deque[str]
+
+
+def change_state(job: HasJobState, state: JobState, why: str) -> None:
     """Changes the state of a job and keeps the reason.
 
     Raises:

@@ -230,7 +230,9 @@ class Tree(Policy):
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         done = cluster.jobs[run.job]
         if done.state is JobState.COMPLETED and self.answered < 3:
-            twins = [j for j in cluster.idle_jobs() if j.attempt == 0 and j.fork_position <= done.high_water]
+            # Another experiment copies the results as reports of its own job, so it may only have those of an equal training.
+            idle = [job for job in cluster.idle_jobs() if job.experiment == done.experiment]
+            twins = [job for job in idle if job.attempt == 0 and job.fork_position <= done.high_water]
             if twins:
                 self.answered += 1
                 cluster.answer_job(twins[0].id, done.id, min(done.high_water, twins[0].max_position))

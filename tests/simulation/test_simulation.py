@@ -22,6 +22,16 @@ def test_every_probe_survives_all_faults(probe: str) -> None:
         assert kind in struck
 
 
+@pytest.mark.parametrize(
+    ("probe", "seed"),
+    [
+        pytest.param("tree", 1142, id="a job is answered in a group of experiments that train differently"),
+    ],
+)
+def test_a_schedule_that_once_failed_passes(probe: str, seed: int) -> None:
+    assert run(probe, seed).error == ""
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(BUGS))

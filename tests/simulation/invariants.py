@@ -165,6 +165,10 @@ class Invariants:
             if isinstance(effect, ReportAccepted):
                 self._accept(_stream(core, effect.experiment), effect)
 
+    def reread(self, stream: Stream) -> None:
+        """A finished experiment is as its journal has it: its last events were lost in a crash."""
+        self._over[stream.id] = stream
+
     def _accept(self, stream: Stream, effect: ReportAccepted) -> None:
         self.reports += 1
         report = effect.report

@@ -41,6 +41,7 @@ from hopyard_engine.core.events import (
     StreamEvent,
     TimerElapsed,
 )
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND
@@ -67,6 +68,9 @@ class Watcher(Protocol):
 
     def journalled(self, core: Core, effects: list[Effect]) -> None:
         """A batch is in the journal."""
+
+    def reread(self, stream: Stream) -> None:
+        """A finished experiment is as its journal has it: its last events were lost in a crash."""
 
 
 class BrokenPolicyError(AssertionError):
@@ -155,6 +159,7 @@ class Scheduler:
             self.watcher.handled(core, event, effects)
         if self.crash == "lost":
             self._go_down("before its last events were journalled")
+            self._reread_finished({effect.stream for effect in batch if isinstance(effect, Record)})
             return
         for effect in batch:
             if isinstance(effect, Record):
@@ -451,6 +456,14 @@ class Scheduler:
         for effect in outstanding:
             self._carry_out(core, effect, None)
         self._run(core, deque(), pending, None)
+
+    def _reread_finished(self, lost: set[str]) -> None:
+        """Undoes lost events of finished experiments: the next scheduler does not read these, so their state is not restored."""
+        for name in sorted(lost & self.finished):
+            core = Core()
+            self._refeed(core, name, self.journal[name])
+            self.hosts.pop(name, None)
+            self.watcher.reread(core.streams[name])
 
     def _refeed(self, core: Core, name: str, events: list[Event]) -> UpCall | None:
         """Re-applies a journal. An up-call is made when its recorded answer comes: on the state it was first made on."""

@@ -3,10 +3,12 @@
 import pytest
 
 from hopyard_engine.core import Core
+from hopyard_engine.core.events import SnapshotsGivenUp
+from hopyard_engine.core.state.stream import Stream
 from tests.simulation.__main__ import command
 from tests.simulation.bugs import BUGS
 from tests.simulation.probes import PROBES
-from tests.simulation.schedule import run
+from tests.simulation.schedule import Schedule, run
 
 SCHEDULES = 20
 
@@ -26,10 +28,28 @@ def test_every_probe_survives_all_faults(probe: str) -> None:
     ("probe", "seed"),
     [
         pytest.param("tree", 1142, id="a job is answered in a group of experiments that train differently"),
+        pytest.param("rungs", 1285, id="a crash loses that a finished experiment has given up a snapshot"),
     ],
 )
 def test_a_schedule_that_once_failed_passes(probe: str, seed: int) -> None:
     assert run(probe, seed).error == ""
+
+
+def test_a_finished_experiment_keeps_what_its_journal_says_when_a_crash_loses_its_last_event() -> None:
+    schedule = Schedule("rungs", 7, events=200)
+    assert schedule.run().error == ""
+    assert schedule.scheduler.core is not None
+    lived = next(iter(schedule.scheduler.core.streams.values()))
+    kept = hashes(lived)
+    schedule.scheduler.crash = "lost"
+    schedule.scheduler.handle(SnapshotsGivenUp(schedule.world.now, lived.id, tuple(sorted(kept))))
+    assert hashes(lived) < kept
+    assert hashes(schedule.invariants.streams(Core())[lived.id]) == kept
+
+
+def hashes(stream: Stream) -> set[str]:
+    """Hashes of the snapshots that a stream keeps."""
+    return {entry.info.sha256 for entry in stream.snapshots.entries()}
 
 
 @pytest.mark.nightly

@@ -57,7 +57,7 @@ def test_the_built_in_ones_are_listed_with_their_parameters(capsys: pytest.Captu
     assert {("policy", "default"), ("generator", "random"), ("generator", "grid"), ("command", "agent")} <= set(found)
     policy = found["policy", "default"]
     assert policy["distribution"] == "hopyard"
-    assert policy["summary"].startswith("The default SAP of HyperDrive")
+    assert policy["summary"].startswith("The default policy of HyperDrive")
     assert {"name": "epoch", "required": False, "default": 1, "annotation": "int"} in policy["parameters"]
     assert [one["name"] for one in found["generator", "grid"]["parameters"]] == ["shuffle", "points"]
     assert all(one["error"] == "" for one in found.values())

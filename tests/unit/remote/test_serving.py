@@ -18,6 +18,9 @@ pytestmark = pytest.mark.quick
 
 _RUN: Final = PolicyServer.run.__code__
 
+_WAITS: Final = 3
+"""The line of `run` that waits."""
+
 
 def nowhere() -> str:
     raise Unavailable("there is no cluster")
@@ -28,7 +31,11 @@ def never(_: object) -> Any:
 
 
 def lines_of(stop_at: int | None) -> list[bool]:
-    """Lets one run and be stopped at a line, as a signal's handler would; None: before. Answers of each line whether it is of `run`."""
+    """Stops one at a line, as the handler of a signal would; None: before it runs. Returns for each line whether it is of `run`.
+
+    How many lines the start of a thread takes differs from run to run. One that would wait before it came to the line is stopped
+    at the last line before it waits.
+    """
     server = PolicyServer("mine", never, nowhere)
     seen: list[bool] = []
     numbers = count()
@@ -36,7 +43,7 @@ def lines_of(stop_at: int | None) -> list[bool]:
     def trace(frame: FrameType, event: str, _: object) -> Any:
         if event == "line":
             seen.append(frame.f_code is _RUN)
-            if next(numbers) == stop_at:
+            if next(numbers) == stop_at or (seen[-1] and seen.count(True) == _WAITS):
                 server.stop()
         return trace
 
@@ -54,7 +61,8 @@ def lines_of(stop_at: int | None) -> list[bool]:
 
 
 def test_it_ends_at_whatever_moment_a_signal_comes() -> None:
-    """Until it has begun to wait: its first two lines, with all that they call."""
+    """Until it has begun to wait: the lines before that, with all that they call."""
     own = [number for number, of_run in enumerate(lines_of(None)) if of_run]
-    for moment in range(own[2]):
+    for moment in range(own[_WAITS - 1]):
         lines_of(moment)
+    lines_of(10**9)

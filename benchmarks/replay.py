@@ -124,9 +124,9 @@ class World:
         while waiting or calls:
             if not waiting:
                 call = calls.popleft()
-                x = self.core.streams[call.stream]
-                if x.conversation.in_flight is not None and x.conversation.in_flight.number == call.number:
-                    waiting.append(self.hosts[x.id].answer(x, call))
+                stream = self.core.streams[call.stream]
+                if stream.conversation.is_answered_by(call.number):
+                    waiting.append(self.hosts[stream.id].answer(stream, call))
                 continue
             for effect in self.core.handle(waiting.popleft()):
                 match effect:

@@ -203,7 +203,7 @@ def test_a_run_that_leaves_a_drained_node_leaves_its_snapshot_in_the_store() -> 
     assert [order.position for order in rig.core.orders("n1")] == [1]
 
 
-def test_an_agent_that_comes_back_is_not_asked_to_ship_what_is_held_back() -> None:
+def test_an_agent_that_comes_back_is_not_asked_to_upload_what_is_deferred() -> None:
     rig = made()
     entry = unit(rig, "n1/0")
     rig.join("n1", 1, "b", snapshots=("s1",))

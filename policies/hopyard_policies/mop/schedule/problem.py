@@ -89,7 +89,7 @@ class VisitProblem:
 
 
 def to_plain(problem: VisitProblem) -> dict[str, Any]:
-    """A problem as a solver is told of it."""
+    """Return a problem as JSON values for the solver."""
     return {
         "costs": list(problem.costs),
         "sizes": list(problem.sizes),

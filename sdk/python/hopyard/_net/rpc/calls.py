@@ -102,8 +102,8 @@ class _Reading(_Wrapped, Generic[Response]):
 class _Writing(_Wrapped, Generic[Request]):
     """A call with a stream of requests.
 
-    If a write fails because the other side ended the call, gRPC sets an INTERNAL status of its own, before or after it receives the
-    status of the other side (https://github.com/grpc/grpc/issues/36066). Errors are made from the status of the other side.
+    If a write fails because the other side ended the call, gRPC adds an INTERNAL status, before or after it receives the status of the
+    other side (https://github.com/grpc/grpc/issues/36066). Errors are made from the status of the other side.
     """
 
     def __init__(self, call: Any) -> None:

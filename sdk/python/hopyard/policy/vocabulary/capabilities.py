@@ -12,7 +12,7 @@ class PolicyCapabilities:
     All fields except `statistics` and `requests` are attributes of `hopyard.policy.Policy`, which describes them.
 
     Attributes:
-        statistics: Whether the policy is told of each report (`ApplicationStat`).
+        statistics: Whether the policy gets an up-call for each report (`ApplicationStat`).
         requests: Whether the policy serves the requests of clients (`RequestMade`).
     """
 

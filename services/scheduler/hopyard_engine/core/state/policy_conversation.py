@@ -153,7 +153,7 @@ class PolicyConversation:
     def listen(self) -> None:
         """Up-calls are made again after `give_up`."""
         if self.state is ConversationState.SILENT:
-            self._enter(ConversationState.IDLE, "goes on")
+            self._enter(ConversationState.IDLE, "listens again")
 
     def refused(self, verdict: Verdict) -> None:
         """The policy hears of a refused command with its next up-call."""

@@ -56,10 +56,6 @@ class TransitionTable(Generic[S]):
         """All states, in the order of their definition."""
         return list(type(self.initial))
 
-    def permits(self, source: S, target: S) -> bool:
-        """Whether a change is in the table."""
-        return (source, target) in self._causes
-
     def check(self, name: str, source: S, target: S, why: str, story: Iterable[str] = ()) -> None:
         """Refuses a change that is not in the table.
 

@@ -197,9 +197,12 @@ def _vital(stream: Stream, entry: SnapshotEntry) -> bool:
         newest = newest or entry in elsewhere[-1:]
     running = stream.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
     may_fork = running or job.experiment.out_of_time
-    asked = (
-        position in (job.asked if job.kept is None else job.kept) and may_fork and job.state is not JobState.TERMINATED
-    )
+    # Other experiments of the group that train alike may still fork from a job that ended with its experiment.
+    plan = job.experiment.settings.plan
+    borrowers = [m for m in stream.experiments.values() if m is not job.experiment and plan and m.settings.plan == plan]
+    lends = job.lends and any(not m.phase.over and m.phase is not Phase.ENDING for m in borrowers)
+    may_fork = may_fork and (lends or job.state is not JobState.TERMINATED)
+    asked = may_fork and position in (job.asked if job.kept is None else job.kept)
     best = job.experiment.best
     result = False
     if best is not None and best[0] == job.id:

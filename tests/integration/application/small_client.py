@@ -264,7 +264,8 @@ class Client:
         if wrong("whole numbers refused") and isinstance(lr, int):
             self.end("FAILED", message="lr is no float", failure=1)
         if wrong("leaves a child"):
-            subprocess.Popen(["sleep", "60"], start_new_session=True)
+            # Longer than any limit of the suite, which ends the child itself.
+            subprocess.Popen(["sleep", "3600"], start_new_session=True)
         begins = float(values.get("start", {}).get("x", 0))
         given = self.start.start.HasField("snapshot")
         self.x = self.load() if given and not wrong("state ignored") else begins

@@ -12,7 +12,7 @@ Ray Tune (`ASHAScheduler`) runs trials as actors; Optuna (`SuccessiveHalvingPrun
 file. Each is installed into a virtual environment of its own under `--environments`, once. All run in a network namespace with a
 loopback device only, because Ray listens on all interfaces: that takes util-linux's unshare and iproute2.
 
-Hopyard saves a configuration when it leaves its machine at a rung; the others save nothing, and could not go on after a crash.
+Hopyard saves a configuration when it leaves its slot at a rung; the others save nothing, and could not go on after a crash.
 
 What is measured is the same for all: each iteration writes a line with its times, whoever asked for it.
 

@@ -1,9 +1,9 @@
 """What do stragglers and dropped jobs do to SHA and to ASHA? Appendix A.1 of the ASHA paper, simulated with Hopyard's own policies.
 
     python benchmarks/asha_stragglers.py [--repeats 25] [--deviations 0,0.1,0.24,0.56,1.33] [--drops 0,0.001,...,0.005]
-        [--modes scratch,resumed] [--time 2000] [--machines 25] [--jobs N] [--output results.json] [--plot FOLDER] [--json]
+        [--modes scratch,resumed] [--time 2000] [--slots 25] [--jobs N] [--output results.json] [--plot FOLDER] [--json]
 
-eta 4, r 1, R 256, s 0; brackets of SHA begin with n = 256 configurations, and another one begins when a machine would idle; ASHA has
+eta 4, r 1, R 256, s 0; brackets of SHA begin with n = 256 configurations, and another one begins when a slot would idle; ASHA has
 one bracket that goes on growing. A job takes as many seconds as it trains positions, times 1 + |z|, with z normal of the
 standard deviation given, and is dropped in each second with the probability given; then it is queued again. A configuration has
 one random value, the same at each rung. For each cell: how many configurations have been trained to R in 2000 s, and when the
@@ -87,7 +87,7 @@ class RandomValues(Workload):
 
 
 class AshaApart(AshaPolicy):
-    """ASHA that leaves the machine at each rung, as the paper's jobs do."""
+    """ASHA that leaves the slot at each rung, as the paper's jobs do."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE
@@ -123,7 +123,7 @@ class Search:
     drop: float
     algorithm: str
     seed: int
-    machines: int
+    slots: int
     time: float
 
 
@@ -133,7 +133,7 @@ def run(search: Search) -> Reached:
     result = simulate(
         RandomValues(search.seed),
         policy,
-        slots=search.machines,
+        slots=search.slots,
         parameters={**parameters, "max_losses": ENDLESS},
         max_time=search.time,
         seed=search.seed,
@@ -289,7 +289,7 @@ def main() -> None:
     add("--drops", type=listed(float), default="0,0.001,0.002,0.003,0.004,0.005", metavar="P,...")
     add("--modes", type=listed(str), default="scratch,resumed", metavar="MODE,...", help="[default: scratch,resumed]")
     add("--time", type=float, default=2000.0, metavar="SECONDS", help="virtual time [default: 2000]")
-    add("--machines", type=int, default=25, metavar="N")
+    add("--slots", type=int, default=25, metavar="N")
     add("--jobs", type=int, default=os.cpu_count(), metavar="N", help="processes [default: as many as CPUs]")
     add("--output", type=Path, metavar="FILE", help="where the cells go, as JSON; goes on with what is there")
     add("--plot", type=Path, metavar="FOLDER", help="where plots go")
@@ -298,12 +298,12 @@ def main() -> None:
     if unknown := sorted(set(given.modes) - set(MODES)):
         parser.error(f"--modes: there is no {', '.join(unknown)}; there are: {', '.join(MODES)}")
     searches = [
-        Search(mode, deviation, drop, algorithm, seed, given.machines, given.time)
+        Search(mode, deviation, drop, algorithm, seed, given.slots, given.time)
         for seed, mode, deviation, drop, algorithm in product(
             range(given.repeats), given.modes, given.deviations, given.drops, ALGORITHMS
         )
     ]
-    settings = {"eta": ETA, "r": RUNGS[0], "R": R, "n": N, "machines": given.machines, "time": given.time}
+    settings = {"eta": ETA, "r": RUNGS[0], "R": R, "n": N, "slots": given.slots, "time": given.time}
     try:
         known = earlier(given.output, settings) if given.output is not None else {}
     except ValueError as error:

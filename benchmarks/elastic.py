@@ -1,14 +1,14 @@
-"""What do elastic jobs bring ASHA? On 32 machines, beside jobs that always train on 1, 2, 4 ... of them (ASHA paper, section 5.2).
+"""What do elastic jobs bring ASHA? On 32 slots, beside jobs that always train on 1, 2, 4 ... of them (ASHA paper, section 5.2).
 
-    python benchmarks/elastic.py [--configurations 64,128,256,512] [--repeats 5] [--machines 32] [--output results.json] [--json]
+    python benchmarks/elastic.py [--configurations 64,128,256,512] [--repeats 5] [--slots 32] [--output results.json] [--json]
 
-eta 4, r 1, R 256, one bracket; a unit takes a minute on one machine, and 60 / k + 0.3125 log2 k seconds on k of them: 16 are 75 %
+eta 4, r 1, R 256, one bracket; a unit takes a minute on one slot, and 60 / k + 0.3125 log2 k seconds on k of them: 16 are 75 %
 efficient, as they are for Inception in the paper's Figure 6. Starting and resuming take 10 s, a snapshot 2 s, leaving 1 s; a
 straggler's run takes 1 + |z| times as long, z normal with standard deviation 0.1. Each cell is the mean over repeats, in which all
 see the same configurations in the same order: when the first is trained to R, when the search is over (nobody can be promoted any
-more), what part of the machines' time runs held, and the machine hours they held.
+more), what part of the slots' time runs held, and the slot hours they held.
 
-The fixed ones are the same policy with a profile of one size: so many machines at once or none.
+The fixed ones are the same policy with a profile of one size: so many slots at once or none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS: Mapping[str, Mapping[int, float]] = {
     **{f"always on {k}": {k: PROFILE[k]} for k in (1, 2, 4, 8, 16)},
     "elastic": PROFILE,
 }
-FIGURES = ("first_at_R", "time", "utilisation", "machine_hours")
+FIGURES = ("first_at_R", "time", "utilisation", "slot_hours")
 
 
 def workload(configurations: int, seed: int) -> CurveWorkload:
@@ -42,12 +42,12 @@ def workload(configurations: int, seed: int) -> CurveWorkload:
     return CurveWorkload(lambda job, at: job["top"] * (1 - math.exp(-at / job["soon"])), jobs, R, seconds=PROFILE[1])
 
 
-def search(way: str, configurations: int, machines: int, seed: int) -> dict[str, float | None]:
+def search(way: str, configurations: int, slots: int, seed: int) -> dict[str, float | None]:
     """The figures of one search."""
     result = simulate(
         workload(configurations, seed),
         "asha",
-        slots=machines,
+        slots=slots,
         parameters={"brackets": [0], "elastic": {"profile": WAYS[way]}},
         seed=seed,
         costs=COSTS,
@@ -59,16 +59,16 @@ def search(way: str, configurations: int, machines: int, seed: int) -> dict[str,
         "first_at_R": result.first_at_R,
         "time": result.time,
         "utilisation": result.utilisation,
-        "machine_hours": hours,
+        "slot_hours": hours,
     }
 
 
-def measure(sizes: Sequence[int], machines: int, repeats: int) -> list[dict[str, Any]]:
+def measure(sizes: Sequence[int], slots: int, repeats: int) -> list[dict[str, Any]]:
     """A row for each number of configurations and way to train them."""
     rows = []
     for configurations in sizes:
         for way in WAYS:
-            found = [search(way, configurations, machines, seed) for seed in range(repeats)]
+            found = [search(way, configurations, slots, seed) for seed in range(repeats)]
             row: dict[str, Any] = {"configurations": configurations, "way": way}
             for figure in FIGURES:
                 values = [one[figure] for one in found]
@@ -81,14 +81,14 @@ def measure(sizes: Sequence[int], machines: int, repeats: int) -> list[dict[str,
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows for people; minutes."""
     lines = [
-        "| configurations | jobs train | first at R, min | over, min | utilisation | machine hours |",
+        "| configurations | jobs train | first at R, min | over, min | utilisation | slot hours |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
         first = "-" if row["first_at_R"] is None else f"{row['first_at_R'] / 60:.0f}"
         lines.append(
             f"| {row['configurations']} | {row['way']} | {first} | {row['time'] / 60:.0f} | {row['utilisation']:.2f} | "
-            f"{row['machine_hours']:.1f} |"
+            f"{row['slot_hours']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -98,12 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--configurations", default="64,128,256,512")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--machines", type=int, default=32)
+    parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    rows = measure([int(size) for size in given.configurations.split(",")], given.machines, given.repeats)
-    document = {"R": R, "machines": given.machines, "repeats": given.repeats, "profile": PROFILE, "rows": rows}
+    rows = measure([int(size) for size in given.configurations.split(",")], given.slots, given.repeats)
+    document = {"R": R, "slots": given.slots, "repeats": given.repeats, "profile": PROFILE, "rows": rows}
     if given.output:
         given.output.write_text(json.dumps(document, indent=1))
     sys.stdout.write((json.dumps(document) if given.json else table(rows)) + "\n")

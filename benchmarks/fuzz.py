@@ -4,13 +4,13 @@
     python benchmarks/fuzz.py --only 1474 [--reduce]
 
 Each search is drawn from its seed (`fuzzing/drawing.py`): policy and parameters, configurations, where the program reports (every
-few positions, anywhere, beyond the end) and where it ends by itself, machines, costs, faults, terms, groups, what people and
+few positions, anywhere, beyond the end) and where it ends by itself, slots, costs, faults, terms, groups, what people and
 clients do meanwhile, later searches. An exception is a finding, and so is what is not as it must be (`fuzzing/watching.py`):
 
 * no run begins where it is to end, goes back, or trains nothing;
 * without faults nothing is trained twice;
 * every curve has all reports of its program up to the last, with the values that follow from the configuration;
-* in the end no run, machine, question or pin is left;
+* in the end no run, slot, question or pin is left;
 * from the journal everything is the same again.
 
 `--only` runs one search, and raises what is wrong with it; `--reduce` first leaves out of it whatever it does not take. Exits with 1 if

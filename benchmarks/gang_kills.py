@@ -2,7 +2,7 @@
 
     python benchmarks/gang_kills.py [--kills 10] [--agents 3] [--pace 0.2] [--output results.json] [--json]
 
-A job of `gang_kills/regression.py` trains on two machines of a cluster as `hopyard up` starts it. By turns the process of rank 0,
+A job of `gang_kills/regression.py` trains on two slots of a cluster as `hopyard up` starts it. By turns the process of rank 0,
 that of rank 1, the agent of rank 0, the agent of rank 1 and the scheduler are killed; `hopyard up` starts dead services again.
 Each kill comes when the job has trained two epochs since the one before. Columns: who was killed, after which epoch, and seconds
 until a later one was reported. At the end: whether each epoch was reported once, whether the losses are those of one undisturbed
@@ -49,12 +49,12 @@ async def job_where(client: AsyncClient, experiment: Experiment, least: int) -> 
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         for job in await client.jobs(experiment.id):
-            if job.state is JobState.RUNNING and job.position >= least and len(job.machines) == 2:
+            if job.state is JobState.RUNNING and job.position >= least and len(job.slots) == 2:
                 return job
         await asyncio.sleep(0.05)
     found = await client.get(experiment.id)
     raise TimeoutError(
-        f"after {PATIENCE:g} s the job is not at epoch {least} on two machines: {await client.jobs(experiment.id)}, {found.reason}"
+        f"after {PATIENCE:g} s the job is not at epoch {least} on two slots: {await client.jobs(experiment.id)}, {found.reason}"
     )
 
 
@@ -64,7 +64,7 @@ def kill(victim: str, job: Job) -> None:
         (scheduler,) = (p for p in processes() if "hopyard_scheduler" in p.cmdline())
         os.kill(scheduler.pid, signal.SIGKILL)
         return
-    node = job.machines[int(victim[-1])].partition("/")[0]
+    node = job.slots[int(victim[-1])].partition("/")[0]
     (agent,) = (p for p in processes() if "hopyard_nodeagent" in p.cmdline() and node in p.cmdline())
     victims = [agent] if victim.startswith("agent") else agent.children()
     for process in victims:

@@ -3,7 +3,7 @@
     python benchmarks/hop.py [--sizes 4KB,50MB] [--kinds bytes,torch] [--units 20] [--jobs 1] [--folder DIR] [--legs]
                              [--output FILE.json]
 
-Two agents of one host with folders of their own, one machine each, run under `hopyard up`; the policy sends each job to the other node
+Two agents of one host with folders of their own, one slot each, run under `hopyard up`; the policy sends each job to the other node
 after every unit, and `ship_every` is 0, so that nothing goes to the store before the end. A hop lasts from the end of a unit
 until the next one begins elsewhere, by the training processes' own clocks: saving, packing, hashing, the scheduler, the transfer,
 the new model's making meanwhile, and its loading. `bytes` is a model of bare bytes; `torch` one matrix with SGD, saved by the
@@ -29,7 +29,7 @@ from statistics import median, quantiles
 from typing import Any, Final, TypeAlias
 
 from figures.cluster import ended, up
-from figures.frame import machine
+from figures.frame import slot
 
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.legs:
                 _say_legs(rows[-1]["legs"])
     if given.output is not None:
-        given.output.write_text(json.dumps({"machine": machine(), "hops": rows}, indent=2) + "\n")
+        given.output.write_text(json.dumps({"slot": slot(), "hops": rows}, indent=2) + "\n")
     return 0 if all(row["met"] for row in rows) else 1
 
 

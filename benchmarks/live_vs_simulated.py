@@ -3,17 +3,17 @@
     python benchmarks/live_vs_simulated.py [--policies default,bandit:evaluation_boundary=3] [--runs 3] [--slots 2] [--jobs 24]
         [--epochs 20] [--target Y] [--experiment examples/digits/experiment.yaml] [--output FILE.json] [--plot FILE.svg]
 
-1. A live search with the default policy and no target records the whole curve of each configuration, on as many machines as later:
-   where machines share memory and caches, jobs beside each other train slower than alone.
+1. A live search with the default policy and no target records the whole curve of each configuration, on as many slots as later:
+   where slots share memory and caches, jobs beside each other train slower than alone.
 2. Two short ones: in one jobs take turns, so that they are suspended and resumed; in the other each report waits for a decision.
 3. What things cost is measured in the journals of these three. `start`, `resume`: from the decision until the process trains (the first
-   report's time less its seconds), of runs on machines whose process is warm, less two latencies. `snapshot`: from the last report of a
-   job that is complete until its snapshot is taken. `suspend`: from there until its machine is free. `latency`: half of what lies
+   report's time less its seconds), of runs on slots whose process is warm, less two latencies. `snapshot`: from the last report of a
+   job that is complete until its snapshot is taken. `suspend`: from there until its slot is free. `latency`: half of what lies
    between two reports beside the second's seconds, where the first waited for a decision. The medians.
 4. Under each policy `--runs` live searches with the target, and a simulated one on the traces with these costs.
 
 Same experiment seed, same configurations in the same order, same curves. Both clocks start when the first job begins to train:
-importing a framework is done once a machine, and is not a policy's matter. The error is that of the simulated time to the target
+importing a framework is done once a slot, and is not a policy's matter. The error is that of the simulated time to the target
 against the median of the live ones; HyperDrive's simulator (its section 7) was off by 13 % at most. Run it on a machine that has
 nothing else to do.
 """
@@ -35,7 +35,7 @@ from typing import Any, Final
 
 import yaml
 from figures.cluster import embedded, ended
-from figures.frame import machine
+from figures.frame import slot
 from figures.timing import journal
 
 from hopyard.client.types import Job
@@ -50,7 +50,7 @@ DIGITS: Final = Path(__file__).parents[1] / "examples" / "digits" / "experiment.
 FIGURES: Final = {
     "time_to_target": "time to target, s",
     "time": "time, s",
-    "job_seconds": "machine time, s",
+    "job_seconds": "slot time, s",
     "best": "best",
     "jobs_started": "jobs started",
     "jobs_terminated": "jobs ended early",
@@ -64,7 +64,7 @@ _PATIENCE: Final = 3600.0
 class Run:
     """A run in a journal: when it was decided on, its reports (time taken, seconds, position, value), saves and end."""
 
-    machine: str
+    slot: str
     resumed: bool
     decided: float
     reports: list[tuple[float, float, int, float]]
@@ -121,7 +121,7 @@ def runs_of(database: Path, metric: str) -> tuple[dict[tuple[str, int], Run], in
                 if command["is"] == "StartJob":
                     job = command["job"]
                     attempts[job] = attempts.get(job, 0) + 1
-                    runs[job, attempts[job]] = Run(command["machines"][0], attempts[job] > 1, at, [])
+                    runs[job, attempts[job]] = Run(command["slots"][0], attempts[job] > 1, at, [])
         elif kind == "RunMessage":
             run, body = runs[event["job"], event["attempt"]], event["body"]
             if body["is"] == "Reports":
@@ -144,9 +144,9 @@ def measured(searches: Sequence[Live], waiting: Live, epochs: int) -> Costs:
     for search in searches:
         warm: set[str] = set()
         for run in sorted(search.runs.values(), key=lambda run: run.decided):
-            if run.machine in warm and run.reports:
+            if run.slot in warm and run.reports:
                 begun[run.resumed].append(run.began - run.decided - 2 * latency)
-            warm.add(run.machine)
+            warm.add(run.slot)
             if run.saved is not None and run.ended is not None and run.reports:
                 leaving.append(run.ended - run.saved)
                 if run.reports[-1][2] >= epochs:
@@ -278,7 +278,7 @@ def document_of(
         "target": target,
         **more,
     }
-    return {"settings": settings, "machine": machine(), "costs": asdict(costs), "policies": rows}
+    return {"settings": settings, "slot": slot(), "costs": asdict(costs), "policies": rows}
 
 
 def middle_of(values: Sequence[Any]) -> float | None:
@@ -353,7 +353,7 @@ def parser_of(
         help=f"[default: {policies}]",
     )
     add("--runs", type=int, default=runs, help=f"live searches under each policy [default: {runs}]")
-    add("--slots", type=int, default=2, help="machines [default: 2]")
+    add("--slots", type=int, default=2, help="slots [default: 2]")
     add("--jobs", type=int, default=jobs, help=f"configurations [default: {jobs}]")
     add("--epochs", type=int, default=epochs, help=f"of each job [default: {epochs}]")
     add("--target", type=float, help="[default: what a tenth of the configurations end with, or better]")

@@ -4,21 +4,21 @@
         [--output FILE.json] [--plot FILE.svg] [--json]
 
 16 configurations of a small convolutional network, each for some epochs on all 60,000 images of Fashion-MNIST at 14 x 14 pixels
-(`mop_live/mop_network.py`), evaluated after each epoch on 10,000 others. Two machines of one thread each:
+(`mop_live/mop_network.py`), evaluated after each epoch on 10,000 others. Two slots of one thread each:
 
 * mop: Hopyard's policy `mop`; each agent has half of the images, models hop between the agents;
 * task: Hopyard's policy `default`; each agent has all images, a configuration stays where it is;
-* ddp: one configuration at a time on both machines, each with half of the images; gradients are averaged at each step
+* ddp: one configuration at a time on both slots, each with half of the images; gradients are averaged at each step
   (`torch.nn.parallel.DistributedDataParallel` over gloo, the same global batch);
 * averaging: the same, but copies of the model are averaged at each epoch's end.
 
-Then `mop` on four agents of one machine each, with one and with two copies of each partition, for the bytes alone.
+Then `mop` on four agents of one slot each, with one and with two copies of each partition, for the bytes alone.
 
 Each contender runs in a network namespace of its own with a loopback device only, so what its processes send each other is what that
 device has carried. Columns: all s, of the whole command, services and imports included; train s: from the first start of training to
 the last epoch's end; CPU s of all processes; moved MB over the wire; hopped MB: snapshots that went from agent to agent; paper MB:
 Cerebro's k x m x p x |S| + m x |S| for k epochs of |S| models of m bytes over p partitions, evaluations not counted; data MB stored,
-over all machines; then, by epoch, the mean accuracy over the configurations and the best one.
+over all slots; then, by epoch, the mean accuracy over the configurations and the best one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ import numpy as np
 import yaml
 from asha_rivals import LOOPBACK_ONLY
 from figures.cluster import up
-from figures.frame import machine
+from figures.frame import slot
 from stage_tree_live import CpuTime
 
 from hopyard.client.datasets import DataPartition, DataReplica
@@ -159,7 +159,7 @@ def _placed(file: Path, disk: Path) -> Path:
 
 
 def parallel(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Data-parallel training, a process for each machine."""
+    """Data-parallel training, a process for each slot."""
     agents = given["agents"]
     files = {name: Path(file) for name, file in given["files"].items()}
     cut = parts({"train": files["train"]}, folder, agents)
@@ -321,7 +321,7 @@ def main() -> None:
         for contender, agents, copies in asked:
             rows.append(run(contender, files, given, agents, copies))
             print(f"{TITLES[contender]}, {agents} agents: {rows[-1]['all_seconds']:.1f} s", file=sys.stderr)
-    document = json.dumps({"machine": machine(), "epochs": given.epochs, "seed": given.seed, "rows": rows})
+    document = json.dumps({"slot": slot(), "epochs": given.epochs, "seed": given.seed, "rows": rows})
     if given.output is not None:
         given.output.write_text(document)
     if given.plot is not None:

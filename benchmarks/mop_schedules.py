@@ -2,7 +2,7 @@
 
     python benchmarks/mop_schedules.py [--instances 20] [--milp SECONDS] [--milp-instances 1] [--only PART ...] [--json FILE]
 
-The settings of section 5.4 of Cerebro: configurations alike, or with the costs of Table 7; machines alike, or with the speeds of its
+The settings of section 5.4 of Cerebro: configurations alike, or with the costs of Table 7; slots alike, or with the speeds of its
 four GPUs; both drawn with replacement. Each figure is makespan / lower bound over all instances, mean and max; planning times
 are CPU milliseconds, the median. The parts:
 
@@ -10,7 +10,7 @@ are CPU milliseconds, the median. The parts:
 * `online`: each unit takes its time with normal noise of 10%, against the bound of what it really took. `known` knows the times
   without their noise, `learned` nothing at all; both are the default scheduler, as the policy runs it;
 * `replicas`: each partition on 2 or 3 neighbours, against the bound of a linear program;
-* `death`: the same, and a machine dies at 30% of the schedule, which nobody expects: against the bound of who had known it.
+* `death`: the same, and a slot dies at 30% of the schedule, which nobody expects: against the bound of who had known it.
   Whether each unit was trained exactly once is checked.
 """
 
@@ -67,14 +67,14 @@ DIES_AT = 0.3
 Row = dict[str, Any]
 
 
-def instance(configs: int, machines: int, mixed: bool, seed: int, replicas: int = 1) -> VisitProblem:
-    """One instance: a partition for each machine, its replicas on the next ones."""
-    rng = random.Random(f"{configs}/{machines}/{mixed}/{seed}")
+def instance(configs: int, slots: int, mixed: bool, seed: int, replicas: int = 1) -> VisitProblem:
+    """One instance: a partition for each slot, its replicas on the next ones."""
+    rng = random.Random(f"{configs}/{slots}/{mixed}/{seed}")
     return VisitProblem(
         costs=[rng.choice(MFLOPS) / 1000 for _ in range(configs)] if mixed else [1.0] * configs,
-        sizes=[1.0] * machines,
-        speeds=[rng.choice(TFLOPS) for _ in range(machines)] if mixed else [1.0] * machines,
-        holders=[sorted((first + more) % machines for more in range(replicas)) for first in range(machines)],
+        sizes=[1.0] * slots,
+        speeds=[rng.choice(TFLOPS) for _ in range(slots)] if mixed else [1.0] * slots,
+        holders=[sorted((first + more) % slots for more in range(replicas)) for first in range(slots)],
     )
 
 
@@ -131,20 +131,20 @@ def online(problem: VisitProblem, seed: int, figures: Figures) -> None:
     rng = random.Random(f"noise/{seed}")
     noise = {unit: max(rng.gauss(1.0, NOISE), 0.1) for unit in problem.units}
 
-    def actual(unit: TrainingUnit, machine: int) -> float:
-        return problem.time(*unit, machine) * noise[unit]
+    def actual(unit: TrainingUnit, slot: int) -> float:
+        return problem.time(*unit, slot) * noise[unit]
 
-    configs, machines = [0.0] * len(problem.costs), [0.0] * len(problem.speeds)
+    configs, slots = [0.0] * len(problem.costs), [0.0] * len(problem.speeds)
     for unit in problem.units:
-        machine = problem.holders[unit.partition][0]
-        configs[unit.config] += actual(unit, machine)
-        machines[machine] += actual(unit, machine)
-    bound = max(configs + machines)
+        slot = problem.holders[unit.partition][0]
+        configs[unit.config] += actual(unit, slot)
+        slots[slot] += actual(unit, slot)
+    bound = max(configs + slots)
     chance = random.Random(seed)
     learned = Estimates()
     ways: dict[str, tuple[Callable[[VisitProblem], Rule], Estimates | None]] = {
         "known": (lambda left: dispatcher(left, known=True), None),
-        "learned": (lambda left: dispatcher(left, learned.know(range(len(configs)), range(len(machines)))), learned),
+        "learned": (lambda left: dispatcher(left, learned.know(range(len(configs)), range(len(slots)))), learned),
         "randomized": (lambda left: Randomized(left, chance), None),
     }
     for name, (make, estimates) in ways.items():
@@ -192,17 +192,17 @@ def measure(arguments: argparse.Namespace) -> Iterator[Row]:
         sizes = (16, 256) if part in ("offline", "online") else (16, 64, 256)
         for count in copies:
             for configs in sizes:
-                for machines in (8, 16):
+                for slots in (8, 16):
                     for mixed in (False, True):
                         figures = Figures()
                         for seed in range(arguments.instances):
-                            problem = instance(configs, machines, mixed, seed, count)
+                            problem = instance(configs, slots, mixed, seed, count)
                             if part == "offline":
                                 limit = arguments.milp if seed < arguments.milp_instances and configs <= 16 else 0.0
                                 offline(problem, seed, figures, limit)
                             else:
                                 {"online": online, "replicas": replicas, "death": death}[part](problem, seed, figures)
-                        setting = {"S": configs, "p": machines, "mixed": mixed, "replicas": count}
+                        setting = {"S": configs, "p": slots, "mixed": mixed, "replicas": count}
                         yield from figures.rows(part, setting)
 
 

@@ -4,14 +4,14 @@
         [--half development|held-out|all] [--target SET=Y] [--tmax 2h] [--costs start=0.01,resume=0.03] [--jobs N]
         [--output results.json] [--plot FOLDER]
 
-Each policy searches each set of traces once for each number of machines and each order of the configurations; all policies see the same
+Each policy searches each set of traces once for each number of slots and each order of the configurations; all policies see the same
 orders. A set is a file; by default those in benchmarks/traces. The target of a set is by default what one in ten of its
 configurations ends with or better. What else is fixed of a set, and how it is halved into configurations for development and such
 that are held out, is in benchmarks/policies.yaml; a set that is not there has no terms.
 
 The median, the quartiles and the 90th percentile of the time to the target, in seconds, are times of searches that were made. A search
-that never reached it counts as longer than any other: as `never` where it decides a figure. It also says how much machine time the
-searches took, and how often jobs left their machines to go on later.
+that never reached it counts as longer than any other: as `never` where it decides a figure. It also says how much slot time the
+searches took, and how often jobs left their slots to go on later.
 
 Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
 `mymodule:MyPolicy:width=3`. One that asks a predictor other than
@@ -221,7 +221,7 @@ def _progress(done: int, of: int, passed: float) -> None:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each set, number of machines and policy; `faster` is the first policy's median by its own."""
+    """A row for each set, number of slots and policy; `faster` is the first policy's median by its own."""
     groups: dict[tuple[str, int, str], list[Mapping[str, Any]]] = {}
     for result in results:
         groups.setdefault((set_name(result["traces"][0]), result["slots"], result["policy"]), []).append(result)
@@ -236,7 +236,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "set": name,
-                "machines": slots,
+                "slots": slots,
                 "policy": policy,
                 "searches": len(group),
                 "never": reached.count(None),
@@ -257,11 +257,11 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
     times = ("median", "q25", "q75", "iqr", "q90", "min", "max")
-    cells = [["set", "policy", "machines", "median s", *times[1:], "never", "faster", "machine s", "suspends"]]
+    cells = [["set", "policy", "slots", "median s", *times[1:], "never", "faster", "slot s", "suspends"]]
     for row in rows:
         never, faster = f"{row['never']}/{row['searches']}", f"{row['faster']:.2f}x" if row["faster"] else "-"
         costs = [f"{row['job_seconds']:.0f}", f"{row['suspends']:g}"]
-        places = [row["set"], row["policy"], str(row["machines"])]
+        places = [row["set"], row["policy"], str(row["slots"])]
         cells.append([*places, *(_time(row[name]) for name in times), never, faster, *costs])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
@@ -318,7 +318,7 @@ def duration(text: str) -> float:
 
 
 def made(arguments: argparse.Namespace) -> Iterable[Search]:
-    """All searches, those on many machines and of the first set first."""
+    """All searches, those on many slots and of the first set first."""
     files: list[Path] = arguments.traces or sorted(TRACES.rglob("*.jsonl.gz"))
     if not files:
         raise InvalidInput(f"there are no traces in {TRACES}; record some, or name files with --traces")
@@ -353,7 +353,7 @@ def main() -> None:
         help="[default: default,bandit]",
     )
     add("--traces", type=listed(Path), metavar="FILE,...", help="a set each [default: those in benchmarks/traces]")
-    add("--slots", type=listed(int), default="2,4,8,15", metavar="N,...", help="machines [default: 2,4,8,15]")
+    add("--slots", type=listed(int), default="2,4,8,15", metavar="N,...", help="slots [default: 2,4,8,15]")
     add("--orders", type=int, default=25, metavar="N", help="orders of the configurations [default: 25]")
     add("--half", choices=HALVES, default="all", help="which configurations [default: all]")
     add(

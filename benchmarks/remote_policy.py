@@ -37,11 +37,11 @@ class Each {
   answer(state, call) {
     const commands = [];
     if (call.call === 'allocate_jobs') {
-      const machines = state.idleMachines(), jobs = state.idleJobs();
-      while (machines.length && jobs.length) {
-        commands.push({ start_job: { job: jobs.shift().id, machines: [machines.shift().id] } });
+      const slots = state.idleSlots(), jobs = state.idleJobs();
+      while (slots.length && jobs.length) {
+        commands.push({ start_job: { job: jobs.shift().id, slots: [slots.shift().id] } });
       }
-      const wanted = Math.min(state.jobsLeft(), state.machines.size);
+      const wanted = Math.min(state.jobsLeft(), state.slots.size);
       for (let made = 1; made <= wanted; made += 1) commands.push({ create_job: { job: String(state.made + made) } });
     }
     return call.call === 'iteration_finish' ? { commands, decision: 'DECISION_CONTINUE' } : { commands };

@@ -3,7 +3,7 @@
     python benchmarks/replay.py [--events 100000] [--finished 1000] [--json]
 
 Both are measured on a real AppStat (SQLite in a temporary folder) over gRPC on loopback. The journal is made by the real core,
-with simulated runs on eight machines: it holds what a live cluster would have written. Each figure comes with its baseline of
+with simulated runs on eight slots: it holds what a live cluster would have written. Each figure comes with its baseline of
 the same run: the bare reading of the same records, and a start beside nothing.
 """
 
@@ -52,7 +52,7 @@ from hopyard_engine.core.events import (
     Started,
     StreamCreated,
 )
-from hopyard_engine.core.types import MachineSpec, SnapshotInfo
+from hopyard_engine.core.types import SlotSpec, SnapshotInfo
 from hopyard_engine.explain.story import Story
 from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host
@@ -65,7 +65,7 @@ from hopyard_scheduler.runtime.projections import Changes
 from hopyard_scheduler.search_plan.projection import PlanRows
 from hopyard_scheduler.service import SchedulerService
 
-MACHINES = 8
+SLOTS = 8
 LENGTH = 60
 BATCH = 1_000
 
@@ -78,11 +78,11 @@ class Racing(Policy):
         self.created = 0
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
-            cluster.start_job(job, machine.id)
+            cluster.start_job(job, slot.id)
         if cluster.experiment.jobs_left and not any(j.state is JobState.CREATING for j in self._newest(cluster)):
             cluster.create_job()
             self.created += 1
@@ -103,7 +103,7 @@ class Racing(Policy):
 class World:
     """The core with agents that train in no time, and a policy; collects what a live cluster would journal."""
 
-    def __init__(self, seed: int, machines: int = MACHINES) -> None:
+    def __init__(self, seed: int, slots: int = SLOTS) -> None:
         self.core = Core()
         self.rng = random.Random(seed)
         self.now = 1_700_000_000.0
@@ -113,8 +113,8 @@ class World:
         self.sequences: dict[RunKey, int] = {}
         self.runs: dict[RunKey, Iterator[RunBody]] = {}
         self.first = 1  # The position at which a run reports first.
-        if machines:
-            self.feed(NodeJoined(self.now, "n", "1", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
+        if slots:
+            self.feed(NodeJoined(self.now, "n", "1", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
 
     def propose(self, question: AskOutside) -> object:
         return {"lr": self.rng.random(), "width": self.rng.randrange(1, 9)}

@@ -2,12 +2,12 @@
 
     python benchmarks/simulator.py [--runs 3] [--jobs 60000] [--slots 500] [--json]
 
-Each measurement is a process of its own; the medians are shown, in CPU seconds beside wall seconds, since machines are noisy. An
+Each measurement is a process of its own; the medians are shown, in CPU seconds beside wall seconds, since slots are noisy. An
 event is one that the scheduler's core took: a report, a start, an answer of the policy, .... The baseline is the empty loop: as many
 actions on the same timeline, without core, policy and runs.
 
-* long jobs: 500 configurations of 100 positions on 8 machines;
-* many machines: `--jobs` configurations of 16 positions on `--slots` machines. Bandit judges each after its first position, so that
+* long jobs: 500 configurations of 100 positions on 8 slots;
+* many slots: `--jobs` configurations of 16 positions on `--slots` slots. Bandit judges each after its first position, so that
   most are ended there, as in an asynchronous search with thousands of configurations.
 """
 
@@ -45,12 +45,12 @@ def long_jobs(_: argparse.Namespace) -> Result:
     return simulate(workload(500, 100), "default", slots=8)
 
 
-def many_machines(arguments: argparse.Namespace) -> Result:
+def many_slots(arguments: argparse.Namespace) -> Result:
     bandit = {"evaluation_boundary": 1, "epsilon": 0.25}
     return simulate(workload(arguments.jobs, 16), "bandit", slots=arguments.slots, parameters=bandit)
 
 
-CASES: dict[str, Callable[[argparse.Namespace], Result]] = {"long jobs": long_jobs, "many machines": many_machines}
+CASES: dict[str, Callable[[argparse.Namespace], Result]] = {"long jobs": long_jobs, "many slots": many_slots}
 
 
 def empty_loop(actions: int) -> float:

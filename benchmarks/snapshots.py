@@ -2,9 +2,9 @@
 
     python benchmarks/snapshots.py [--kinds trivial,numpy,cnn,workers,350MB] [--times 20] [--folder DIR] [--output FILE.json]
 
-A script of each kind runs under an embedded cluster (one agent, one machine) and is suspended after every iteration, and resumed. From
-the journal: from the decision until the machine is free (the run's last word was taken), until the snapshot is stored, what of that
-came behind (the way to the store), and from the machine's release until the script trains again. From the job's log: what of it went
+A script of each kind runs under an embedded cluster (one agent, one slot) and is suspended after every iteration, and resumed. From
+the journal: from the decision until the slot is free (the run's last word was taken), until the snapshot is stored, what of that
+came behind (the way to the store), and from the slot's release until the script trains again. From the job's log: what of it went
 into the dump, into packing and compressing, into unpacking, and into the restore itself; the bytes of the images and of the snapshot.
 `framework` is the cnn with a checkpoint in each report (a process for each run), `trainer` a warm trainer with 360 KB of state. The
 first suspension and the first resume are left out. Targets: the trainer's median until free below 25 ms; the 350 MB process's below
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from figures.cluster import embedded, ended
-from figures.frame import machine
+from figures.frame import slot
 from figures.timing import TIMED, first_trained, journal, percentile, suspensions, timed_spec
 
 PROGRAMS: Final = Path(__file__).parent / "snapshots"
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(_shown(rows[-1]))
         sys.stdout.flush()
     if given.output is not None:
-        given.output.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+        given.output.write_text(json.dumps({"slot": slot(), "rows": rows}, indent=1) + "\n")
     return 0 if all(row["met"] is not False for row in rows) else 1
 
 

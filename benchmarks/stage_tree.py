@@ -2,12 +2,12 @@
 
     python benchmarks/stage_tree.py [--spaces resnet56_large,...] [--slots 40] [--snapshot 0.01] [--json]
 
-Each search is simulated trial by trial (`default`, `sha`, ...) and on a stage tree with the same tuner, on the same machines and
+Each search is simulated trial by trial (`default`, `sha`, ...) and on a stage tree with the same tuner, on the same slots and
 with the same costs: a snapshot, and a start from one, cost a part of an epoch each. Metrics depend on the state alone, so
-that both searches see the same values. `saved` is the ratio of their machine-hours, `p` the space's merge rate, `bound` the
+that both searches see the same values. `saved` is the ratio of their slot-hours, `p` the space's merge rate, `bound` the
 time below which nobody can train what was trained (Hu's level bound), `again` what was trained more than once, in reports.
 
-The figures are machine-hours and times of the simulator, in epochs; for bert an epoch is 1,000 steps.
+The figures are slot-hours and times of the simulator, in epochs; for bert an epoch is 1,000 steps.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ import psutil
 import yaml
 from asha_rivals import LOOPBACK_ONLY, python_of
 from figures.cluster import processes
-from figures.frame import machine
+from figures.frame import slot
 
 from hopyard._common.plugins import GENERATORS, load_plugin
 from hopyard.generator import Generator
@@ -199,7 +199,7 @@ def show(rows: Sequence[Mapping[str, Any]], given: argparse.Namespace, plan: Pre
     """The rows as a table."""
     print(
         f"{plan.requests} trials x {given.epochs} epochs = {plan.total}, of them {plan.unique} different "
-        f"(merge rate {plan.total / plan.unique:.3f}); {given.slots} machines"
+        f"(merge rate {plan.total / plan.unique:.3f}); {given.slots} slots"
     )
     widths = {key: int(form.split(".")[0]) for key, (_, form) in FIGURES.items()}
     print(f"{'':26}" + "".join(f"{title:>{widths[key]}}" for key, (title, _) in FIGURES.items()))
@@ -213,7 +213,7 @@ def main() -> None:
     add = parser.add_argument
     add("--epochs", type=int, default=24, help="of a whole training [default: 24]")
     add("--trials", type=int, default=96, help="the first so many of the space [default: 96]")
-    add("--slots", type=int, default=2, help="machines [default: 2]")
+    add("--slots", type=int, default=2, help="slots [default: 2]")
     add("--seed", type=int, default=0, help="Ray Tune's seed [default: 0]")
     add("--searches", default="grid,sha", metavar="NAME,...", help="[default: grid,sha]")
     add("--contenders", default="tree,alone,ray", metavar="NAME,...", help="[default: tree,alone,ray]")
@@ -245,7 +245,7 @@ def main() -> None:
     settings = {key: value for key, value in vars(given).items() if key not in ("environments", "output", "json")}
     document = json.dumps(
         {
-            "machine": machine(),
+            "slot": slot(),
             "settings": settings,
             "plan": {"trials": plan.requests, "total": plan.total, "unique": plan.unique},
             "rows": rows,

@@ -10,9 +10,9 @@ different, from the configurations alone. They are simulated with the core and t
 * `later`: one study after another, each is told what those before it have trained, as in a data directory that is opened again;
 * `once`: all K at the same time, as a group with one search plan.
 
-`hours` are machine-hours and `time` virtual time, both in epochs; a position is five of them. A snapshot, and a start from one, take
+`hours` are slot-hours and `time` virtual time, both in epochs; a position is five of them. A snapshot, and a start from one, take
 a part of an epoch. `executed` is what was trained, and `unique` what there is to train, in positions. The two must be equal, and the
-machine-hours be less by at least 0.98 q: else it says where they are not, and exits with 1.
+slot-hours be less by at least 0.98 q: else it says where they are not, and exits with 1.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
-    """As the paper's Figures 13 and 14: machine-hours above, end-to-end time below, a column for each family."""
+    """As the paper's Figures 13 and 14: slot-hours above, end-to-end time below, a column for each family."""
     from matplotlib.figure import Figure
 
     known = {"trials": "trial by trial", "later": "one after another", "once": "at once"}
@@ -228,7 +228,7 @@ def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
     counts = sorted({row["studies"] for row in found})
     for column, family in enumerate(families):
         for axis, key, title in (
-            (axes[0][column], "hours", "machine-hours"),
+            (axes[0][column], "hours", "slot-hours"),
             (axes[1][column], "time", "end-to-end time"),
         ):
             for index, mode in enumerate(names):

@@ -33,7 +33,7 @@ PAGE: Final = ROOT / "docs" / "experiment-file.md"
 EXAMPLES: Final = ROOT / "scripts" / "spec_reference"
 
 _MODES: Final = {
-    "trainer": "a `Trainer` class; a process of it stays on its machine and takes run after run.",
+    "trainer": "a `Trainer` class; a process of it stays on its slot and takes run after run.",
     "script": "a script with one `hopyard.report(...)` line.",
     "log": "any program; its metrics are read from what it prints.",
     "requests": "a `Trainer` whose configurations clients ask for, one by one (docs/studies.md).",

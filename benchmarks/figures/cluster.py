@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 600.0
 
 @asynccontextmanager
 async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, AsyncClient]]:
-    """What `hopyard run` starts: the services in one process, an agent with `slots` machines in another; and a client."""
+    """What `hopyard run` starts: the services in one process, an agent with `slots` slots in another; and a client."""
     cluster = EmbeddedCluster(data, slots=slots, purpose="a benchmark", **options)
     server = await cluster.start()
     try:
@@ -39,7 +39,7 @@ async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tupl
 
 @asynccontextmanager
 async def up(data: Path, agents: int, slots: int) -> AsyncIterator[tuple[ClusterServices, AsyncClient]]:
-    """What `hopyard up` starts: each service a process of its own, `agents` of them with `slots` machines; and a client."""
+    """What `hopyard up` starts: each service a process of its own, `agents` of them with `slots` slots; and a client."""
     cluster = ClusterServices(data, agents=agents, slots=slots, note=lambda text: None)
     try:
         server = await cluster.start()

@@ -12,18 +12,18 @@ from figures.frame import Sample
 from figures.timing import TIMED, timed_spec
 from hopyard.client.submission import prepare
 
-MACHINES: Final = 4
+SLOTS: Final = 4
 JOBS: Final = 32
 ITERATIONS: Final = 10
 PACE: Final = 0.05
-IDEAL: Final = JOBS * ITERATIONS * PACE / MACHINES
+IDEAL: Final = JOBS * ITERATIONS * PACE / SLOTS
 
 
 async def measure(folder: Path) -> list[Sample]:
     """One run: from `create` to the experiment's end, in a cluster that has started and come to rest."""
     bare = await _bare()
     submission = prepare(timed_spec(JOBS, ITERATIONS, PACE), TIMED)
-    async with embedded(folder / "data", MACHINES) as (_, client):
+    async with embedded(folder / "data", SLOTS) as (_, client):
         await at_rest()
         began = time.time()
         experiment = await client.create(submission)
@@ -33,7 +33,7 @@ async def measure(folder: Path) -> list[Sample]:
         assert len(await client.statistics(experiment)) == JOBS * ITERATIONS
     return [
         Sample(
-            name=f"wall of {JOBS} jobs of {ITERATIONS} iterations of {PACE * 1e3:g} ms on {MACHINES} machines",
+            name=f"wall of {JOBS} jobs of {ITERATIONS} iterations of {PACE * 1e3:g} ms on {SLOTS} slots",
             value=wall / IDEAL,
             unit="x ideal",
             most=1.05,
@@ -46,9 +46,9 @@ async def measure(folder: Path) -> list[Sample]:
 
 async def _bare() -> float:
     def sleep() -> None:
-        for _ in range(JOBS * ITERATIONS // MACHINES):
+        for _ in range(JOBS * ITERATIONS // SLOTS):
             time.sleep(PACE)
 
     began = time.perf_counter()
-    await asyncio.gather(*(asyncio.to_thread(sleep) for _ in range(MACHINES)))
+    await asyncio.gather(*(asyncio.to_thread(sleep) for _ in range(SLOTS)))
     return time.perf_counter() - began

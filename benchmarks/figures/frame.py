@@ -89,7 +89,7 @@ def summary(figure: str, runs: list[list[Sample]]) -> list[dict[str, Any]]:
     return rows
 
 
-def machine() -> dict[str, Any]:
+def slot() -> dict[str, Any]:
     """Where it was measured."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():

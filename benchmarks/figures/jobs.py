@@ -32,7 +32,7 @@ async def measure(folder: Path) -> list[Sample]:
     bare = await asyncio.to_thread(fork_rate, JOBS, ITERATIONS, SLOTS)
     return [
         Sample(
-            name=f"{JOBS} no-op jobs of {ITERATIONS} iterations on {SLOTS} machines",
+            name=f"{JOBS} no-op jobs of {ITERATIONS} iterations on {SLOTS} slots",
             value=JOBS / seconds,
             unit="jobs/s",
             least=TARGET,

@@ -6,18 +6,18 @@ from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish
 
 
 class EachIteration(Policy):
-    """Starts what is idle, and decides after every iteration: go on; with `suspend`: save and leave the machine."""
+    """Starts what is idle, and decides after every iteration: go on; with `suspend`: save and leave the slot."""
 
     def __init__(self, suspend: bool = False) -> None:
         self._decision = SUSPEND if suspend else CONTINUE
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
-            cluster.start_job(job, machine.id)
-        for _ in range(min(cluster.experiment.jobs_left, len(cluster.machines))):
+            cluster.start_job(job, slot.id)
+        for _ in range(min(cluster.experiment.jobs_left, len(cluster.slots))):
             cluster.create_job()
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -39,12 +39,12 @@ class AsksInTurns(EachIteration):
         self._block, self._target = block, target
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
-            cluster.start_job(job, machine.id, allowed=cluster.experiment.max_position)
-        for _ in range(min(cluster.experiment.jobs_left, len(cluster.machines))):
+            cluster.start_job(job, slot.id, allowed=cluster.experiment.max_position)
+        for _ in range(min(cluster.experiment.jobs_left, len(cluster.slots))):
             cluster.create_job()
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:

@@ -24,7 +24,7 @@ from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import NodeJoined
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
 from hopyard_hpgen.generators.random import RandomGenerator
@@ -109,7 +109,7 @@ class _World(replay.World):
     """Proposes what the experiment's generator will propose when it is opened again."""
 
     def __init__(self, experiment: Experiment) -> None:
-        super().__init__(1, machines=0)
+        super().__init__(1, slots=0)
         spec = parse_spec(experiment.spec)
         self._generator = RandomGenerator(spec.space, spec.generator.seed)
         self._asked = 0
@@ -137,7 +137,7 @@ async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
             world.core.recovered()
             world.hosts[experiment.id] = driven.host or host_of(program_of(driven.experiment.founder.payload).spec)
             world.first = iterations if iterations == LONG else 1  # Long jobs report once, at their ends.
-            world.feed(NodeJoined(world.now, "local", "1", tuple(MachineSpec(f"local/{i}") for i in range(SLOTS))))
+            world.feed(NodeJoined(world.now, "local", "1", tuple(SlotSpec(f"local/{i}") for i in range(SLOTS))))
             while world.step():
                 if len(world.records) > replay.BATCH:
                     await replay.write(journal, world)

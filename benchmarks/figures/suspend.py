@@ -1,4 +1,4 @@
-"""Suspending and resuming a run: until the machine is free, until the state is stored, until it trains again."""
+"""Suspending and resuming a run: until the slot is free, until the state is stored, until it trains again."""
 
 from __future__ import annotations
 

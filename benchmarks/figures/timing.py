@@ -16,7 +16,7 @@ TIMED: Final = Path(__file__).parent / "timed"
 
 
 def timed_spec(jobs: int, iterations: int, pace: float, *, uneven: bool = False, **changes: Any) -> Mapping[str, Any]:
-    """An experiment whose iterations last `pace` seconds; a job is saved when it leaves its machine, and not by the way."""
+    """An experiment whose iterations last `pace` seconds; a job is saved when it leaves its slot, and not by the way."""
     return {
         "name": "timed",
         "trainer": "train.py:Timed",
@@ -59,7 +59,7 @@ def started(database: Path) -> dict[tuple[str, int], float]:
 
 
 def suspensions(database: Path) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
-    """When a job that is suspended after each iteration was told so, had left its machine, and was stored, by attempt."""
+    """When a job that is suspended after each iteration was told so, had left its slot, and was stored, by attempt."""
     decided: dict[int, float] = {}
     free: dict[int, float] = {}
     stored: dict[int, float] = {}

@@ -24,7 +24,7 @@ class Case:
         name: Its seed.
         policy: Its policy's name; `parameters`: those of the policy.
         task: What it trains.
-        fleet: The machines; `costs` and `faults`: the conditions.
+        fleet: The slots; `costs` and `faults`: the conditions.
         terms: Terms that `simulate` takes with the policy's parameters.
         settings: Others, as the core has them.
         seed: Of the policy's and the faults' chance.

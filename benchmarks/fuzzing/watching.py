@@ -207,15 +207,15 @@ class Watched(World):
         """
         stream = self.experiment
         need(
-            not stream.live and not stream.machines,
-            f"it still holds {list(stream.machines)} and runs {list(stream.live)}",
+            not stream.live and not stream.slots,
+            f"it still holds {list(stream.slots)} and runs {list(stream.live)}",
         )
         need(
             not stream.asks and stream.conversation.in_flight is None,
             f"it still waits for {list(stream.asks)} {stream.conversation.in_flight}",
         )
-        held = [machine.spec.id for machine in self.core.cluster.machines.values() if machine.holder]
-        need(not held, f"machines are held by nobody alive: {held}")
+        held = [slot.spec.id for slot in self.core.cluster.slots.values() if slot.holder]
+        need(not held, f"slots are held by nobody alive: {held}")
         for job in stream.jobs.values():
             rest = job.state.ended or job.state.idle or job.state is JobState.HELD
             need(rest, f"job {job.id} is {job.state.value}: {list(job.story)}")

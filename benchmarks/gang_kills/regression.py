@@ -33,4 +33,4 @@ class Regression(TorchTrainer):
 
     def train(self) -> dict[str, float]:
         time.sleep(float(os.environ.get("ELASTIC_PACE", "0")))
-        return {**super().train(), "machines": float(self.context.world_size)}
+        return {**super().train(), "slots": float(self.context.world_size)}

@@ -15,16 +15,16 @@ class Tour(Policy):
         self._last: dict[str, str] = {}
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        if len({machine.node for machine in cluster.machines.values()}) < self._nodes:
+        if len({slot.node for slot in cluster.slots.values()}) < self._nodes:
             return
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
         for job in cluster.idle_jobs():
-            for machine in cluster.idle_machines():
-                if machine.node != self._last.get(job.id):
-                    self._last[job.id] = machine.node
+            for slot in cluster.idle_slots():
+                if slot.node != self._last.get(job.id):
+                    self._last[job.id] = slot.node
                     unit = job.position + 1
-                    cluster.start_job(job.id, machine.id, until=unit, allowed=unit, preemptible=False)
+                    cluster.start_job(job.id, slot.id, until=unit, allowed=unit, preemptible=False)
                     break
 
     def demand(self, cluster: Cluster) -> int:

@@ -1,10 +1,10 @@
-"""Data-parallel contenders of benchmarks/mop_live.py: one process for each machine, each with its own part of the images.
+"""Data-parallel contenders of benchmarks/mop_live.py: one process for each slot, each with its own part of the images.
 
     python parallel.py ddp|averaging RANK WORLD PORT SEED EPOCHS TRAIN.npz EVALUATION.npz LOG
 
-* ddp: one configuration after the other on all machines; gradients are averaged at each step (DistributedDataParallel over gloo).
-  The batch size is the configuration's, divided among the machines.
-* averaging: one configuration after the other on all machines; each trains a copy on its own part for an epoch, then the copies
+* ddp: one configuration after the other on all slots; gradients are averaged at each step (DistributedDataParallel over gloo).
+  The batch size is the configuration's, divided among the slots.
+* averaging: one configuration after the other on all slots; each trains a copy on its own part for an epoch, then the copies
   (weights and momentum) are averaged.
 
 The first process evaluates after each epoch and writes a line: configuration, epoch, accuracy, time.

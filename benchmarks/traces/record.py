@@ -1,4 +1,4 @@
-"""Records the traces in this folder again: all jobs of a search without early stopping, one after the other on one machine.
+"""Records the traces in this folder again: all jobs of a search without early stopping, one after the other on one slot.
 
     python benchmarks/traces/record.py fashion|lunarlander [--jobs N] [--epochs N] [--data DIR] [-o FILE]
 
@@ -55,7 +55,7 @@ def missing(name: str) -> str | None:
 
 
 def gather(name: str, folder: Path, jobs: int | None, epochs: int | None) -> Path:
-    """Put all that travels to the machine into one folder; returns the experiment file."""
+    """Put all that travels to the slot into one folder; returns the experiment file."""
     for path in (*(HERE / name).glob("*.py"), *BESIDE[name]):
         shutil.copy(path, folder)
     experiment: dict[str, Any] = yaml.safe_load((HERE / name / "experiment.yaml").read_text())

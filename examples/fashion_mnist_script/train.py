@@ -4,7 +4,7 @@ python train.py --lr 0.05             alone: prints a line after each epoch
 hopyard run experiment.yaml           a search over configurations
 
 The one line that makes it a job of the cluster is `hopyard.report`. The lines that are marked with (*) are optional: with
-them a job that has to leave its machine goes on where it was; without them it begins again.
+them a job that has to leave its slot goes on where it was; without them it begins again.
 """
 
 import argparse

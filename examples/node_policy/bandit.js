@@ -35,7 +35,7 @@ class Bandit {
 
   answer(state, call) {
     const waiting = state.queued() + state.count('CREATING');
-    const busy = [...state.machines.values()].filter((machine) => !machine.idle).length;
+    const busy = [...state.slots.values()].filter((slot) => !slot.idle).length;
     const answer = { commands: [], demand: busy + waiting + state.jobsLeft() };
     if (call.call === 'allocate_jobs') this.allocate(state, answer.commands);
     if (call.call === 'iteration_finish') Object.assign(answer, this.judge(state, call.iteration_finish));
@@ -43,25 +43,25 @@ class Bandit {
   }
 
   allocate(state, commands) {
-    const machines = state.idleMachines();
+    const slots = state.idleSlots();
     const creating = state.count('CREATING');
     let waiting = state.queued();
     let jobs = state.idleJobs();
     const start = (job) => {
-      const machine = machines.shift().id;
+      const slot = slots.shift().id;
       const { id, max_position: until } = job;
-      commands.push({ start_job: { job: id, machines: [machine], until, allowed: this.undisturbed(job) } });
+      commands.push({ start_job: { job: id, slots: [slot], until, allowed: this.undisturbed(job) } });
     };
-    while (machines.length > 0 && jobs.length > 0 && jobs[0].position < jobs[0].max_position) {
+    while (slots.length > 0 && jobs.length > 0 && jobs[0].position < jobs[0].max_position) {
       start(jobs.shift());
       waiting -= 1;
     }
-    if (machines.length > 0 && jobs.length > 0) {
+    if (slots.length > 0 && jobs.length > 0) {
       jobs = jobs.filter((job) => job.position < job.max_position);
-      while (machines.length > 0 && jobs.length > 0) start(jobs.shift());
+      while (slots.length > 0 && jobs.length > 0) start(jobs.shift());
       waiting = jobs.length;
     }
-    const wanted = Math.min(state.jobsLeft(), machines.length + this.ahead - creating - waiting, AT_ONCE - creating);
+    const wanted = Math.min(state.jobsLeft(), slots.length + this.ahead - creating - waiting, AT_ONCE - creating);
     for (let made = 1; made <= wanted; made += 1) commands.push({ create_job: { job: String(state.made + made) } });
   }
 

@@ -15,13 +15,13 @@ const AGAIN = new Set([
   grpc.status.RESOURCE_EXHAUSTED,
 ]);
 
-/** The experiment as the state changes add up to: jobs, machines, experiments and curves are Maps by id. */
+/** The experiment as the state changes add up to: jobs, slots, experiments and curves are Maps by id. */
 class State {
   constructor() {
     this.made = 0;
     this.share = 0;
     this.jobs = new Map();
-    this.machines = new Map();
+    this.slots = new Map();
     this.experiments = new Map();
     this.curves = new Map(); // job -> Map(position -> metrics)
     this.incumbent = null;
@@ -36,11 +36,11 @@ class State {
         this.jobs.delete(change.job_gone);
         this.curves.delete(change.job_gone);
         break;
-      case 'machine':
-        this.machines.set(change.machine.id, change.machine);
+      case 'slot':
+        this.slots.set(change.slot.id, change.slot);
         break;
-      case 'machine_gone':
-        this.machines.delete(change.machine_gone);
+      case 'slot_gone':
+        this.slots.delete(change.slot_gone);
         break;
       case 'share':
         this.share = change.share;
@@ -78,17 +78,17 @@ class State {
     return idle.filter(running).length;
   }
 
-  /** Jobs that wait for a machine, the first in the queue first. */
+  /** Jobs that wait for a slot, the first in the queue first. */
   idleJobs() {
     const idle = [...this.jobs.values()].filter((job) => job.queued > 0);
     return idle.sort((a, b) => (b.priority ?? 0) - (a.priority ?? 0) || a.queued - b.queued);
   }
 
-  /** Machines that a run may be placed on, in order of id. */
-  idleMachines() {
-    const machines = [...this.machines.values()];
-    const placed = machines.filter((machine) => !machine.idle && !machine.draining).length;
-    const idle = machines.filter((machine) => machine.idle && !machine.reserved);
+  /** Slots that a run may be placed on, in order of id. */
+  idleSlots() {
+    const slots = [...this.slots.values()];
+    const placed = slots.filter((slot) => !slot.idle && !slot.draining).length;
+    const idle = slots.filter((slot) => slot.idle && !slot.reserved);
     idle.sort((a, b) => (a.id < b.id ? -1 : 1));
     return idle.slice(0, Math.max(this.share - placed, 0));
   }

@@ -30,10 +30,10 @@ class Finalists(Policy):
                 cluster.terminate_job(job.id)
             self.final = True
         ready = [job for job in cluster.idle_jobs() if self.final or job.position < self.trial]
-        for job, machine in zip(ready, cluster.idle_machines(), strict=False):
+        for job, slot in zip(ready, cluster.idle_slots(), strict=False):
             until = job.max_position if self.final else min(self.trial, job.max_position)
-            cluster.start_job(job.id, machine.id, until=until, allowed=until)  # no report before `until` waits
-        for _ in range(min(room, len(cluster.idle_machines()) - cluster.count(JobState.CREATING))):
+            cluster.start_job(job.id, slot.id, until=until, allowed=until)  # no report before `until` waits
+        for _ in range(min(room, len(cluster.idle_slots()) - cluster.count(JobState.CREATING))):
             cluster.create_job()
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:

@@ -16,7 +16,7 @@ def test_trials_until_the_bell_then_the_best_to_their_ends() -> None:
     values = {1: 0.5, 2: 0.9, 3: 0.7, 4: 0.2, 5: 0.8}
     cluster = VirtualCluster(
         Finalists(seconds=7, trial=2, finalists=2),
-        machines=1,
+        slots=1,
         jobs=10,
         max_position=6,
         curve=lambda job, position: VirtualStep({"accuracy": values[job["x"]]}, seconds=1),

@@ -33,7 +33,7 @@ def test_a_job_that_will_not_beat_the_best_is_ended() -> None:
 
     cluster = VirtualCluster(
         EndsHopeless(every=10),
-        machines=1,
+        slots=1,
         jobs=3,
         max_position=40,
         curve=lambda job, position: VirtualStep(

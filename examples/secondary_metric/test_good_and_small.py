@@ -25,7 +25,7 @@ def cluster_of(*curves: list[tuple[float, float]]) -> VirtualCluster:
         return VirtualStep({"accuracy": accuracy, "sparsity": sparsity}, seconds=1)
 
     policy = GoodAndSmall(sparsity=0.5, accuracy=0.9, loss=0.05, evaluation_boundary=2)
-    cluster = VirtualCluster(policy, machines=len(curves), jobs=len(curves), max_position=4, curve=step)
+    cluster = VirtualCluster(policy, slots=len(curves), jobs=len(curves), max_position=4, curve=step)
     cluster.run()
     return cluster
 

@@ -14,7 +14,7 @@ from hopyard_policies.default import DefaultPolicy
 class BanditPolicy(DefaultPolicy):
     """Action elimination as in TuPAQ (HyperDrive, section 5.3), on top of the greedy default policy.
 
-    Jobs train in order of creation, each on one machine until it ends. A terminated job frees its machine for the next
+    Jobs train in order of creation, each on one slot until it ends. A terminated job frees its slot for the next
     one. At each multiple of `evaluation_boundary` a job continues if its best value so far, increased by the fraction
     `epsilon`, is better than the best of the experiment: `jobBest * (1 + epsilon) > globalBest`. With the paper's value
     of 0.5, the gap may be at most half of the job's own value. Between boundaries no run waits for a decision.
@@ -38,7 +38,7 @@ class BanditPolicy(DefaultPolicy):
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1. Has no effect if it is
             not below a job's max position. The paper recommends 5 to 10 % of the max position.
         epsilon: Allowed gap to the best value, as a fraction of the job's own value; finite, at least 0.
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: See `DefaultPolicy`.
 
     Raises:

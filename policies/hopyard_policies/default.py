@@ -1,4 +1,4 @@
-"""The default policy: starts idle jobs on idle machines, greedily or, with `barrier`, in rounds."""
+"""The default policy: starts idle jobs on idle slots, greedily or, with `barrier`, in rounds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hopyard.policy import (
     JobCreated,
     JobState,
     JobView,
-    MachinesChange,
     RunEnd,
     ShareChange,
+    SlotsChange,
     Verdict,
 )
 from hopyard.policy.vocabulary import AmendRun
@@ -28,29 +28,29 @@ from hopyard_policies.elastic import Elastic, ElasticPolicy
 
 
 class DefaultPolicy(ElasticPolicy):
-    """The default policy of HyperDrive (section 4.2): starts as many idle jobs as there are idle machines.
+    """The default policy of HyperDrive (section 4.2): starts as many idle jobs as there are idle slots.
 
     Without a barrier it is greedy ("schedule-as-it-goes"): each job trains to its end without waiting for decisions,
-    and statistics are ignored. Some jobs are created in advance, so that no machine waits for the generator.
+    and statistics are ignored. Some jobs are created in advance, so that no slot waits for the generator.
 
     With `barrier` it is the paper's barrier-like epoch scheduling, which explores breadth-first. In a round each job of
     the cohort trains one epoch. The next round starts when every job that can still train has finished the current one.
     A cohort is all jobs of the experiment, or `width` jobs at a time, in order of creation. Within a round, jobs start
     in the order in which they wait; jobs still in memory continue first. A job that finishes its round is parked if no
-    other job needs its machine, and continues without a save when the next round starts. It is suspended as soon as
-    another job needs the machine. A job whose run is lost trains again from its last snapshot; the barrier counts the
+    other job needs its slot, and continues without a save when the next round starts. It is suspended as soon as
+    another job needs the slot. A job whose run is lost trains again from its last snapshot; the barrier counts the
     position that it had reached before the loss.
 
     Every up-call computes its decisions from the view alone, so lost runs, refused commands, failed jobs, an extended
-    experiment and a change of machines need no special handling. The only state is the set of pending amendments. The
+    experiment and a change of slots need no special handling. The only state is the set of pending amendments. The
     experiments of a group are treated alike. No barrier waits for the jobs of a paused experiment or for HELD jobs.
 
     Args:
         barrier: Schedule in rounds.
         epoch: Units in a round, at least 1; ignored without `barrier`.
         width: Jobs in a cohort, at least 1; None: all. Requires `barrier`.
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
-        elastic: How jobs use several machines each (`hopyard_policies.elastic`); None: one machine for each job. Not
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Not
             with `barrier`.
 
     Raises:
@@ -88,14 +88,14 @@ class DefaultPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start idle jobs on idle machines and create jobs in advance."""
+        """Start idle jobs on idle slots and create jobs in advance."""
         if self._barrier:
             self._advance(cluster)
         elif self._elastic is not None:
             self._fill_elastically(cluster, self._elastic)
         else:
             left = self._fill_greedily(cluster)
-            self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_machines()), left)
+            self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_slots()), left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """Let jobs train to their ends; with a barrier, start the next round, or park or suspend the job."""
@@ -116,7 +116,7 @@ class DefaultPolicy(ElasticPolicy):
         # The job is past this round already, so it may have completed the round for the others.
         self._advance(cluster, besides=event.job)
         waiting = len(self._waiting(cluster, cohort, target)) + self._coming(cluster, cohort)
-        if waiting > len(cluster.idle_machines()) or len(cluster.machines) > cluster.share:
+        if waiting > len(cluster.idle_slots()) or len(cluster.slots) > cluster.share:
             return CONTINUE
         return PARK
 
@@ -127,7 +127,7 @@ class DefaultPolicy(ElasticPolicy):
         self._advance(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Add the new job to the round. It may need a machine on which another job is parked."""
+        """Add the new job to the round. It may need a slot on which another job is parked."""
         self._advance(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
@@ -142,11 +142,11 @@ class DefaultPolicy(ElasticPolicy):
             self._amended.forget(verdict.command.job)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Reduce the machines in use to the share: parked jobs leave first, elastic jobs move to smaller gangs."""
+        """Reduce the slots in use to the share: parked jobs leave first, elastic jobs move to smaller gangs."""
         super().on_share_change(cluster, change)
         self._advance(cluster)
 
-    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
+    def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
         """Check the barrier: an idle job may have lost its newest snapshot."""
         self._advance(cluster)
 
@@ -155,7 +155,7 @@ class DefaultPolicy(ElasticPolicy):
         self._advance(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the machines in use plus those that waiting jobs and jobs yet to be created need."""
+        """Return the slots in use plus those that waiting jobs and jobs yet to be created need."""
         if not self._barrier:
             return self._useful(cluster, cluster.queued() + self._unmade(cluster))
         cohort = self._cohort(cluster)
@@ -179,10 +179,10 @@ class DefaultPolicy(ElasticPolicy):
             else:
                 held.append(job)
         left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
-        spare = len(cluster.idle_machines())
-        # Jobs without a machine get those of jobs that only wait at the barrier; the latest jobs leave first.
+        spare = len(cluster.idle_slots())
+        # Jobs without a slot get those of jobs that only wait at the barrier; the latest jobs leave first.
         leaving = cluster.count(JobState.SUSPENDING)
-        needed = max(left - leaving, len(cluster.machines) - cluster.share - leaving, 0)
+        needed = max(left - leaving, len(cluster.slots) - cluster.share - leaving, 0)
         for job in held[::-1][:needed]:
             cluster.suspend_job(job.id)
         room = self._coming(cluster, cohort) - cluster.count(JobState.CREATING)
@@ -236,17 +236,17 @@ class DefaultPolicy(ElasticPolicy):
         return job.max_position
 
     def _fill(self, cluster: Cluster, waiting: Sequence[JobView], until: int) -> int:
-        """Start waiting jobs on idle machines and return how many still wait."""
-        machines = cluster.idle_machines()
-        for job, machine in zip(waiting, machines, strict=False):
+        """Start waiting jobs on idle slots and return how many still wait."""
+        slots = cluster.idle_slots()
+        for job, slot in zip(waiting, slots, strict=False):
             top = job.max_position
-            cluster.start_job(job.id, machine.id, until=min(until, top), allowed=self._undisturbed(job))
-        return max(len(waiting) - len(machines), 0)
+            cluster.start_job(job.id, slot.id, until=min(until, top), allowed=self._undisturbed(job))
+        return max(len(waiting) - len(slots), 0)
 
     def _fill_greedily(self, cluster: Cluster) -> int:
-        """Start idle jobs on idle machines and return how many still wait. Reads only the jobs that it starts."""
+        """Start idle jobs on idle slots and return how many still wait. Reads only the jobs that it starts."""
         left = cluster.queued()
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
@@ -254,12 +254,12 @@ class DefaultPolicy(ElasticPolicy):
             if view.position >= view.max_position:
                 able = [view for view in cluster.idle_jobs() if view.position < view.max_position]
                 return self._fill(cluster, able, cluster.experiment.max_position)
-            cluster.start_job(job, machine.id, until=view.max_position, allowed=self._undisturbed(view))
+            cluster.start_job(job, slot.id, until=view.max_position, allowed=self._undisturbed(view))
             left -= 1
         return left
 
     def _fill_elastically(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Start idle jobs on gangs. When no job waits or will come, widen running jobs with idle machines."""
+        """Start idle jobs on gangs. When no job waits or will come, widen running jobs with idle slots."""
         able = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         waiting = elastic.start(
             cluster,
@@ -279,7 +279,7 @@ class DefaultPolicy(ElasticPolicy):
         return cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
 
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
-        """Create at most `room` jobs, for `spare` machines and in advance; `waiting` jobs exist already."""
+        """Create at most `room` jobs, for `spare` slots and in advance; `waiting` jobs exist already."""
         ready = cluster.count(JobState.CREATING) + waiting
         for _ in range(job_creation.room(cluster, min(room, spare + self._ahead - ready))):
             cluster.create_job()

@@ -22,7 +22,7 @@ from hopyard_policies.default import DefaultPolicy
 
 
 class EarlyTermPolicy(DefaultPolicy):
-    """The predictive termination criterion of Domhan et al. (IJCAI 2015), for many machines (HyperDrive, section 5.3).
+    """The predictive termination criterion of Domhan et al. (IJCAI 2015), for many slots (HyperDrive, section 5.3).
 
     Jobs train in order of creation, as with the default policy. At each multiple of `evaluation_boundary` the policy
     asks the predictor for P(y_m >= best | y_1..n), where m is the position at which the job would be complete and best
@@ -33,7 +33,7 @@ class EarlyTermPolicy(DefaultPolicy):
     Args:
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1.
         delta: Jobs with a smaller probability are terminated; in [0, 1].
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: See `DefaultPolicy`.
 
     Raises:

@@ -15,7 +15,7 @@ from hopyard_policies.default import DefaultPolicy
 class MedianPolicy(DefaultPolicy):
     """Vizier's median stopping rule (Golovin et al., 2017, section 3.2.2), on top of the greedy default policy.
 
-    Jobs train in order of creation, each on one machine until it ends. A terminated job frees its machine for the next
+    Jobs train in order of creation, each on one slot until it ends. A terminated job frees its slot for the next
     one. At each multiple of `evaluation_boundary` a job is terminated if its best value so far is strictly worse than
     the median of the running averages of the other jobs at the same boundary. All jobs that reached the boundary count,
     including those that have ended. The running average of a job covers all its reports up to the one that was judged
@@ -34,7 +34,7 @@ class MedianPolicy(DefaultPolicy):
         evaluation_boundary: Units between two boundaries, at least 1.
         grace: No job is terminated below this position, at least 0. Averages below it count.
         least_jobs: Number of other jobs that must have reached the boundary before a job is judged, at least 1.
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: See `DefaultPolicy`.
 
     Raises:

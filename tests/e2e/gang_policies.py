@@ -1,16 +1,16 @@
-"""Policies that train each job on several machines at once."""
+"""Policies that train each job on several slots at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, MachineView, Policy
+from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy, SlotView
 
 
 class Gangs(Policy):
-    """Trains each job on `size` machines, in stretches of `stretch` units (0: to its end).
+    """Trains each job on `size` slots, in stretches of `stretch` units (0: to its end).
 
-    Each stretch of a job begins on another machine than the one before, with ranks on as many nodes as there are.
+    Each stretch of a job begins on another slot than the one before, with ranks on as many nodes as there are.
     """
 
     def __init__(self, size: int = 2, stretch: int = 0) -> None:
@@ -20,11 +20,11 @@ class Gangs(Policy):
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         experiment = cluster.experiment
-        room = len(cluster.idle_machines()) // self._size
+        room = len(cluster.idle_slots()) // self._size
         for _ in range(min(room - len(cluster.idle_jobs()), experiment.jobs_left)):
             cluster.create_job()
         for job in cluster.idle_jobs():
-            chosen = self._choose(cluster.idle_machines(), self._first.get(job.id, ""))
+            chosen = self._choose(cluster.idle_slots(), self._first.get(job.id, ""))
             if len(chosen) < self._size:
                 return
             self._first[job.id] = chosen[0].id
@@ -32,14 +32,14 @@ class Gangs(Policy):
             until = min(job.position + self._stretch, end) if self._stretch else end
             cluster.start_job(job.id, [m.id for m in chosen], until=until, allowed=until)
 
-    def _choose(self, idle: Sequence[MachineView], last: str) -> list[MachineView]:
-        """Machines by turns from each node, the first one not the job's last first one if that can be."""
+    def _choose(self, idle: Sequence[SlotView], last: str) -> list[SlotView]:
+        """Slots by turns from each node, the first one not the job's last first one if that can be."""
         turns: list[tuple[int, bool, str]] = []
-        machines = {machine.id: machine for machine in idle}
-        for node in sorted({machine.node for machine in idle}):
+        slots = {slot.id: slot for slot in idle}
+        for node in sorted({slot.node for slot in idle}):
             of_node = sorted((m.id for m in idle if m.node == node), key=lambda name: (name == last, name))
             turns += [(turn, name == last, name) for turn, name in enumerate(of_node)]
-        return [machines[name] for _, _, name in sorted(turns)[: self._size]]
+        return [slots[name] for _, _, name in sorted(turns)[: self._size]]
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE

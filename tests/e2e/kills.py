@@ -39,7 +39,7 @@ EACH: Final = Counter(
 """Nine: enough where others show the twenty."""
 
 SLOTS: Final = 2
-"""Machines of each of the two agents."""
+"""Slots of each of the two agents."""
 
 Row = tuple[Any, ...]
 
@@ -162,7 +162,7 @@ def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:
 
 
 def table(client: Client, experiment: Experiment) -> list[Row]:
-    """The final table: what was trained and what came of it, without times, attempts and machines."""
+    """The final table: what was trained and what came of it, without times, attempts and slots."""
     return [
         (
             job.id,

@@ -29,7 +29,7 @@ class Mover(Policy):
         for _ in range(experiment.jobs_left):
             cluster.create_job()
         for job in cluster.idle_jobs():
-            other = [m for m in cluster.idle_machines() if m.node != self._last_node.get(job.id)]
+            other = [m for m in cluster.idle_slots() if m.node != self._last_node.get(job.id)]
             if other:
                 self._last_node[job.id] = other[0].node
                 until = min(job.position + self._stretch, experiment.max_position)
@@ -54,10 +54,10 @@ class Halving(Policy):
         self._left = 0
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        machines = list(cluster.idle_machines())
-        while machines and (job := self._next(cluster)) is not None:
-            cluster.start_job(job, machines.pop(0).id, until=self._target[job], allowed=self._target[job])
-        for _ in range(min(cluster.experiment.jobs_left, len(machines) - cluster.count(JobState.CREATING))):
+        slots = list(cluster.idle_slots())
+        while slots and (job := self._next(cluster)) is not None:
+            cluster.start_job(job, slots.pop(0).id, until=self._target[job], allowed=self._target[job])
+        for _ in range(min(cluster.experiment.jobs_left, len(slots) - cluster.count(JobState.CREATING))):
             cluster.create_job()
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -103,10 +103,10 @@ class Interrupter(Policy):
         self._at = frozenset(at)
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        machines = list(cluster.idle_machines())
-        for job, machine in zip(cluster.idle_jobs(), machines, strict=False):
-            cluster.start_job(job.id, machine.id, until=job.max_position)
-        for _ in range(min(cluster.experiment.jobs_left, len(machines) - cluster.count(JobState.CREATING))):
+        slots = list(cluster.idle_slots())
+        for job, slot in zip(cluster.idle_jobs(), slots, strict=False):
+            cluster.start_job(job.id, slot.id, until=job.max_position)
+        for _ in range(min(cluster.experiment.jobs_left, len(slots) - cluster.count(JobState.CREATING))):
             cluster.create_job()
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:

@@ -87,7 +87,7 @@ async def test_a_trainer_in_cpp_is_suspended_and_resumed_at_barriers(
     async with cluster(data, {"a": 1, "b": 1}) as (_, client):
         created = await client.create(file)
         jobs = await need_equal_curves(client, created.id, file.parent)
-        # In each round the two machines keep two jobs from the one before, at most; the others are resumed.
+        # In each round the two slots keep two jobs from the one before, at most; the others are resumed.
         assert sum(job.attempt for job in jobs) >= JOBS + (JOBS - 2) * (EPOCHS - 1), [job.attempt for job in jobs]
         assert {snapshot.provider for job in jobs for snapshot in job.snapshots} == {provider}
 
@@ -119,7 +119,7 @@ def counting(folder: Path, programs: Programs, kinds: list[str], stop: dict[str,
 
 async def test_what_goes_wrong_in_a_cpp_trainer_is_told_as_the_reason_of_its_job(cpp: Programs, tmp_path: Path) -> None:
     seconds = scaled(3.0)
-    # The limit stands in an experiment of its own: on a busy machine so short a one may hit any iteration.
+    # The limit stands in an experiment of its own: on a busy slot so short a one may hit any iteration.
     stop = {"max_iterations": 4, "max_failures": 0}
     file = counting(tmp_path / "code", cpp, [*REASONS, "nan", "finish"], stop)
     hanging = counting(tmp_path / "hanging", cpp, ["hang"], {**stop, "iteration_timeout": f"{seconds}s"})

@@ -1,4 +1,4 @@
-"""A job that trains on one machine and on two by turns, as others come and go, with real processes."""
+"""A job that trains on one slot and on two by turns, as others come and go, with real processes."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def alone(scratch: Path, until: int) -> dict[int, float]:
     return losses
 
 
-async def on(client: AsyncClient, experiment: Experiment, machines: int, attempt: int) -> Job:
-    """When the job has trained a little on so many machines, in this attempt or a later one."""
+async def on(client: AsyncClient, experiment: Experiment, slots: int, attempt: int) -> Job:
+    """When the job has trained a little on so many slots, in this attempt or a later one."""
 
     def there(job: Job) -> bool:
-        return job.state is JobState.RUNNING and job.attempt >= attempt and len(job.machines) == machines
+        return job.state is JobState.RUNNING and job.attempt >= attempt and len(job.slots) == slots
 
     began = await seen(client, experiment, there)
     return await seen(client, experiment, lambda job: there(job) and job.position >= began.position + 2)
@@ -104,7 +104,7 @@ async def test_a_job_trains_on_what_others_leave_it_and_learns_the_same(
         reports = [s.report for s in await client.statistics(experiment.id, job.id)]
     assert job.failures == 0
     assert [report.position for report in reports] == list(range(1, len(reports) + 1))
-    widths = [report.metrics["machines"] for report in reports]
+    widths = [report.metrics["slots"] for report in reports]
     assert [width for before, width in pairwise([0.0, *widths]) if width != before] == [1.0, 2.0, 1.0]
     monkeypatch.setenv("ELASTIC_PACE", "0")
     expected = alone(tmp_path, len(reports))
@@ -112,7 +112,7 @@ async def test_a_job_trains_on_what_others_leave_it_and_learns_the_same(
 
 
 @pytest.mark.nightly
-async def test_a_job_is_profiled_on_all_machines_before_it_starts_and_later_experiments_know_what_was_measured(
+async def test_a_job_is_profiled_on_all_slots_before_it_starts_and_later_experiments_know_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTIC_PACE", "0.1")
@@ -127,7 +127,7 @@ async def test_a_job_is_profiled_on_all_machines_before_it_starts_and_later_expe
 
         again = await client.create(elastic_file(tmp_path / "again", elastic={"efficiency": 0.0001}))
         known = await seen(client, again, lambda job: job.state is JobState.RUNNING and job.position >= 1)
-        assert (known.attempt, len(known.machines)) == (1, len(job.machines))
+        assert (known.attempt, len(known.slots)) == (1, len(job.slots))
         story = await hopyard(processes, "events", again.id)
         assert re.search(
             rf"measured earlier on {re.escape(cpus())}: a unit takes [\d.e-]+ s on 1, [\d.e-]+ s on 2", story

@@ -114,7 +114,7 @@ def test_failures_of_the_users_code(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_an_iteration_that_hangs_is_ended_after_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
-    """Apart from the other failures: a short limit may hit any iteration on a busy machine."""
+    """Apart from the other failures: a short limit may hit any iteration on a busy slot."""
     seconds = scaled(5.0)
     file = experiment(tmp_path / "hanging", "hang", space={"at": 1}, stop={"iteration_timeout": f"{seconds}s"})
     ended, (job,) = cluster.run(file)
@@ -144,7 +144,7 @@ def test_a_killed_process_and_a_preemption_are_no_failures(cluster: Cluster, tmp
     os.kill(pid, signal.SIGKILL)
     cluster.until(lambda: (job := client.job(created.id, "1")).attempt == 2 and job.state is JobState.RUNNING)
     client.pause(created.id)
-    assert client.wait(created.id, timeout=PATIENCE, until=[ExperimentState.PAUSED]).machines <= 1
+    assert client.wait(created.id, timeout=PATIENCE, until=[ExperimentState.PAUSED]).slots <= 1
     enough.touch()
     client.resume(created.id)
     ended = client.wait(created.id, timeout=PATIENCE)

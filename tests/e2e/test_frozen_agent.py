@@ -81,14 +81,14 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
         await start("cold")
         async with AsyncClient(server=server, patience=HANG_SECONDS) as client:
             experiment = (await client.create(file)).id
-            job = await job_where(client, experiment, lambda j: j.machines == ("cold/0",) and j.position >= 7)
+            job = await job_where(client, experiment, lambda j: j.slots == ("cold/0",) and j.position >= 7)
             await start("warm")
             (runner,) = [process.pid for process in psutil.Process(services.pid("cold")).children()]
 
             services.send("cold", signal.SIGSTOP)
             await until(lambda: not running(runner))  # Its agent is silent beyond its lease: it has stopped itself.
             assert psutil.Process(services.pid("cold")).status() == psutil.STATUS_STOPPED
-            moved = await job_where(client, experiment, lambda j: j.machines == ("warm/0",) and j.attempt > job.attempt)
+            moved = await job_where(client, experiment, lambda j: j.slots == ("warm/0",) and j.attempt > job.attempt)
             assert {node.id: node.state for node in await client.nodes()}["cold"] is NodeState.LOST
 
             services.send("cold", signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Jobs on several machines, with real processes: undisturbed, moved, with ranks and agents killed, and in competition."""
+"""Jobs on several slots, with real processes: undisturbed, moved, with ranks and agents killed, and in competition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def gang_file(folder: Path, *, size: int = 2, stretch: int = 0, jobs: int = 1, length: int = 12, **space: Any) -> Path:
-    """An experiment of jobs that need `size` machines at once; `space` adds hyperparameters, each with one value."""
+    """An experiment of jobs that need `size` slots at once; `space` adds hyperparameters, each with one value."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(gang_trainer.__file__, folder / "train.py")
     spec = {
@@ -96,7 +96,7 @@ async def hopyard(processes: Processes, *arguments: str) -> str:
 
 
 async def undisturbed(client: AsyncClient, folder: Path, length: int = 12) -> dict[int, str]:
-    """The curve of a job on two machines that nothing happens to."""
+    """The curve of a job on two slots that nothing happens to."""
     experiment = await client.create(gang_file(folder, length=length))
     (job,) = await completed(client, experiment)
     assert job.attempt == 1
@@ -107,7 +107,7 @@ async def test_two_ranks_on_one_agent_are_seen_by_everybody(tmp_path: Path) -> N
     async with cluster(tmp_path / "data", {"a": 2}) as (processes, client):
         experiment = await client.create(gang_file(tmp_path / "pair", length=100_000, seconds=0.02))
         running = await seen(client, experiment, lambda job: job.position >= 2)
-        assert running.machines == ("a/0", "a/1")
+        assert running.slots == ("a/0", "a/1")
 
         assert re.search(r"a/0 a/1", await hopyard(processes, "jobs", experiment.id))
         nodes = await hopyard(processes, "nodes")
@@ -134,7 +134,7 @@ async def test_a_gang_that_moves_between_agents_trains_what_it_would_have_undist
         assert sorted(placed) == [(attempt, rank, node) for attempt, run in runs for rank, node in enumerate(run)]
         assert job.attempt == 4
         assert await curve(client, experiment, job.id) == expected
-        # Warm processes: a rank's place changes, the process on a machine does not.
+        # Warm processes: a rank's place changes, the process on a slot does not.
         for rank in (0, 1):
             text = await log(client, experiment, job.id, rank)
             assert len(re.findall("is process", text)) == 4
@@ -247,13 +247,13 @@ async def test_the_agent_of_another_rank_killed(tmp_path: Path) -> None:
         file, enough = paced_file(tmp_path / "killed")
         experiment = await client.create(file)
         running = await seen(client, experiment, lambda job: job.position >= 5)
-        (first, lost), (spare,) = running.machines, {"a/0", "b/0", "c/0"} - set(running.machines)
+        (first, lost), (spare,) = running.slots, {"a/0", "b/0", "c/0"} - set(running.slots)
         node = lost.partition("/")[0]
         agent = processes.running[node].pid
         assert agent is not None
         os.kill(agent, signal.SIGKILL)
         again = await seen(client, experiment, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
-        assert set(again.machines) == {first, spare}
+        assert set(again.slots) == {first, spare}
         enough.touch()
         (job,) = await completed(client, experiment)
         story = await hopyard(processes, "events", experiment.id, "1")
@@ -272,7 +272,7 @@ async def test_a_rank_whose_code_fails_fails_the_job_once_and_it_goes_on(tmp_pat
         assert re.search(r"rank 1: train at position 4: .*ValueError: a bad shard", story), story
         assert (job.attempt, job.failures) == (2, 1)
         assert await curve(client, once, job.id) == expected
-        # And always: the job fails with that reason, and the machines are free for others.
+        # And always: the job fails with that reason, and the slots are free for others.
         always = await client.create(gang_file(tmp_path / "always", **fault))
         ended = await client.wait(always.id, timeout=PATIENCE)
         assert ended.state is ExperimentState.FAILED
@@ -283,7 +283,7 @@ async def test_a_rank_whose_code_fails_fails_the_job_once_and_it_goes_on(tmp_pat
 
 
 @pytest.mark.nightly
-async def test_experiments_that_compete_for_machines_which_they_need_at_once_all_end(tmp_path: Path) -> None:
+async def test_experiments_that_compete_for_slots_which_they_need_at_once_all_end(tmp_path: Path) -> None:
     async with cluster(tmp_path / "data", {"a": 2, "b": 2}) as (_, client):
         pairs = [
             await client.create(gang_file(tmp_path / name, jobs=2, length=6, seconds=0.05)) for name in ("one", "two")

@@ -1,4 +1,4 @@
-"""An experiment gets only machines that have what its jobs need, and says so while there are none."""
+"""An experiment gets only slots that have what its jobs need, and says so while there are none."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_t
         assert (await client.wait(other.id, timeout=PATIENCE)).state is ExperimentState.COMPLETED
         waits = await client.get(needy.id)
         assert waits.state is ExperimentState.RUNNING
-        assert waits.reason.startswith("each job needs a machine with 1 CPU thread and 1 GPU (resources.per_job);")
+        assert waits.reason.startswith("each job needs a slot with 1 CPU thread and 1 GPU (resources.per_job);")
         assert "there are 1 with" in waits.reason
         assert waits.reason in await hopyard(processes, "experiments", "--json")
-        # Whoever watches is told when machines come.
+        # Whoever watches is told when slots come.
         told: list[str] = []
         watching = client.watch(needy.id)
 
@@ -42,5 +42,5 @@ async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_t
             await listener
         assert told[-1] == ended.reason
         story = await hopyard(processes, "events", needy.id)
-        assert "machine g/0 on node g was granted" in story
-        assert "machine a/0" not in story
+        assert "slot g/0 on node g was granted" in story
+        assert "slot a/0" not in story

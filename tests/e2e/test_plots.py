@@ -31,12 +31,12 @@ def test_an_experiment_is_plotted(tmp_path: Path, capsys: pytest.CaptureFixture[
         live = shown("--kind", "gantt")
     gantt = shown("--kind", "gantt", "-o", str(tmp_path / "gantt.png"))
     assert gantt == live
-    assert gantt["machines"] == ["local/0", "local/1"]
+    assert gantt["slots"] == ["local/0", "local/1"]
     for job in jobs:
         assert [run["attempt"] for run in gantt["runs"] if run["job"] == job.id] == list(range(1, job.attempt + 1))
-    assert max(job.attempt for job in jobs) >= 2  # Who came first to the barrier has left its machine to the third job.
-    for machine in gantt["machines"]:
-        own = [run for run in gantt["runs"] if run["machine"] == machine]
+    assert max(job.attempt for job in jobs) >= 2  # Who came first to the barrier has left its slot to the third job.
+    for slot in gantt["slots"]:
+        own = [run for run in gantt["runs"] if run["slot"] == slot]
         assert all(0 <= run["start"] <= run["end"] for run in own)
         assert all(one["end"] <= other["start"] for one, other in itertools.pairwise(own))
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")

@@ -129,14 +129,14 @@ async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes
     namespaces: set[str] = set()
     change: Change
     async for change in client.watch(experiment.id):
-        if isinstance(change, Job) and change.machines:
+        if isinstance(change, Job) and change.slots:
             where = nodes.setdefault(change.id, [])
             if len(where) < change.attempt:
-                where.append(change.machines[0].split("/")[0])
+                where.append(change.slots[0].split("/")[0])
                 # Whoever still runs when all were found ran with the others at one moment.
                 found = [pid for home in homes for pid in procfs.mounted(MOUNT, home)]
                 present = namespaces_of(filter(procfs.running, found))
-                assert len(present) <= 2, "more programs run than there are machines: one of them is a second copy"
+                assert len(present) <= 2, "more programs run than there are slots: one of them is a second copy"
                 namespaces |= present
             # One and the same job was suspended so often, and was on both nodes.
             if len(where) > SUSPENSIONS and len(set(where)) > 1:

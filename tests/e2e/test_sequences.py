@@ -38,7 +38,7 @@ def test_suspended_jobs_follow_their_sequences_bit_for_bit(tmp_path: Path) -> No
         jobs = client.jobs(experiment)
         statistics = {job.id: client.statistics(experiment, job.id) for job in jobs}
     assert [job.state for job in jobs] == [JobState.COMPLETED] * 4
-    # In each round the two machines keep two jobs from the one before, at most; the two others are resumed.
+    # In each round the two slots keep two jobs from the one before, at most; the two others are resumed.
     assert sum(job.attempt for job in jobs) >= 4 + 2 * (until - 1)
     alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], until, "Softmax")
     for job, curve in zip(jobs, alone, strict=True):

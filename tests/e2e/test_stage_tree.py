@@ -41,7 +41,7 @@ class Search:
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
-    """The grid, on two machines."""
+    """The grid, on two slots."""
     folder = tmp_path_factory.mktemp("search")
     file = branching_file(folder / "code", folder / "log")
     with Client.local(folder / "data", slots=2) as client:

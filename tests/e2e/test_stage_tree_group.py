@@ -39,7 +39,7 @@ async def billed(server: str, experiment: Experiment) -> Mapping[str, float]:
     async with opened(server, None, experiment.id, "a test") as source:
         async for _, event in source.read():
             core.restore(event)  # type: ignore[arg-type]
-    return {m.id: m.machine_seconds for x in core.streams.values() for m in x.experiments.values()}
+    return {m.id: m.slot_seconds for x in core.streams.values() for m in x.experiments.values()}
 
 
 @pytest.mark.timeout(240)
@@ -78,7 +78,7 @@ async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results
         assert curves[job.id] == curve, job.id
     assert tree["decisions_equal"] is True
     assert (tree["totals"]["trials"], tree["totals"]["done"], tree["totals"]["unique"]) == (2, 54, 54)
-    assert bills == {one.id: one.machine_seconds for one in both}
-    assert tree["machine_seconds"] == both[1].machine_seconds
+    assert bills == {one.id: one.slot_seconds for one in both}
+    assert tree["slot_seconds"] == both[1].slot_seconds
     # Each pays for half of what both want, and for what it alone wants, whoever waited for whom.
     assert min(bills.values()) > 0.9 * PACE * UNIQUE / 2

@@ -138,7 +138,7 @@ def unsaved(run: Trained, events: Sequence[Event], *, stored: bool) -> list[int]
 
 @contextmanager
 def cluster(data: Path) -> Iterator[tuple[Up, str]]:
-    """A cluster of two nodes with a machine each, and its scheduler's address in all its lives."""
+    """A cluster of two nodes with a slot each, and its scheduler's address in all its lives."""
     up = Up(data, port=(port := free_port()), slots=1)
     try:
         up.wait_for(IS_UP)

@@ -86,7 +86,7 @@ def histories(units: Sequence[Unit]) -> dict[str, list[str]]:
 
 
 def check_apart(units: Sequence[Unit], lost: Sequence[str]) -> None:
-    """No job was sent to two places at once, but to those of a gang, and no machine two units, but after the death of a node (`lost`).
+    """No job was sent to two places at once, but to those of a gang, and no slot two units, but after the death of a node (`lost`).
 
     A run whose last word never came counts as over when its job is sent elsewhere: nobody takes its word any more.
     """

@@ -10,7 +10,7 @@ from typing import Any, Self
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.runtime.runtime import Live
 from hopyard_scheduler.service import SchedulerService
 from tests.ports import free_port
@@ -21,24 +21,24 @@ class Restartable:
 
     Args:
         data: Its folder.
-        machines: How many the node has.
+        slots: How many the node has.
         generator_seconds: What hpgen's generators may take.
     """
 
-    def __init__(self, data: Path, machines: int = 2, generator_seconds: float = 20.0) -> None:
+    def __init__(self, data: Path, slots: int = 2, generator_seconds: float = 20.0) -> None:
         self.appstat, self.hpgen = AppStatService(data=data / "appstat"), HpgenService(seconds=generator_seconds)
         self.scheduler: SchedulerService | None = None
         self.agent: NodeAgent | None = None
         self.address = ""
         self._data = data
         self._port = free_port()
-        self._machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(machines))
+        self._slots = tuple(SlotSettings(id=f"n/{number}", cpus=1) for number in range(slots))
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, data: Path, machines: int = 2, generator_seconds: float = 20.0) -> AsyncIterator[Self]:
+    async def on(cls, data: Path, slots: int = 2, generator_seconds: float = 20.0) -> AsyncIterator[Self]:
         """One without a scheduler so far."""
-        made = cls(data, machines, generator_seconds)
+        made = cls(data, slots, generator_seconds)
         await made.appstat.start()
         await made.hpgen.start()
         try:
@@ -60,7 +60,7 @@ class Restartable:
         self.address = await self.scheduler.start()
         if self.agent is None:
             self.agent = NodeAgent(
-                AgentSettings(node="n", scheduler=self.address, data=self._data / "agent", machines=self._machines)
+                AgentSettings(node="n", scheduler=self.address, data=self._data / "agent", slots=self._slots)
             )
             await self.agent.start()
 

@@ -1,4 +1,4 @@
-"""A simulated node agent: machines, a disk, channels, one session with the scheduler.
+"""A simulated node agent: slots, a disk, channels, one session with the scheduler.
 
 Cut off from the scheduler it trains on, for as long as it takes; when it is back it is told which runs it has lost meanwhile.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core.effects import CommandBody, ShipmentOrder, Start
 from hopyard_engine.core.events import NodeJoined, RunBody, RunMessage, SnapshotShipped, SnapshotStored
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.process import Process
 from tests.simulation.training import Blob, Store
@@ -25,12 +25,12 @@ class Agent:
     """One node. Its session is a number; messages of an older session never reach it."""
 
     def __init__(
-        self, world: World, rates: Rates, node: str, machines: int, store: Store, agents: dict[str, Agent]
+        self, world: World, rates: Rates, node: str, slots: int, store: Store, agents: dict[str, Agent]
     ) -> None:
         self.world = world
         self.rates = rates
         self.node = node
-        self.slots = tuple(MachineSpec(f"{node}/{n}") for n in range(machines))
+        self.slots = tuple(SlotSpec(f"{node}/{n}") for n in range(slots))
         self.specs = self.slots  # Those that it announces in this life.
         self.store = store
         self.agents = agents
@@ -42,7 +42,7 @@ class Agent:
         self.evicted: set[str] = set()  # Deleted to make room; the scheduler may have yet to hear of it.
         self.needed_by: dict[str, set[str]] = {}  # Experiments whose runs took or got a copy that is here.
         self.channels: dict[RunKey, Process] = {}
-        self.on_machine: dict[str, Process] = {}
+        self.on_slot: dict[str, Process] = {}
         self.session: int | None = None
         self.welcomed = False
         self.incarnation_known = 0
@@ -135,15 +135,15 @@ class Agent:
             self._start(key, body)
 
     def _start(self, key: RunKey, body: Start) -> None:
-        if body.machine not in {spec.id for spec in self.specs}:
-            raise AssertionError(f"{key} starts on machine {body.machine}, which {self.node} does not have any more")
+        if body.slot not in {spec.id for spec in self.specs}:
+            raise AssertionError(f"{key} starts on slot {body.slot}, which {self.node} does not have any more")
         process = self.channels[key] = Process(self, key, body)
-        busy = self.on_machine.get(body.machine)
+        busy = self.on_slot.get(body.slot)
         if busy is not None:
-            raise AssertionError(f"{key} starts on machine {body.machine}, which runs {busy.key}")
-        self.on_machine[body.machine] = process
+            raise AssertionError(f"{key} starts on slot {body.slot}, which runs {busy.key}")
+        self.on_slot[body.slot] = process
         self.carry_out(key, 1)
-        self.world.note(self.node, "starts", key, "on", body.machine)
+        self.world.note(self.node, "starts", key, "on", body.slot)
         self.world.later(self.world.rng.uniform(0.05, 0.8), process.begin)
         self.send_ack(key, 1)
 
@@ -233,7 +233,7 @@ class Agent:
         if session == self.session:
             self.orders.pop((experiment, number), None)
 
-    # ---------------------------------------------------------------------------------------------------------- machine
+    # ---------------------------------------------------------------------------------------------------------- slot
 
     def fetch(self, sha256: str, peers: tuple[str, ...], experiment: str) -> Blob | None:
         """Gets a snapshot onto the disk for a run of an experiment: from the disk, a peer or the store."""
@@ -248,9 +248,9 @@ class Agent:
         return blob
 
     def left(self, process: Process) -> None:
-        """A process is off its machine."""
-        if self.on_machine.get(process.start.machine) is process:
-            del self.on_machine[process.start.machine]
+        """A process is off its slot."""
+        if self.on_slot.get(process.start.slot) is process:
+            del self.on_slot[process.start.slot]
 
     def forget(self, key: RunKey) -> None:
         """Nothing is left to say on a channel."""
@@ -277,7 +277,7 @@ class Agent:
                 self.world.orphans.add(answer.sha256)
         self.orders.clear()
         self.channels.clear()
-        self.on_machine.clear()
+        self.on_slot.clear()
         if disk_lost:
             self.disk.clear()
             self.needed_by.clear()

@@ -21,18 +21,18 @@ from hopyard_engine.core.actions import (
 from hopyard_engine.core.cluster.cluster import ClusterNode, ClusterState
 from hopyard_engine.core.events import (
     Ended,
-    MachineGranted,
-    MachineRecalled,
     NodeLost,
     PolicyAnswered,
     ShareSet,
+    SlotGranted,
+    SlotRecalled,
     StreamEvent,
 )
 from hopyard_engine.core.handlers import dispatch, node_events, preemption, run_messages
 from hopyard_engine.core.pending_answers import Thinking
 from hopyard_engine.core.state import snapshot_entries, snapshots
 from hopyard_engine.core.state.channel import RunChannel
-from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
+from hopyard_engine.core.state.entities import GrantedSlot, Job, Rank, Run
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from hopyard_engine.core.state.stream import Stream
@@ -90,13 +90,13 @@ def _pin_leaked() -> list[Patch]:
     return [(SnapshotBook, "unpin", lambda self, snapshot, holder: None)]
 
 
-def _gang_on_busy_machine() -> list[Patch]:
-    def gang(stream: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
-        found = [stream.machines[m] for m in command.machines if m in stream.machines]
+def _gang_on_busy_slot() -> list[Patch]:
+    def gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
+        found = [stream.slots[m] for m in command.slots if m in stream.slots]
         if len(found) > 1 or any(m.idle for m in found):
-            busy = [m for m in stream.machines.values() if not m.idle and m not in found]
+            busy = [m for m in stream.slots.values() if not m.idle and m not in found]
             return found if len(found) == 1 else [found[0], *(busy or found[1:])[:1]]
-        raise command_checks.RefusedError("no machine")
+        raise command_checks.RefusedError("no slot")
 
     return [(runs, "_gang", gang)]
 
@@ -126,10 +126,10 @@ def _loaded_snapshot_dropped() -> list[Patch]:
     return [(SnapshotBook, "collect", collect)]
 
 
-def _machine_not_returned() -> list[Patch]:
-    def take_back(self: ClusterState, experiment: str, machine: str) -> None:
+def _slot_not_returned() -> list[Patch]:
+    def take_back(self: ClusterState, experiment: str, slot: str) -> None:
         if experiment in self.tenants:
-            self.tenants[experiment].held.discard(machine)
+            self.tenants[experiment].held.discard(slot)
 
     return [(ClusterState, "take_back", take_back)]
 
@@ -153,7 +153,7 @@ def _run_over_with_a_rank_alive() -> list[Patch]:
         for other in run.ranks[1:]:
             if other is not rank and not other.gone and rank is run.ranks[0]:
                 other.gone = True
-                stream.free(other.machine)
+                stream.free(other.slot)
         real(stream, job, run, rank, body, at)
 
     return [(run_messages, "rank_ended", rank_ended)]
@@ -246,12 +246,12 @@ def _thinking_disturbed() -> list[Patch]:
     return [(Thinking, "keep", lambda self, event: False)]
 
 
-def _believed_machine_granted() -> list[Patch]:
+def _believed_slot_granted() -> list[Patch]:
     real = ClusterState.rebalance
 
     def rebalance(
         self: ClusterState, at: float, thinking: Mapping[str, Container[str]]
-    ) -> list[ShareSet | MachineGranted | MachineRecalled]:
+    ) -> list[ShareSet | SlotGranted | SlotRecalled]:
         return real(self, at, dict.fromkeys(thinking, ()))
 
     return [(ClusterState, "rebalance", rebalance)]
@@ -275,13 +275,13 @@ BUGS: dict[str, Bug] = {
     "sequence unchecked": Bug(_sequence_unchecked, first=38),
     "double completion": Bug(_double_completion),
     "snapshot pin leaked": Bug(_pin_leaked),
-    "gang started on a busy machine": Bug(_gang_on_busy_machine, ("hops",)),
+    "gang started on a busy slot": Bug(_gang_on_busy_slot, ("hops",)),
     "gang over while a rank is alive": Bug(_run_over_with_a_rank_alive, ("hops",)),
     "local snapshot outlives its node": Bug(_local_snapshot_outlives_its_node),
     "high-water mark ignored": Bug(_high_water_ignored),
     "snapshot dropped while it is loaded": Bug(_loaded_snapshot_dropped),
     "answer to an older up-call taken": Bug(_up_call_number_unchecked),
-    "machine not returned": Bug(_machine_not_returned),
+    "slot not returned": Bug(_slot_not_returned),
     "share ignored at the deadline": Bug(_share_ignored, ("predict", "rungs", "tree"), first=27),
     "fork from a lost snapshot starts anew": Bug(_fork_from_lost_snapshot_starts_anew),
     "snapshot collected that is needed": Bug(_newest_stored_not_retained),
@@ -296,7 +296,7 @@ BUGS: dict[str, Bug] = {
     "room taken of what is needed": Bug(_room_takes_what_is_needed, first=3),
     "snapshot dropped that the policy asked for": Bug(_asked_snapshots_not_kept, ("rungs", "tree")),
     "something happens while a policy thinks": Bug(_thinking_disturbed),
-    "machine granted that a thinking experiment believes its own": Bug(_believed_machine_granted, first=34),
+    "slot granted that a thinking experiment believes its own": Bug(_believed_slot_granted, first=34),
     "commands sent to processes lost while a policy thought": Bug(_started_in_vain, first=87),
     "generator not told of reports": Bug(_generator_not_told),
     "predictions awaited of jobs that are over": Bug(_predictions_of_jobs_that_are_over, ("predict",)),

@@ -97,7 +97,7 @@ class Invariants:
                 self._check_stored(stream)
                 self._check_held(stream, lossy=late or isinstance(event, NodeJoined | NodeExpired))
                 check_reasons(core, stream, event.at)
-        require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than machines")
+        require(sum(t.share for t in core.cluster.tenants.values()) <= _usable(core), "more shares than slots")
         self._check_agents()
 
     def _check_snapshots(self, core: Core, stream: Stream) -> None:
@@ -151,9 +151,9 @@ class Invariants:
         for agent in self.agents.values():
             if not agent.welcomed:
                 continue  # It trains on while it is cut off; what it says of lost runs is refused, and it ends them when it is back.
-            for machine, process in agent.on_machine.items():
+            for slot, process in agent.on_slot.items():
                 key = process.key
-                first = attempts.setdefault((key.stream, key.job), (key.attempt, machine))
+                first = attempts.setdefault((key.stream, key.job), (key.attempt, slot))
                 require(first[0] == key.attempt, "attempts {} and {} of one job are alive", first, key)
 
     # ------------------------------------------------------------------------------------------------- after each batch
@@ -216,8 +216,8 @@ class Invariants:
                 require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
                 self._check_told(m, stream)
             require(
-                not stream.machines and not stream.live,
-                f"{stream.id} still holds {list(stream.machines)} and runs {list(stream.live)}",
+                not stream.slots and not stream.live,
+                f"{stream.id} still holds {list(stream.slots)} and runs {list(stream.live)}",
             )
             late = any(m.out_of_time for m in stream.experiments.values())  # These may go on.
             timers = [ticket for ticket in stream.timers if not (late and ticket.startswith(POLICY))]
@@ -250,12 +250,12 @@ class Invariants:
             local = [e for e in stream.snapshots.entries() if not e.stored]
             require(not local, f"{stream.id} keeps what is not in the store: {local}")
         require(not core.cluster.tenants, f"tenants are left: {list(core.cluster.tenants)}")
-        held = [m.spec.id for m in core.cluster.machines.values() if m.holder]
-        require(not held, f"machines are held by nobody alive: {held}")
+        held = [m.spec.id for m in core.cluster.slots.values() if m.holder]
+        require(not held, f"slots are held by nobody alive: {held}")
         garbage = set(self.store) - known - orphans
         require(not garbage, f"the store keeps what nobody needs: {sorted(garbage)}")
         for agent in self.agents.values():
-            require(not agent.on_machine, f"{agent.node} still runs {list(agent.on_machine)}")
+            require(not agent.on_slot, f"{agent.node} still runs {list(agent.on_slot)}")
             require(not agent.channels, f"{agent.node} still has channels {list(agent.channels)}")
             require(not agent.orders, f"{agent.node} still has orders {list(agent.orders)}")
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
@@ -320,7 +320,7 @@ def _stream(core: Core, experiment: str) -> Stream:
 
 
 def _usable(core: Core) -> int:
-    return sum(not core.cluster.nodes[m.node].draining for m in core.cluster.machines.values())
+    return sum(not core.cluster.nodes[m.node].draining for m in core.cluster.slots.values())
 
 
 def _asked(stream: Stream, job: Job) -> set[int]:

@@ -90,15 +90,15 @@ def check_runs(stream: Stream, used: dict[str, str]) -> None:
             if rank.gone:
                 continue
             where = f"{stream.id} job {name} attempt {run.attempt}"
-            require(rank.machine not in used, "machine {} holds {} and {}", rank.machine, used.get(rank.machine), where)
-            used[rank.machine] = where
-            held = stream.machines.get(rank.machine)
+            require(rank.slot not in used, "slot {} holds {} and {}", rank.slot, used.get(rank.slot), where)
+            used[rank.slot] = where
+            held = stream.slots.get(rank.slot)
             holds = held is not None and held.run is run
-            require(holds, "{} runs on {} without holding it", where, rank.machine)
-    for held in stream.machines.values():
+            require(holds, "{} runs on {} without holding it", where, rank.slot)
+    for held in stream.slots.values():
         if held.run is not None:
             alive = held.id in used and stream.live.get(held.run.job) is held.run
-            require(alive, "machine {} leaks: its run is over", held.id)
+            require(alive, "slot {} leaks: its run is over", held.id)
 
 
 def check_jobs(stream: Stream) -> None:
@@ -138,17 +138,13 @@ def check_jobs(stream: Stream) -> None:
     require(
         set(stream.open) == {j.id for j in stream.jobs.values() if not j.state.ended}, "open jobs are {}", stream.open
     )
-    require(
-        stream.busy == sum(not m.idle for m in stream.machines.values()), "{} machines are counted as busy", stream.busy
-    )
-    vacant = {m.id for m in stream.machines.values() if m.idle and not m.reserved}
+    require(stream.busy == sum(not m.idle for m in stream.slots.values()), "{} slots are counted as busy", stream.busy)
+    vacant = {m.id for m in stream.slots.values() if m.idle and not m.reserved}
     require(stream.vacant == vacant, "vacant are {}, counted {}", vacant, stream.vacant)
     moving = any(not entry.settled for entry in stream.snapshots.entries())
     settled = stream.snapshots.settled
     require(settled != moving, "{} counts its snapshots wrongly: settled is {}", stream.id, settled)
-    require(
-        not (stream.phase.over and (stream.live or stream.machines)), "{0.id} is over and holds {0.machines}", stream
-    )
+    require(not (stream.phase.over and (stream.live or stream.slots)), "{0.id} is over and holds {0.slots}", stream)
 
 
 def _check_idle(stream: Stream, job: Job) -> None:
@@ -242,16 +238,16 @@ def check_shares(core: Core, stream: Stream) -> None:
     require((tenant is None) == stream.phase.over, "{0.id} is {0.phase} with tenant {1}", stream, tenant)
     if tenant is None:
         return
-    require(tenant.held == set(stream.machines), "{0.id} holds {0.machines}, the cluster says {1}", stream, tenant)
+    require(tenant.held == set(stream.slots), "{0.id} holds {0.slots}, the cluster says {1}", stream, tenant)
     terms = stream.terms
     require((tenant.weight, tenant.cap) == terms, "{} is {}, the cluster says {}", stream.id, terms, tenant)
     require(tenant.share == stream.share, "{0.id} has share {0.share}, the cluster says {1}", stream, tenant)
-    for machine in tenant.held:
-        known = core.cluster.machines.get(machine)
+    for slot in tenant.held:
+        known = core.cluster.slots.get(slot)
         agreed = known is not None and known.holder == stream.id
-        require(agreed, "{} holds {}, the cluster does not know", stream.id, machine)
+        require(agreed, "{} holds {}, the cluster does not know", stream.id, slot)
     if stream.held > stream.share and "core/share" not in stream.timers:
-        leaving = sum(len(r.machines) for r in stream.live.values() if r.ending is not None or not r.preemptible)
+        leaving = sum(len(r.slots) for r in stream.live.values() if r.ending is not None or not r.preemptible)
         text = "{0.id} holds {0.held} of {0.share} after its deadline, {1} are leaving"
         require(stream.held - leaving <= stream.share, text, stream, leaving)
 

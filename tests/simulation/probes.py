@@ -14,13 +14,13 @@ from hopyard.policy import (
     IterationFinish,
     JobState,
     JobView,
-    MachinesChange,
     Policy,
     PredictionReady,
     RequestMade,
     RunEnd,
     RunMode,
     ShareChange,
+    SlotsChange,
     TimerFired,
 )
 from hopyard_policies.default import DefaultPolicy
@@ -45,13 +45,13 @@ class Predict(Policy):
         self.doomed: set[str] = set()
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        idle = cluster.idle_machines()
-        for machine in idle:
+        idle = cluster.idle_slots()
+        for slot in idle:
             job = cluster.get_idle_job()
             if job is None:
                 break
-            cluster.start_job(job, machine.id)
-        create_enough(cluster, len(cluster.idle_machines()) - len(cluster.idle_jobs()))
+            cluster.start_job(job, slot.id)
+        create_enough(cluster, len(cluster.idle_slots()) - len(cluster.idle_jobs()))
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         if event.at_until:
@@ -91,18 +91,18 @@ class Rungs(Policy):
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         self._promote_idle(cluster)
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             ready = [j for j in cluster.idle_jobs() if j.position < self.goal.setdefault(j.id, self.positions[0])]
             if not ready:
                 break
             job = ready[0]
             goal = self.goal[job.id]
             if cluster.snapshots(job.id):
-                cluster.resume_job(job.id, machine.id, until=goal)
+                cluster.resume_job(job.id, slot.id, until=goal)
             else:
-                cluster.start_job(job.id, machine.id, until=goal, allowed=goal)
+                cluster.start_job(job.id, slot.id, until=goal, allowed=goal)
         waiting = [j for j in cluster.idle_jobs() if j.position < self.goal.get(j.id, self.positions[0])]
-        create_enough(cluster, len(cluster.idle_machines()) - len(waiting))
+        create_enough(cluster, len(cluster.idle_slots()) - len(waiting))
         self._finish(cluster)
 
     def _promotable(self, job: str, rung: int) -> bool:
@@ -188,13 +188,13 @@ class Tree(Policy):
         self.to_answer: list[str] = []
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
             until = cluster.jobs[job].max_position
-            cluster.start_job(job, machine.id, until=until, allowed=2, snapshot_at=[cluster.jobs[job].position + 2])
-        create_enough(cluster, len(cluster.idle_machines()) - len(cluster.idle_jobs()))
+            cluster.start_job(job, slot.id, until=until, allowed=2, snapshot_at=[cluster.jobs[job].position + 2])
+        create_enough(cluster, len(cluster.idle_slots()) - len(cluster.idle_jobs()))
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         self._fork(cluster, event.job)
@@ -263,40 +263,40 @@ class Hops(Policy):
         return [part for part in self.partitions if part not in done]
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        self.reserved = [m for m in self.reserved if m in cluster.machines and cluster.machines[m].idle]
+        self.reserved = [m for m in self.reserved if m in cluster.slots and cluster.slots[m].idle]
         for job in cluster.idle_jobs():
-            idle = [m.id for m in cluster.idle_machines()]
+            idle = [m.id for m in cluster.idle_slots()]
             if not idle and not self.reserved:
                 break
             unit = job.position + 1
             gang = unit % self.gang_every == 0 and not self._parts_left(cluster, job)
-            if gang and cluster.share >= 2 and len(cluster.machines) >= 2 and not self.alone:
+            if gang and cluster.share >= 2 and len(cluster.slots) >= 2 and not self.alone:
                 self._gang(cluster, job, idle)
             elif idle:
                 self._single(cluster, job, idle[0])
-        create_enough(cluster, len(cluster.idle_machines()) - len(cluster.idle_jobs()))
+        create_enough(cluster, len(cluster.idle_slots()) - len(cluster.idle_jobs()))
 
     def _gang(self, cluster: Cluster, job: JobView, idle: list[str]) -> None:
-        machines = (self.reserved + idle)[:2]
-        if len(machines) == 2:
+        slots = (self.reserved + idle)[:2]
+        if len(slots) == 2:
             self.reserved = self.reserved[2:]
-            inputs = {machines[0]: "p0", machines[1]: "p1"}
-            cluster.start_job(job.id, machines, until=job.position + 1, inputs=inputs, preemptible=False)
+            inputs = {slots[0]: "p0", slots[1]: "p1"}
+            cluster.start_job(job.id, slots, until=job.position + 1, inputs=inputs, preemptible=False)
         elif not self.reserved:
-            machine = cluster.reserve_idle_machine()
-            if machine is not None:
-                self.reserved = [machine]
+            slot = cluster.reserve_idle_machine()
+            if slot is not None:
+                self.reserved = [slot]
                 self.patience = cluster.wake_at(cluster.now + 8.0)
 
-    def _single(self, cluster: Cluster, job: JobView, machine: str) -> None:
+    def _single(self, cluster: Cluster, job: JobView, slot: str) -> None:
         parts = self._parts_left(cluster, job)
         if parts:
-            inputs = {machine: parts[0]}
-            cluster.start_job(job.id, machine, mode=RunMode.EVALUATE, inputs=inputs, parts=len(self.partitions))
+            inputs = {slot: parts[0]}
+            cluster.start_job(job.id, slot, mode=RunMode.EVALUATE, inputs=inputs, parts=len(self.partitions))
         else:
             part = self.partitions[job.position % 3]
             until = job.position + 1
-            cluster.start_job(job.id, machine, until=until, inputs={machine: part}, preemptible=False)
+            cluster.start_job(job.id, slot, until=until, inputs={slot: part}, preemptible=False)
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
         if stat.mode is RunMode.EVALUATE:
@@ -311,16 +311,16 @@ class Hops(Policy):
             self._release(cluster)
 
     def _release(self, cluster: Cluster) -> None:
-        for machine in self.reserved:
-            if machine in cluster.machines and cluster.machines[machine].idle:
-                cluster.release_machine(machine)
+        for slot in self.reserved:
+            if slot in cluster.slots and cluster.slots[slot].idle:
+                cluster.release_machine(slot)
         self.reserved = []
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         self.alone = False
 
-    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        self.reserved = [m for m in self.reserved if m in cluster.machines]
+    def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
+        self.reserved = [m for m in self.reserved if m in cluster.slots]
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         if change.slots < 2:
@@ -328,14 +328,14 @@ class Hops(Policy):
 
 
 class Pairs(Policy):
-    """Trains every job on two machines at once, by stretches; some may not be preempted, and at some ends the run goes on."""
+    """Trains every job on two slots at once, by stretches; some may not be preempted, and at some ends the run goes on."""
 
     stretch = 3
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        create_enough(cluster, len(cluster.idle_machines()) // 2 - len(cluster.idle_jobs()))
+        create_enough(cluster, len(cluster.idle_slots()) // 2 - len(cluster.idle_jobs()))
         for job in cluster.idle_jobs():
-            idle = [machine.id for machine in cluster.idle_machines()]
+            idle = [slot.id for slot in cluster.idle_slots()]
             if len(idle) < 2:
                 return
             until = min(job.position + self.stretch, job.max_position)
@@ -355,7 +355,7 @@ class Pairs(Policy):
 
 
 class Barrier(DefaultPolicy):
-    """The default policy in rounds: it says how many machines it can use, often none, and wants every job trained to its end."""
+    """The default policy in rounds: it says how many slots it can use, often none, and wants every job trained to its end."""
 
     def __init__(self) -> None:
         super().__init__(barrier=True, epoch=2)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """One process of a run (`alive` while it has its machine) and its channel, which outlives it until all is said."""
+    """One process of a run (`alive` while it has its slot) and its channel, which outlives it until all is said."""
 
     def __init__(self, agent: Agent, key: RunKey, start: Start) -> None:
         self.agent = agent
@@ -227,7 +227,7 @@ class Process:
         self.alive = False
 
     def finish(self, ended: Ended) -> None:
-        """The process leaves its machine."""
+        """The process leaves its slot."""
         self.alive = False
         self.over = True
         self.agent.left(self)

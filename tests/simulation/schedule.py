@@ -74,8 +74,8 @@ class Schedule:
         self.rates = self.tempered(faults.draw(rng))
         self.store = Store()
         self.agents: dict[str, Agent] = {}
-        for name, machines in (("n1", 2), ("n2", 1), ("n3", rng.choice([1, 2]))):
-            self.agents[name] = Agent(self.world, self.rates, name, machines, self.store, self.agents)
+        for name, slots in (("n1", 2), ("n2", 1), ("n3", rng.choice([1, 2]))):
+            self.agents[name] = Agent(self.world, self.rates, name, slots, self.store, self.agents)
         self.invariants = Invariants(self.agents, self.store)
         policy = PROBES[probe]
         propose = training.sequenced if issubclass(policy, StageTreePolicy) else training.proposed
@@ -185,7 +185,7 @@ class Schedule:
             return "the scheduler is down"
         parts = [
             f"{stream.id} {stream.phase.value} ({stream.reason}) in flight {stream.conversation.in_flight} share {stream.share} "
-            f"machines {list(stream.machines)} "
+            f"slots {list(stream.slots)} "
             + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in stream.jobs.values() if not j.state.ended)
             for stream in core.streams.values()
             if not stream.phase.over
@@ -240,7 +240,7 @@ class Schedule:
         settings = self.adapted(settings)
         if policy.evaluates:
             data = DATA
-            if policy.nodes is Policy.nodes:  # It needs machines on nodes that hold all the data between them.
+            if policy.nodes is Policy.nodes:  # It needs slots on nodes that hold all the data between them.
                 settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
@@ -370,7 +370,7 @@ class Schedule:
             agent.die(disk_lost=False)
             slots = self.world.rng.randint(1, len(agent.slots))
             if slots < len(agent.specs):
-                self.world.fault("node with fewer machines", agent.node)
+                self.world.fault("node with fewer slots", agent.node)
             agent.specs = agent.slots[:slots]
             self.world.later(self.world.rng.choice([0.5, 3.0, 14.0]), agent.rise)
 

@@ -332,7 +332,7 @@ class Scheduler:
             error = "the predictor failed"
         elif ask.kind == KIND:
             plan = longest(from_plain(ask.payload), self.world.rng)
-            result = {"placed": [[*placed.unit, placed.machine] for placed in plan.placed]}
+            result = {"placed": [[*placed.unit, placed.slot] for placed in plan.placed]}
         else:
             result = prediction_to_wire(_predicted(ask.payload["question"]))
         answered = Answered(0.0, ask.stream, ask.ticket, result, error)

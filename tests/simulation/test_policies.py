@@ -98,7 +98,7 @@ class Mop(MopPolicy):
 
 
 class MopGangs(Mop):
-    """Trains on gangs wherever there are fewer jobs than machines."""
+    """Trains on gangs wherever there are fewer jobs than slots."""
 
     made: ClassVar[list[MopGangs]] = []
 
@@ -111,7 +111,7 @@ ELASTIC = {"profile": {1: 8.0, 2: 4.4, 3: 3.2}, "pause": 0}
 
 
 class InPairs(DefaultPolicy):
-    """Trains each job on two machines or three."""
+    """Trains each job on two slots or three."""
 
     def __init__(self) -> None:
         super().__init__(elastic={"profile": {2: 4.4, 3: 3.0}, "pause": 0})
@@ -202,7 +202,7 @@ def test_built_in_policies_survive_all_faults(name: str, policy: type[Policy], m
         ("measuring asha", MeasuringAsha, range(26, 31)),
     ],
 )
-def test_jobs_on_changing_numbers_of_machines_survive_all_faults(
+def test_jobs_on_changing_numbers_of_slots_survive_all_faults(
     name: str, policy: type[Policy], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PROBES, name, policy)

@@ -24,7 +24,7 @@ EPOCHS = 60  # a schedule's full length, however short the recording is
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
 
-@cache  # the machine takes run after run and reads the data once
+@cache  # the slot takes run after run and reads the data once
 def images(part: str, first: int, last: int) -> Batch:
     pixels, labels = load(part, first, last)
     return torch.from_numpy(pixels), torch.from_numpy(labels)

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from hopyard.policy import Cluster, MachineView
+from hopyard.policy import Cluster, SlotView
 
 
 class PassingCluster(Cluster, ABC):
-    """A cluster view that delegates time, random numbers, share, machines and new ids to another cluster.
+    """A cluster view that delegates time, random numbers, share, slots and new ids to another cluster.
 
     Subclasses define the rest of the view.
 
@@ -40,12 +40,12 @@ class PassingCluster(Cluster, ABC):
 
     @property
     @override
-    def machines(self) -> Mapping[str, MachineView]:
-        return self._cluster.machines
+    def slots(self) -> Mapping[str, SlotView]:
+        return self._cluster.slots
 
     @override
-    def idle_machines(self) -> Sequence[MachineView]:
-        return self._cluster.idle_machines()
+    def idle_slots(self) -> Sequence[SlotView]:
+        return self._cluster.idle_slots()
 
     @override
     def new_job_id(self) -> str:

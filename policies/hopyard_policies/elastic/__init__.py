@@ -1,4 +1,4 @@
-"""Jobs that train on a changing number of machines."""
+"""Jobs that train on a changing number of slots."""
 
 from hopyard_policies.elastic.elastic import Elastic
 from hopyard_policies.elastic.policy import ElasticPolicy

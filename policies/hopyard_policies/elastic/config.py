@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-MOST_MACHINES: Final = 10_000
+MOST_SLOTS: Final = 10_000
 """Upper limit of the size of a gang."""
 
 _OPTIONS: Final = ("profile", "efficiency", "pause", "most", "anew")
@@ -28,25 +28,25 @@ def checked(option: object) -> Mapping[str, Any]:
 
 
 def profile_of(profile: object) -> dict[int, float]:
-    """Return a profile as seconds by number of machines, from an experiment file or JSON.
+    """Return a profile as seconds by number of slots, from an experiment file or JSON.
 
     Raises:
-        ValueError: A number of machines or a time is invalid, or the profile is empty.
+        ValueError: A number of slots or a time is invalid, or the profile is empty.
     """
     found: dict[int, float] = {}
     for size, seconds in profile.items() if isinstance(profile, Mapping) else ():
         # JSON keys are strings.
         number = int(size) if isinstance(size, str) and size.isdecimal() and len(size) <= 9 else size
-        sized = type(number) is int and 0 < number <= MOST_MACHINES and number not in found
+        sized = type(number) is int and 0 < number <= MOST_SLOTS and number not in found
         if not sized or not is_number(seconds) or seconds <= 0:
             raise ValueError(
-                f"elastic.profile has {_short(size)}: {_short(seconds)}; it must be a number of machines, up to {MOST_MACHINES}, each "
+                f"elastic.profile has {_short(size)}: {_short(seconds)}; it must be a number of slots, up to {MOST_SLOTS}, each "
                 "once, with the seconds (> 0) that a unit takes on them"
             )
         found[number] = seconds
     if not found:
         raise ValueError(
-            f'elastic.profile is {profile!r}; it must be seconds by number of machines, such as {{"1": 8.0, "2": 4.2}}'
+            f'elastic.profile is {profile!r}; it must be seconds by number of slots, such as {{"1": 8.0, "2": 4.2}}'
         )
     return found
 

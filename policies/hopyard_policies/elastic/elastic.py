@@ -1,4 +1,4 @@
-"""Division of machines among elastic jobs: wider gangs while machines are free, narrower ones when others need them."""
+"""Division of slots among elastic jobs: wider gangs while slots are free, narrower ones when others need them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from hopyard.policy import ENDLESS, Cluster, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import ApplicationStat
 from hopyard_policies.base.parameters import need_whole
-from hopyard_policies.elastic.config import MOST_MACHINES, checked, is_number, profile_of
+from hopyard_policies.elastic.config import MOST_SLOTS, checked, is_number, profile_of
 from hopyard_policies.elastic.gang_pool import Yard, kind_of
 from hopyard_policies.elastic.profiling import Measuring
 from hopyard_policies.elastic.scaling import Scaling
@@ -28,22 +28,22 @@ MOST: Final = 16
 class Elastic:
     """Assigns gangs to jobs when they start, and moves running jobs to wider or narrower gangs (ASHA paper, section 5.2).
 
-    A starting job gets its part of the machines that no continuing run keeps. These machines are divided among all
-    waiting jobs, including jobs yet to be created, so that no job waits while others train on several machines. When no
-    job waits, idle machines go to running jobs: if a wider gang saves more time than the move costs, the job is
+    A starting job gets its part of the slots that no continuing run keeps. These slots are divided among all
+    waiting jobs, including jobs yet to be created, so that no job waits while others train on several slots. When no
+    job waits, idle slots go to running jobs: if a wider gang saves more time than the move costs, the job is
     suspended at its next boundary and started on the wider gang. When the share shrinks, jobs move to narrower gangs
     until they fit or have the smallest gang; the core preempts the rest.
 
-    All machines of a gang belong to one kind of host. Each measured kind has its own profile. Machines are divided by
-    the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind has enough machines for
+    All slots of a gang belong to one kind of host. Each measured kind has its own profile. Slots are divided by
+    the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind has enough slots for
     the smallest gang.
 
     Args:
         option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by
-            number of machines; the smallest number is the smallest gang. Without it the times of earlier experiments
+            number of slots; the smallest number is the smallest gang. Without it the times of earlier experiments
             are used, and missing ones are measured (`hopyard_policies.elastic.profiling`); with `anew`, all are
             measured. `efficiency`: the least efficiency of a gang, in (0, 1], 0.75 by default. `pause`: the seconds
-            that moving a job costs, 10 by default. `most`: the most machines of a job, 16 by default without a profile.
+            that moving a job costs, 10 by default. `most`: the most slots of a job, 16 by default without a profile.
 
     Raises:
         ValueError: The option is invalid.
@@ -59,15 +59,15 @@ class Elastic:
         if not is_number(self._pause) or self._pause < 0:
             raise ValueError(f"elastic.pause is {self._pause!r}; it must be a number of seconds of at least 0")
         need_whole("elastic.most", most)
-        if most > MOST_MACHINES:
-            raise ValueError(f"elastic.most is {most}; it must be at most {MOST_MACHINES}")
+        if most > MOST_SLOTS:
+            raise ValueError(f"elastic.most is {most}; it must be at most {MOST_SLOTS}")
         if type(anew) is not bool or (anew and "profile" in given):
             raise ValueError(
                 f"elastic.anew is {anew!r}; it may be true where there is no profile, which is measured then"
             )
         self._measuring: Measuring | None = None
         self._scalings: dict[str, Scaling] = {}  # Measured scaling by kind of host.
-        profile: Mapping[int, float] = {1: 1.0}  # One machine until something is measured.
+        profile: Mapping[int, float] = {1: 1.0}  # One slot until something is measured.
         if "profile" in given:
             profile = profile_of(given["profile"])
             if "most" in given:
@@ -98,9 +98,9 @@ class Elastic:
         return self._given.sizes[0]
 
     def slots(self, cluster: Cluster) -> list[str]:
-        """Return idle machines, as many as jobs can start."""
-        idle = cluster.idle_machines()
-        return [machine.id for machine in idle[: min(len(idle) // self.least, self._places(cluster))]]
+        """Return idle slots, as many as jobs can start."""
+        idle = cluster.idle_slots()
+        return [slot.id for slot in idle[: min(len(idle) // self.least, self._places(cluster))]]
 
     def first(self, jobs: Sequence[JobView]) -> list[JobView]:
         """Sort waiting jobs so that those being moved to other gangs come first."""
@@ -115,7 +115,7 @@ class Elastic:
         begin: Callable[[JobView, tuple[str, ...]], None],
         worth: Worth = lambda _: 1.0,
     ) -> list[JobView]:
-        """Start jobs on idle machines; return the jobs that must wait.
+        """Start jobs on idle slots; return the jobs that must wait.
 
         A job waits if no gang is free for it or if the limit on concurrent jobs is reached.
 
@@ -124,7 +124,7 @@ class Elastic:
             jobs: The jobs to start, in order.
             coming: Number of other jobs that wait or will wait soon. Each counts as much as the least of `jobs`.
             left: Returns the units that a job has left.
-            begin: Starts a job on machines, given in the order of ranks.
+            begin: Starts a job on slots, given in the order of ranks.
             worth: Returns the value of a second of a job.
         """
         self._look(cluster, left)
@@ -137,14 +137,14 @@ class Elastic:
             used = self._measuring.begin(cluster, jobs[0].id, len(jobs) - 1 + coming)
             waiting, jobs = ([jobs[0], *waiting], jobs[1:]) if used else (waiting, jobs)
             self._begun = int(bool(used))
-        idle = [machine for machine in cluster.idle_machines() if machine.id not in used]
+        idle = [slot for slot in cluster.idle_slots() if slot.id not in used]
         if not jobs or not idle:
             return [*jobs, *waiting]
         starting = {job.id for job in jobs}
         moving = [cluster.jobs[name] for name in self._moving if name not in starting]
         staying = [job for job in cluster.live_jobs() if self._stays(job)]
-        # A rank that has left the gang before the others has released its machine.
-        kept = {*used, *(machine for job in staying for machine in job.machines)} - {machine.id for machine in idle}
+        # A rank that has left the gang before the others has released its slot.
+        kept = {*used, *(slot for job in staying for slot in job.slots)} - {slot.id for slot in idle}
         room = cluster.share - len(kept)
         weights = [left(job) * worth(job) for job in (*jobs, *moving)]
         weights += [min(weights)] * min(coming, max(room, 0) // self.least)
@@ -164,32 +164,32 @@ class Elastic:
         return [*late, *waiting]
 
     def widen(self, cluster: Cluster, others: int, left: Left, worth: Worth = lambda _: 1.0) -> None:
-        """Move running jobs to wider gangs on idle machines, unless `others` waiting jobs can use these.
+        """Move running jobs to wider gangs on idle slots, unless `others` waiting jobs can use these.
 
         Call it right after `start`, in the same answer.
         """
         if others and self._places(cluster) > self._begun:
             return
         live = cluster.live_jobs()
-        machines = cluster.machines
-        planned = {job: max(size - len(cluster.jobs[job].machines), 0) for job, (_, size) in self._moving.items()}
-        room = cluster.share - sum(len(job.machines) for job in live) - sum(planned.values())
-        idle = Counter(machine.hardware for machine in cluster.idle_machines())
+        slots = cluster.slots
+        planned = {job: max(size - len(cluster.jobs[job].slots), 0) for job, (_, size) in self._moving.items()}
+        room = cluster.share - sum(len(job.slots) for job in live) - sum(planned.values())
+        idle = Counter(slot.hardware for slot in cluster.idle_slots())
         for job, more in planned.items():
-            kind = kind_of(machines, cluster.jobs[job].machines)
-            # A job that has left its machines may get machines of any kind.
+            kind = kind_of(slots, cluster.jobs[job].slots)
+            # A job that has left its slots may get slots of any kind.
             idle.subtract(dict.fromkeys(idle if kind is None else (kind,), more))
         able = [job for job in live if self._stays(job) and not self._profiled(job)]
         for kind in sorted(idle):
-            alike = [job for job in able if kind_of(machines, job.machines) == kind]
+            alike = [job for job in able if kind_of(slots, job.slots) == kind]
             room -= self._widen_alike(cluster, alike, self._of(kind), min(idle[kind], room), left, worth)
 
     def _widen_alike(
         self, cluster: Cluster, jobs: list[JobView], scaling: Scaling, free: int, left: Left, worth: Worth
     ) -> int:
-        """Widen jobs on machines of one kind with at most `free` machines; return how many of these the jobs will use."""
+        """Widen jobs on slots of one kind with at most `free` slots; return how many of these the jobs will use."""
         while jobs and free > 0:
-            before = [len(job.machines) for job in jobs]
+            before = [len(job.slots) for job in jobs]
             after = before.copy()
             scaling.grow(after, [left(job) * worth(job) for job in jobs], free)
             moves = [(job, size) for job, size, now in zip(jobs, after, before, strict=True) if size > now]
@@ -217,12 +217,12 @@ class Elastic:
                 cluster.suspend_job(job.id)
             jobs = sorted(ranked[:staying], key=lambda job: job.ordinal)
         planned = sum(size for _, size in self._moving.values())
-        above = sum(len(job.machines) for job in jobs) + planned - cluster.share
+        above = sum(len(job.slots) for job in jobs) + planned - cluster.share
         if above <= 0:
             return
         moving = [cluster.jobs[name] for name in self._moving]
         sizes = self._main(cluster).divide([left(job) for job in (*jobs, *moving)], cluster.share)
-        narrower = [(len(job.machines) - size, job, size) for job, size in zip(jobs, sizes, strict=False) if size]
+        narrower = [(len(job.slots) - size, job, size) for job, size in zip(jobs, sizes, strict=False) if size]
         for freed, job, size in sorted(narrower, key=lambda move: -move[0]):
             if above <= 0 or freed <= 0:
                 return
@@ -230,15 +230,15 @@ class Elastic:
             above -= freed
 
     def demand(self, cluster: Cluster, waiting: int, left: Left) -> int:
-        """Return the useful number of machines: for running jobs the gangs they would move to, for `waiting` jobs the largest."""
+        """Return the useful number of slots: for running jobs the gangs they would move to, for `waiting` jobs the largest."""
         self._know(cluster)
-        machines = cluster.machines
-        kinds = {machine.hardware for machine in machines.values()}
+        slots = cluster.slots
+        kinds = {slot.hardware for slot in slots.values()}
         most = max(self._most(kinds), self._measuring.room(kinds) if self._measuring is not None else 0)
         live = cluster.live_jobs()
         limit = cluster.experiment.concurrency
         waiting = waiting if limit is None else min(waiting, max(limit - len(live), 0))
-        return waiting * most + sum(self._wanted(job, kind_of(machines, job.machines), most, left) for job in live)
+        return waiting * most + sum(self._wanted(job, kind_of(slots, job.slots), most, left) for job in live)
 
     # ------------------------------------------------------------------------------------------------------------ inside
 
@@ -268,14 +268,14 @@ class Elastic:
         return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
 
     def _of(self, kind: str | None) -> Scaling:
-        """Return the scaling of jobs on a kind of machines; None stands for mixed kinds."""
+        """Return the scaling of jobs on a kind of slots; None stands for mixed kinds."""
         return self._scalings.get(kind, self._given) if kind is not None else self._given
 
     def _main(self, cluster: Cluster) -> Scaling:
-        """Return the scaling on the kind of which the experiment has most machines."""
+        """Return the scaling on the kind of which the experiment has most slots."""
         if not self._scalings:
             return self._given
-        counts = Counter(machine.hardware for machine in cluster.machines.values())
+        counts = Counter(slot.hardware for slot in cluster.slots.values())
         return self._of(min(counts, key=lambda kind: (-counts[kind], kind), default=None))
 
     def _most(self, kinds: Iterable[str]) -> int:
@@ -292,12 +292,12 @@ class Elastic:
     def _pays(self, scaling: Scaling, job: JobView, size: int, left: Left) -> bool:
         # The start of a job that has just started would be wasted.
         cost = self._pause * (2 if job.state is JobState.STARTING else 1)
-        return scaling.saved(len(job.machines), size, left(job)) > cost
+        return scaling.saved(len(job.slots), size, left(job)) > cost
 
     def _wanted(self, job: JobView, kind: str | None, most: int, left: Left) -> int:
         if self._moving.get(job.id, (0, 0))[0] == job.attempt:
             return self._most([] if kind is None else [kind])
-        now, scaling = len(job.machines), self._of(kind)
+        now, scaling = len(job.slots), self._of(kind)
         if self._profiled(job):
             return max(now, most)
         if job.state is JobState.SUSPENDING or now not in scaling.sizes:

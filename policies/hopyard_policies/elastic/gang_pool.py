@@ -1,51 +1,51 @@
-"""Idle machines by kind of host, and the gangs they can form."""
+"""Idle slots by kind of host, and the gangs they can form."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from hopyard.policy import Cluster, MachineView
+from hopyard.policy import Cluster, SlotView
 from hopyard_policies.elastic.scaling import Scaling
 
 
 class Yard:
-    """The idle machines of one answer by kind of host, and the machines of each kind that will be idle soon.
+    """The idle slots of one answer by kind of host, and the slots of each kind that will be idle soon.
 
     Args:
         cluster: The view of the up-call.
-        idle: Usable idle machines, ordered by id.
-        kept: Machines that their runs keep.
-        room: Total number of machines that may be used.
+        idle: Usable idle slots, ordered by id.
+        kept: Slots that their runs keep.
+        room: Total number of slots that may be used.
     """
 
-    def __init__(self, cluster: Cluster, idle: Sequence[MachineView], kept: Collection[str], room: int) -> None:
-        self._idle: dict[str, list[MachineView]] = {}
-        for machine in idle:
-            self._idle.setdefault(machine.hardware, []).append(machine)
-        machines = cluster.machines.values()
-        self._held = Counter(machine.hardware for machine in machines)
-        free = Counter(machine.hardware for machine in machines if machine.id not in kept)
-        # Machines of runs that are suspending become idle at the next boundary; a job for them waits until then.
+    def __init__(self, cluster: Cluster, idle: Sequence[SlotView], kept: Collection[str], room: int) -> None:
+        self._idle: dict[str, list[SlotView]] = {}
+        for slot in idle:
+            self._idle.setdefault(slot.hardware, []).append(slot)
+        slots = cluster.slots.values()
+        self._held = Counter(slot.hardware for slot in slots)
+        free = Counter(slot.hardware for slot in slots if slot.id not in kept)
+        # Slots of runs that are suspending become idle at the next boundary; a job for them waits until then.
         coming = max(min(sum(free.values()), room) - len(idle), 0)
         self._leaving = {kind: min(count - len(self._idle.get(kind, ())), coming) for kind, count in free.items()}
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of host with machines that are idle or will be."""
+        """The kinds of host with slots that are idle or will be."""
         return sorted(self._leaving)
 
     def take(self, wanted: int, kinds: Mapping[str, Scaling], least: int) -> tuple[str, ...]:
-        """Take a gang of at most `wanted` machines of one kind, the largest possible.
+        """Take a gang of at most `wanted` slots of one kind, the largest possible.
 
-        Returns an empty gang if none fits, or if a larger one will be possible soon. If no kind has `least` machines in
-        total, a gang of `least` machines of several kinds is taken.
+        Returns an empty gang if none fits, or if a larger one will be possible soon. If no kind has `least` slots in
+        total, a gang of `least` slots of several kinds is taken.
         """
         now = {kind: kinds[kind].fitting(min(wanted, len(idle))) for kind, idle in self._idle.items() if idle}
         soon = (kinds[kind].fitting(min(wanted, self._soon(kind))) for kind in self._leaving)
         most = max(soon, default=0)
         if not most and wanted and max(self._held.values(), default=0) < least <= sum(map(len, self._idle.values())):
-            every = sorted((machine for idle in self._idle.values() for machine in idle), key=lambda one: one.id)
+            every = sorted((slot for idle in self._idle.values() for slot in idle), key=lambda one: one.id)
             return self._gone(_taken(every, least))
         fit = [kind for kind, size in now.items() if size and size == most]
         if not fit:
@@ -58,29 +58,27 @@ class Yard:
 
     def _gone(self, gang: tuple[str, ...]) -> tuple[str, ...]:
         taken = set(gang)
-        self._idle = {
-            kind: [machine for machine in idle if machine.id not in taken] for kind, idle in self._idle.items()
-        }
+        self._idle = {kind: [slot for slot in idle if slot.id not in taken] for kind, idle in self._idle.items()}
         return gang
 
 
-def kind_of(machines: Mapping[str, MachineView], gang: Sequence[str]) -> str | None:
-    """Return the kind of host of all machines of a gang; None if they differ or a machine is gone."""
-    kinds = {machines[name].hardware if name in machines else None for name in gang}
+def kind_of(slots: Mapping[str, SlotView], gang: Sequence[str]) -> str | None:
+    """Return the kind of host of all slots of a gang; None if they differ or a slot is gone."""
+    kinds = {slots[name].hardware if name in slots else None for name in gang}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _taken(idle: list[MachineView], size: int) -> tuple[str, ...]:
-    """Take machines for a gang, on as few nodes as possible; prefer the sufficient node with the fewest idle machines."""
+def _taken(idle: list[SlotView], size: int) -> tuple[str, ...]:
+    """Take slots for a gang, on as few nodes as possible; prefer the sufficient node with the fewest idle slots."""
     if size == 1:
         return (idle.pop(0).id,)
-    counts = Counter(machine.node for machine in idle)
+    counts = Counter(slot.node for slot in idle)
 
-    def rank(machine: MachineView) -> tuple[bool, int, str]:
-        count = counts[machine.node]
-        return count < size, count if count >= size else -count, machine.node
+    def rank(slot: SlotView) -> tuple[bool, int, str]:
+        count = counts[slot.node]
+        return count < size, count if count >= size else -count, slot.node
 
     chosen = sorted(idle, key=rank)[:size]
-    for machine in chosen:
-        idle.remove(machine)
-    return tuple(machine.id for machine in chosen)
+    for slot in chosen:
+        idle.remove(slot)
+    return tuple(slot.id for slot in chosen)

@@ -10,7 +10,7 @@ from hopyard_policies.elastic.elastic import Elastic
 
 
 class ElasticPolicy(Policy):
-    """A policy whose jobs train on gangs if its parameter `elastic` is given, else on one machine each.
+    """A policy whose jobs train on gangs if its parameter `elastic` is given, else on one slot each.
 
     Args:
         elastic: The parameter; None: not given.
@@ -43,10 +43,10 @@ class ElasticPolicy(Policy):
         return self._elastic.least if self._elastic is not None else 1
 
     def _useful(self, cluster: Cluster, waiting: int) -> int:
-        """Return the number of machines that running jobs and `waiting` other jobs can use."""
+        """Return the number of slots that running jobs and `waiting` other jobs can use."""
         if self._elastic is not None:
             return self._elastic.demand(cluster, waiting, self._way)
-        return cluster.busy_machines() + waiting
+        return cluster.busy_slots() + waiting
 
     def _way(self, job: JobView) -> int:
         """Return the units that a run of the job has left, or would have."""

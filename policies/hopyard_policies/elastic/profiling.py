@@ -1,4 +1,4 @@
-"""Measures the time of a unit on 1, 2, 4, ... machines of each kind of host by short runs of waiting jobs."""
+"""Measures the time of a unit on 1, 2, 4, ... slots of each kind of host by short runs of waiting jobs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TRIES: Final = 3
 
 
 class Measuring:
-    """Builds a profile for each kind of host, doubling the number of machines while they are efficient enough.
+    """Builds a profile for each kind of host, doubling the number of slots while they are efficient enough.
 
     Profiles start with the measurements of earlier experiments (`Cluster.scaling`). The rest is measured with waiting
-    jobs, on machines of one kind that no other job waits for: the job is run with `RunMode.PROFILE` before it starts.
+    jobs, on slots of one kind that no other job waits for: the job is run with `RunMode.PROFILE` before it starts.
     The results are reports in the journal, and the job loses nothing but time. A program that cannot be profiled trains
-    on one machine.
+    on one slot.
 
     Args:
-        most: The largest number of machines to try.
+        most: The largest number of slots to try.
         efficiency: Larger gangs are not tried if the efficiency is below this.
         anew: Ignore measurements of earlier experiments.
     """
@@ -49,15 +49,15 @@ class Measuring:
                 self._judge(kind)
 
     def wanted(self, kind: str) -> int:
-        """Return the number of machines of a kind to try next; 0: no more."""
+        """Return the number of slots of a kind to try next; 0: no more."""
         profile = self.profiles.get(kind)
         wanted = 2 * max(profile) if profile else 1
         return 0 if self._given_up or kind in self._over or wanted > self._most else wanted
 
     def room(self, kinds: Iterable[str]) -> int:
-        """Return how many machines profiling a waiting job may use: the maximum while a kind is still to be measured, else 0.
+        """Return how many slots profiling a waiting job may use: the maximum while a kind is still to be measured, else 0.
 
-        Without any machines their kinds are unknown; then the maximum is returned if nothing was measured.
+        Without any slots their kinds are unknown; then the maximum is returned if nothing was measured.
         """
         there = set(kinds)
         trying = any(map(self.wanted, there)) if there else not self.profiles and not self._given_up
@@ -68,23 +68,23 @@ class Measuring:
         return job == self._job
 
     def begin(self, cluster: Cluster, job: str, others: int) -> tuple[str, ...]:
-        """Profile a waiting job, if there are machines of one kind that `others` jobs do not wait for.
+        """Profile a waiting job, if there are slots of one kind that `others` jobs do not wait for.
 
         Returns:
-            The machines of the profiling run; empty: none was started, so the job may start.
+            The slots of the profiling run; empty: none was started, so the job may start.
         """
         if self._job:
             return ()
-        idle = cluster.idle_machines()
-        counts = Counter(machine.hardware for machine in idle)
+        idle = cluster.idle_slots()
+        counts = Counter(slot.hardware for slot in idle)
         for kind in sorted(counts):
             wanted = self.wanted(kind)
-            # On one machine, profiling is useful only if more machines follow.
+            # On one slot, profiling is useful only if more slots follow.
             if wanted and min(counts[kind], len(idle) - others) >= max(wanted, 2):
-                machines = tuple([machine.id for machine in idle if machine.hardware == kind][:wanted])
+                slots = tuple([slot.id for slot in idle if slot.hardware == kind][:wanted])
                 self._job, self._kind = job, kind
-                cluster.start_job(job, machines, mode=RunMode.PROFILE)
-                return machines
+                cluster.start_job(job, slots, mode=RunMode.PROFILE)
+                return slots
         return ()
 
     def look(self, cluster: Cluster) -> None:

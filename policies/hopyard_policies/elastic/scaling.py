@@ -1,4 +1,4 @@
-"""The scaling of a job: the time of a unit on a number of machines, and the efficient gang sizes."""
+"""The scaling of a job: the time of a unit on a number of slots, and the efficient gang sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Scaling:
 
     Attributes:
         sizes: The allowed gang sizes, ascending: sizes of the profile that are faster than every smaller allowed one
-            and whose efficiency is at least the given one. Efficiency is the machine time of a unit on the smallest
+            and whose efficiency is at least the given one. Efficiency is the slot time of a unit on the smallest
             gang divided by that on this one.
     """
 
@@ -25,16 +25,16 @@ class Scaling:
                 sizes.append(size)
         self.sizes = tuple(sizes)
 
-    def fitting(self, machines: int) -> int:
-        """Return the largest allowed gang of at most `machines` machines; 0: there is none."""
-        return max((size for size in self.sizes if size <= machines), default=0)
+    def fitting(self, slots: int) -> int:
+        """Return the largest allowed gang of at most `slots` slots; 0: there is none."""
+        return max((size for size in self.sizes if size <= slots), default=0)
 
     def saved(self, size: int, other: int, left: float) -> float:
         """Return the seconds saved by training `left` units on gangs of size `other` instead of `size`."""
         return left * (self._seconds[size] - self._seconds[other])
 
     def grow(self, sizes: list[int], weights: Sequence[float], spare: int) -> None:
-        """Widen gangs in place by at most `spare` machines, each time where a further machine saves most.
+        """Widen gangs in place by at most `spare` slots, each time where a further slot saves most.
 
         Ties go to the first gang. `weights` are the units that each job has left, times the value of its seconds. Gangs
         whose size is not allowed stay as they are.
@@ -57,10 +57,10 @@ class Scaling:
                 sizes[index] = wider
                 offer(index)
 
-    def divide(self, weights: Sequence[float], machines: int) -> list[int]:
-        """Divide machines among jobs with these weights: each gets the smallest gang in order, then gangs are widened. 0: none."""
+    def divide(self, weights: Sequence[float], slots: int) -> list[int]:
+        """Divide slots among jobs with these weights: each gets the smallest gang in order, then gangs are widened. 0: none."""
         least = self.sizes[0]
-        served = min(len(weights), max(machines, 0) // least)
+        served = min(len(weights), max(slots, 0) // least)
         sizes = [least] * served
-        self.grow(sizes, weights, machines - served * least)
+        self.grow(sizes, weights, slots - served * least)
         return sizes + [0] * (len(weights) - served)

@@ -57,10 +57,10 @@ class AsynchronousPolicy(HalvingPolicy):
 class AshaPolicy(AsynchronousPolicy):
     """ASHA (Algorithm 2) with the defaults of section 5.1 of its paper: it needs no settings beyond n and R.
 
-    n is the experiment's number of jobs, R its max position. A free machine gets the best configuration that may be
+    n is the experiment's number of jobs, R its max position. A free slot gets the best configuration that may be
     promoted. Brackets are checked in order, and in each bracket the rungs from the top down. Of a rung with k results
     the best floor(k / eta) may be promoted. If no bracket has a promotion, a new configuration starts at the bottom of
-    the bracket furthest behind its part of n. When all n have started, machines without a promotion are left to other
+    the bracket furthest behind its part of n. When all n have started, slots without a promotion are left to other
     experiments.
 
     With the infinite horizon, R does not determine the rungs: they start at `r` (1 by default) and grow by the factor
@@ -75,9 +75,9 @@ class AshaPolicy(AsynchronousPolicy):
         brackets: Early-stopping rates: bracket s starts at rung s of the ladder. None: 0, 1 and 2, as far as they have
             two rungs.
         infinite: Use the infinite horizon, with bracket 0 alone by default.
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
-        elastic: How jobs use several machines each (`hopyard_policies.elastic`); jobs with the longest way to their
-            rungs get most. None: one machine for each job.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the longest way to their
+            rungs get most. None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.

@@ -36,8 +36,8 @@ from hopyard_policies.halving.ladder import Ladder
 class HalvingPolicy(ElasticPolicy):
     """Trains jobs from rung to rung. Subclasses define which bracket grows and which jobs are promoted.
 
-    A free machine gets, in this order: a job on its way to a rung that lost its run; a job to be promoted; a new
-    configuration. A run ends at its rung with a snapshot, unless its own job is the next one for its machine: then it
+    A free slot gets, in this order: a job on its way to a rung that lost its run; a job to be promoted; a new
+    configuration. A run ends at its rung with a snapshot, unless its own job is the next one for its slot: then it
     continues in memory.
 
     A job's result at a rung is its first value at or beyond the rung's position. If a job trains to its end before the
@@ -53,9 +53,9 @@ class HalvingPolicy(ElasticPolicy):
         brackets: The early-stopping rates of the brackets, not their number: bracket s starts at rung s of the ladder,
             so [0] is the bracket that stops earliest, and [0, 1, 2] are three brackets. None: the default of the
             policy.
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
-        elastic: How jobs use several machines each (`hopyard_policies.elastic`); jobs with the longest way to their
-            rungs get most. None: one machine for each job.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the longest way to their
+            rungs get most. None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.
@@ -79,7 +79,7 @@ class HalvingPolicy(ElasticPolicy):
         self._ladder = Ladder(eta, rungs, r, brackets)
         self._ahead = ahead
         self._gangs: list[JobView] = []
-        """Elastic jobs that this answer will start, collected before machines are divided."""
+        """Elastic jobs that this answer will start, collected before slots are divided."""
         self._configurations = -1
         self._queue: dict[str, None] = {}
         """Jobs on their way to a rung without a run."""
@@ -119,20 +119,20 @@ class HalvingPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Assign the idle machines."""
+        """Assign the idle slots."""
         self._look(cluster)
         self._fill(cluster)
         if self._elastic is not None:
             self._elastic.widen(cluster, self._others(cluster), self._way)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Handle a run at its rung: its job continues in memory if it is promoted at once, else it leaves its machine."""
+        """Handle a run at its rung: its job continues in memory if it is promoted at once, else it leaves its slot."""
         self._look(cluster)
         job = cluster.jobs[event.job]
         if not event.at_until:
             return Decision.proceed(self._until(job))
         self._arrive(cluster, job, finished=event.report.finished)
-        over = cluster.busy_machines() > cluster.share or not cluster.experiment.running
+        over = cluster.busy_slots() > cluster.share or not cluster.experiment.running
         if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
             return CONTINUE
         until = self._until(job)
@@ -176,13 +176,13 @@ class HalvingPolicy(ElasticPolicy):
             self._amended.forget(command.job)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the machines in use plus those for queued jobs, possible promotions and new configurations."""
+        """Return the slots in use plus those for queued jobs, possible promotions and new configurations."""
         queued = sum(map(cluster.waits, {**self._queue, **self._started}))
         waiting = queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
         return self._useful(cluster, waiting)
 
     def _promotable(self, cluster: Cluster) -> int:
-        """Return the number of jobs that could be promoted now if there were machines."""
+        """Return the number of jobs that could be promoted now if there were slots."""
         return 0
 
     def review(self, terms: ExperimentView) -> str:
@@ -272,59 +272,57 @@ class HalvingPolicy(ElasticPolicy):
             return found
         return points[-1].metrics[metric] if points and ends else math.nan
 
-    # ---------------------------------------------------------------------------------------------------------- machines
+    # ---------------------------------------------------------------------------------------------------------- slots
 
     def _fill(self, cluster: Cluster, staying: str = "") -> bool:
-        """Assign each idle machine; return whether `staying`, a job parked at its rung, continues.
+        """Assign each idle slot; return whether `staying`, a job parked at its rung, continues.
 
-        The machine of `staying` counts as free. If another job is promoted to it, that job is queued until the machine
+        The slot of `staying` counts as free. If another job is promoted to it, that job is queued until the slot
         is released.
         """
-        # Elastic jobs are only collected here, as many as can start, and get their machines at the end.
-        idle = cluster.idle_machines()
-        machines = (
-            deque(machine.id for machine in idle) if self._elastic is None else deque(self._elastic.slots(cluster))
-        )
+        # Elastic jobs are only collected here, as many as can start, and get their slots at the end.
+        idle = cluster.idle_slots()
+        slots = deque(slot.id for slot in idle) if self._elastic is None else deque(self._elastic.slots(cluster))
         self._take_in(cluster)
-        waiting = self._resume(cluster, machines)
+        waiting = self._resume(cluster, slots)
         stays = staying in self._queue
         self._queue.pop(staying, None)
-        # Machines of suspending runs go to jobs that already wait.
+        # Slots of suspending runs go to jobs that already wait.
         free = bool(staying) and not stays and waiting <= cluster.count(JobState.SUSPENDING)
         while promotion := self._promotion(cluster, staying):
             job, rung = promotion
-            if not free and (not machines or job == staying):
+            if not free and (not slots or job == staying):
                 break
             self._ladder.home(job).promote(job, rung)
             if self._arrive(cluster, cluster.jobs[job]):
                 continue  # It has already trained to its next rung.
             if job == staying:
                 stays, staying, free = True, "", False
-            elif machines:
-                self._start(cluster, job, machines.popleft())
+            elif slots:
+                self._start(cluster, job, slots.popleft())
             else:
                 self._queue[job] = None
                 free = False
         else:
-            self._grow(cluster, machines)
+            self._grow(cluster, slots)
         if self._elastic is not None:
             self._begin(cluster, self._elastic)
         return stays
 
-    def _resume(self, cluster: Cluster, machines: deque[str]) -> int:
-        """Start queued jobs that have no run, in order; return how many still wait for a machine."""
+    def _resume(self, cluster: Cluster, slots: deque[str]) -> int:
+        """Start queued jobs that have no run, in order; return how many still wait for a slot."""
         ready = [job for job in self._queue if cluster.waits(job)]
         if self._elastic is not None:
             ready = [view.id for view in self._elastic.first([cluster.jobs[job] for job in ready])]
-        for job, machine in zip(ready, list(machines), strict=False):
-            self._start(cluster, job, machine)
-            machines.popleft()
+        for job, slot in zip(ready, list(slots), strict=False):
+            self._start(cluster, job, slot)
+            slots.popleft()
         return sum(job in self._queue for job in ready)
 
-    def _grow(self, cluster: Cluster, machines: deque[str]) -> None:
-        """Start new configurations on machines that nothing else needs, and create jobs in advance."""
+    def _grow(self, cluster: Cluster, slots: deque[str]) -> None:
+        """Start new configurations on slots that nothing else needs, and create jobs in advance."""
         waiting: list[str] = []
-        while self._fresh and machines:
+        while self._fresh and slots:
             job = self._fresh.popleft()
             if not cluster.waits(job):
                 waiting += [] if cluster.jobs[job].state.ended else [job]  # The job or its experiment is paused.
@@ -334,9 +332,9 @@ class HalvingPolicy(ElasticPolicy):
                 waiting.append(job)
                 break
             self._ladder.enter(job, home)
-            self._start(cluster, job, machines.popleft())
+            self._start(cluster, job, slots.popleft())
         self._fresh.extendleft(reversed(waiting))
-        wanted = len(machines) + self._ahead - self._ready(cluster)
+        wanted = len(slots) + self._ahead - self._ready(cluster)
         for _ in range(room(cluster, min(wanted, cluster.experiment.jobs_left))):
             cluster.create_job()
 
@@ -344,17 +342,17 @@ class HalvingPolicy(ElasticPolicy):
         """Return the number of new configurations that may start or are being created, without paused ones."""
         return sum(map(cluster.waits, self._fresh)) + cluster.count(JobState.CREATING)
 
-    def _start(self, cluster: Cluster, job: str, machine: str) -> None:
+    def _start(self, cluster: Cluster, job: str, slot: str) -> None:
         self._queue.pop(job, None)
         if self._elastic is not None:
             self._gangs.append(cluster.jobs[job])
         else:
-            self._start_on(cluster, cluster.jobs[job], (machine,))
+            self._start_on(cluster, cluster.jobs[job], (slot,))
 
-    def _start_on(self, cluster: Cluster, job: JobView, machines: tuple[str, ...]) -> None:
+    def _start_on(self, cluster: Cluster, job: JobView, slots: tuple[str, ...]) -> None:
         self._started[job.id] = None
         until = self._until(job)
-        cluster.start_job(job.id, machines, until=until, allowed=until)
+        cluster.start_job(job.id, slots, until=until, allowed=until)
 
     def _begin(self, cluster: Cluster, elastic: Elastic) -> None:
         """Start the collected elastic jobs on gangs; queue those that get none."""
@@ -366,7 +364,7 @@ class HalvingPolicy(ElasticPolicy):
             self._queue[job.id] = None
 
     def _others(self, cluster: Cluster) -> int:
-        """Return the number of jobs that wait for machines or will, without those that this answer starts."""
+        """Return the number of jobs that wait for slots or will, without those that this answer starts."""
         queued = sum(cluster.waits(job) for job in self._queue)
         return queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
 

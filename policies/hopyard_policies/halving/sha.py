@@ -102,10 +102,10 @@ class SynchronousPolicy(HalvingPolicy):
 
 
 class ShaPolicy(SynchronousPolicy):
-    """SHA, Algorithm 1 of the ASHA paper, on several machines: a rung is decided when all its configurations have reported.
+    """SHA, Algorithm 1 of the ASHA paper, on several slots: a rung is decided when all its configurations have reported.
 
     A bracket starts with `width` configurations. Of a rung with k configurations the best floor(k / eta) are promoted
-    together, and the others are terminated. When a machine would be idle because all brackets wait for results, another
+    together, and the others are terminated. When a slot would be idle because all brackets wait for results, another
     bracket starts (as in BOHB), until the experiment has all its jobs; the last bracket has the rest of them. A rung
     waits for lost runs to report again. Failed jobs count as worst at once. A rung does not wait for HELD jobs; their
     later results are too late.
@@ -120,7 +120,7 @@ class ShaPolicy(SynchronousPolicy):
             None: 0.
         width: The number of configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs -
             1).
-        ahead: Number of jobs created in advance of free machines, in 0..10000.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: See `HalvingPolicy`.
 
     Raises:
@@ -153,7 +153,7 @@ class HyperbandPolicy(SynchronousPolicy):
     """Hyperband: cycles through brackets of SHA, from the earliest stopping to no stopping.
 
     With m rungs, bracket s gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all brackets train about
-    equally much. A bracket starts when a machine would be idle, so several may be active at a time.
+    equally much. A bracket starts when a slot would be idle, so several may be active at a time.
 
     The parameters are those of `HalvingPolicy`; without `brackets` all of them are used.
     """

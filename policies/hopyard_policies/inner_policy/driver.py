@@ -37,18 +37,18 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     DecisionKind,
     ForkJob,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     StartJob,
     SuspendJob,
     TerminateJob,
 )
 from hopyard_policies.inner_policy.progress import Progress, value
 from hopyard_policies.inner_policy.trials import Errand, Origin, Trials, TrialState
-from hopyard_policies.inner_policy.virtual_machines import InnerCluster, Scene
+from hopyard_policies.inner_policy.virtual_slots import InnerCluster, Scene
 
 MOST: Final = 1000
-"""Upper limit of the trials that a tuner may train at a time, because a tuner reads all virtual machines in every up-call."""
+"""Upper limit of the trials that a tuner may train at a time, because a tuner reads all virtual slots in every up-call."""
 
 _AHEAD: Final = 16
 _RESTLESS: Final = 100_000
@@ -264,20 +264,20 @@ class Tuning:
             case AnswerJob():
                 state = self.states[command.job]
                 state.position, state.ended = command.position, JobState.COMPLETED
-            case ReserveMachine(machine):
-                self._reserved.add(machine)
-            case ReleaseMachine(machine):
-                self._reserved.discard(machine)
+            case ReserveSlot(slot):
+                self._reserved.add(slot)
+            case ReleaseSlot(slot):
+                self._reserved.discard(slot)
                 self._attention = True
 
     def _start(self, cluster: Cluster, command: StartJob) -> None:
         state = self.states[command.job]
         until = cluster.jobs[command.job].max_position if command.until is None else command.until
-        (machine,) = command.machines
+        (slot,) = command.slots
         state.attempt += 1
-        state.errand = Errand(machine, until, max(command.allowed or 0, state.position))
-        self._reserved.discard(machine)
-        self._busy[machine] = state.id
+        state.errand = Errand(slot, until, max(command.allowed or 0, state.position))
+        self._reserved.discard(slot)
+        self._busy[slot] = state.id
 
     def _amend(self, command: AmendRun) -> None:
         state = self.states[command.job]
@@ -324,7 +324,7 @@ class Tuning:
         self.stir()
         state.errand = None
         state.stops.add(state.position)
-        del self._busy[errand.machine]
+        del self._busy[errand.slot]
         if reason is RunEndReason.TERMINATED:
             state.ended = JobState.TERMINATED
         elif errand.finished or state.position >= cluster.jobs[state.id].max_position:

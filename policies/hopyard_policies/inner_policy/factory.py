@@ -48,6 +48,6 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
         )
     if policy.scales:
         raise ValueError(
-            f"tuner {name} chooses on how many machines its trials train; this is not for a tuner to say: leave out elastic"
+            f"tuner {name} chooses on how many slots its trials train; this is not for a tuner to say: leave out elastic"
         )
     return policy

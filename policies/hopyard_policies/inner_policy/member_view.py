@@ -14,7 +14,7 @@ from hopyard_policies.base.cluster_proxy import PassingCluster
 
 
 class MemberView(PassingCluster):
-    """Shows one experiment of a group. Jobs created through it belong to that experiment; machines are those of the group.
+    """Shows one experiment of a group. Jobs created through it belong to that experiment; slots are those of the group.
 
     Args:
         cluster: The real cluster.

@@ -1,4 +1,4 @@
-"""Trials as an inner policy sees them: each runs on a virtual machine."""
+"""Trials as an inner policy sees them: each runs on a virtual slot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Errand:
     """A virtual run of a trial: the tuner wants it trained up to `until`.
 
     Attributes:
-        machine: The virtual machine.
+        slot: The virtual slot.
         until: The position at which it parks.
         allowed: Reports below it need no decision.
         parked: Whether it waits at `until`.
@@ -27,7 +27,7 @@ class Errand:
         finished: Whether the training has finished.
     """
 
-    machine: str
+    slot: str
     until: int
     allowed: int
     parked: bool = False
@@ -120,7 +120,7 @@ class Trials(Mapping[str, JobView]):
             position=state.position,
             high_water=state.position,
             attempt=state.attempt,
-            machines=(errand.machine,) if errand is not None else (),
+            slots=(errand.slot,) if errand is not None else (),
             parked=errand is not None and errand.parked,
             parent=state.parent,
             fork_position=state.fork_position,

@@ -13,18 +13,18 @@ LOSSES: Final = 3
 """Number of lost trial runs on a gang after which models only hop."""
 
 Options = Mapping[str, Collection[str]]
-"""Partitions with the machines that hold them."""
+"""Partitions with the slots that hold them."""
 
 _Unit = tuple[str, str]  # A job and a partition that it should visit.
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Partitions that a job visits at the same time, and their machines in the order of ranks. A single partition is a hop."""
+    """Partitions that a job visits at the same time, and their slots in the order of ranks. A single partition is a hop."""
 
     job: str
     partitions: tuple[str, ...]
-    machines: tuple[str, ...]
+    slots: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Gangs:
     """Decides when models train on gangs, and tests whether their programs can.
 
     Args:
-        below: Use gangs if there are fewer configurations than this fraction of the machines with partitions, in 0..1;
+        below: Use gangs if there are fewer configurations than this fraction of the slots with partitions, in 0..1;
             0: never.
     """
 
@@ -53,12 +53,12 @@ class Gangs:
         self._lost: Counter[str] = Counter()
 
     def wanted(self, cluster: Cluster, data: Data, configurations: int) -> bool:
-        """Return whether this number of configurations should train on gangs, given the present machines."""
+        """Return whether this number of configurations should train on gangs, given the present slots."""
         able = any(self.able(name) for name, experiment in cluster.experiments.items() if experiment.running)
         if not self._below or not able or len(data.train) < 2:
             return False
         nodes = {node for each in data.train for node in each.nodes}
-        return configurations < self._below * sum(machine.node in nodes for machine in cluster.machines.values())
+        return configurations < self._below * sum(slot.node in nodes for slot in cluster.slots.values())
 
     def able(self, experiment: str) -> bool:
         """Return whether an experiment's program can train on a gang; True while untested."""
@@ -110,18 +110,18 @@ class Gangs:
 
 
 def visits(needs: Sequence[Need], holders: Options, idle: Collection[str], share: int) -> Iterator[Visit]:
-    """Yield the visits that start now: jobs in turn, each on as many machines as its remaining partitions can use.
+    """Yield the visits that start now: jobs in turn, each on as many slots as its remaining partitions can use.
 
-    A job waits until all machines that it can use at the same time are idle, and later jobs wait with it. Jobs start
-    together if they use different machines; replicas are chosen to make that possible.
+    A job waits until all slots that it can use at the same time are idle, and later jobs wait with it. Jobs start
+    together if they use different slots; replicas are chosen to make that possible.
 
     Args:
         needs: The waiting jobs, in turn.
-        holders: The machines that hold each partition, idle or not.
-        idle: The usable idle machines.
-        share: The total number of machines that may be used.
+        holders: The slots that hold each partition, idle or not.
+        idle: The usable idle slots.
+        share: The total number of slots that may be used.
     """
-    free = {name: [machine for machine in machines if machine in idle] for name, machines in holders.items()}
+    free = {name: [slot for slot in slots if slot in idle] for name, slots in holders.items()}
     placed: dict[str, _Unit] = {}
     for need in needs:
         most = min(need.most, share)
@@ -130,14 +130,14 @@ def visits(needs: Sequence[Need], holders: Options, idle: Collection[str], share
             break
         placed = now
     for need in needs:
-        ranks = {name: machine for machine, (job, name) in placed.items() if job == need.job}
+        ranks = {name: slot for slot, (job, name) in placed.items() if job == need.job}
         names = tuple(name for name in need.partitions if name in ranks)
         if names:
             yield Visit(need.job, names, tuple(ranks[name] for name in names))
 
 
 def _placed(need: Need, options: Options, most: int, others: Mapping[str, _Unit]) -> dict[str, _Unit]:
-    """Assign machines to up to `most` partitions of a job, moving earlier assignments where needed (bipartite matching)."""
+    """Assign slots to up to `most` partitions of a job, moving earlier assignments where needed (bipartite matching)."""
     found = dict(others)
     for name in need.partitions:
         if len(found) - len(others) < most:
@@ -146,11 +146,11 @@ def _placed(need: Need, options: Options, most: int, others: Mapping[str, _Unit]
 
 
 def _place(unit: _Unit, options: Options, placed: dict[str, _Unit], seen: set[str]) -> bool:
-    """Assign a machine to a unit, moving other units to other holders (an augmenting path); return whether it worked."""
-    for machine in options[unit[1]]:
-        if machine not in seen:
-            seen.add(machine)
-            if machine not in placed or _place(placed[machine], options, placed, seen):
-                placed[machine] = unit
+    """Assign a slot to a unit, moving other units to other holders (an augmenting path); return whether it worked."""
+    for slot in options[unit[1]]:
+        if slot not in seen:
+            seen.add(slot)
+            if slot not in placed or _place(placed[slot], options, placed, seen):
+                placed[slot] = unit
                 return True
     return False

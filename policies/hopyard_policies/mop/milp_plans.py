@@ -30,7 +30,7 @@ class _Asked:
 
     ticket: str
     jobs: Sequence[str]
-    machines: Sequence[str]
+    slots: Sequence[str]
     partitions: Sequence[str]
     epoch: int
 
@@ -73,7 +73,7 @@ class Exact:
             ahead: The round.
             epoch: A number that changes when an epoch begins.
         """
-        reason = epoch, tuple(cluster.machines)
+        reason = epoch, tuple(cluster.slots)
         if self._plan or self._asked is not None or self._tried == reason or not ahead.known:
             return
         left = replace(ahead.left(cluster.now), config_after=())
@@ -83,7 +83,7 @@ class Exact:
         ends = loads(left, host(left))
         seconds = min(self._seconds, max(PART * max(ends[0] + ends[1]), LEAST))
         ticket = cluster.ask(KIND, to_plain(left), seconds=seconds)
-        self._asked = _Asked(ticket, ahead.jobs, ahead.machines, ahead.partitions, epoch)
+        self._asked = _Asked(ticket, ahead.jobs, ahead.slots, ahead.partitions, epoch)
 
     def heard(self, answer: AnswerReady) -> None:
         """Handle the answer of the solver."""
@@ -112,8 +112,8 @@ class Exact:
 
 
 def covers(plan: VisitSchedule, left: VisitProblem) -> bool:
-    """Return whether the plan contains all remaining units, on machines that can train them."""
-    planned = {placed.unit for placed in plan.placed if placed.machine in left.holders[placed.unit.partition]}
+    """Return whether the plan contains all remaining units, on slots that can train them."""
+    planned = {placed.unit for placed in plan.placed if placed.slot in left.holders[placed.unit.partition]}
     return planned.issuperset(left.units)
 
 
@@ -126,8 +126,8 @@ def _steps(asked: _Asked, result: Any) -> list[Step]:
     """Return the plan of an answer; empty if the answer is invalid."""
     try:
         return [
-            (asked.machines[machine], asked.jobs[config], asked.partitions[partition])
-            for config, partition, machine in result["placed"]
+            (asked.slots[slot], asked.jobs[config], asked.partitions[partition])
+            for config, partition, slot in result["placed"]
         ]
     except (KeyError, IndexError, TypeError, ValueError):
         return []

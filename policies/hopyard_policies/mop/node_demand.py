@@ -1,4 +1,4 @@
-"""The nodes on which machines are useful: all nodes with data or, if machines are few, nodes with remaining work."""
+"""The nodes on which slots are useful: all nodes with data or, if slots are few, nodes with remaining work."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hopyard.policy import Cluster, Data, JobView
 
 
 class Places:
-    """Restricts the wanted nodes when the machines do not hold all partitions together.
+    """Restricts the wanted nodes when the slots do not hold all partitions together.
 
-    The wanted nodes depend on the remaining work of jobs, not on the machines just received: otherwise two experiments
-    that need the same machine would take it from each other forever.
+    The wanted nodes depend on the remaining work of jobs, not on the slots just received: otherwise two experiments
+    that need the same slot would take it from each other forever.
 
     Args:
         jobs: Returns the jobs that train or wait to.
@@ -25,15 +25,15 @@ class Places:
         self._narrow = False
 
     def look(self, cluster: Cluster, data: Data) -> None:
-        """Update the restriction from the present machines."""
-        there = {machine.node for machine in cluster.machines.values()}
+        """Update the restriction from the present slots."""
+        there = {slot.node for slot in cluster.slots.values()}
         if not all(there.intersection(each.nodes) for each in (*data.train, *data.evaluate) if each.nodes):
             self._narrow = True
         elif self._narrow and self._awaited(cluster, data) == _holders(data):
             self._narrow = False
 
     def nodes(self, cluster: Cluster) -> set[str] | None:
-        """Return the nodes on which machines are useful; None: any."""
+        """Return the nodes on which slots are useful; None: any."""
         data = cluster.data
         if data is None or any(each.anywhere for each in (*data.train, *data.evaluate)):
             return None

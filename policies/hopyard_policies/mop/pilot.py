@@ -13,9 +13,9 @@ LOSSES: Final = 3
 
 
 class Pilot:
-    """Profiles each job once, and one of the first jobs on every machine, to separate costs from speeds.
+    """Profiles each job once, and one of the first jobs on every slot, to separate costs from speeds.
 
-    The first jobs train when all of them are profiled; later jobs are profiled when machines are idle. If a program
+    The first jobs train when all of them are profiled; later jobs are profiled when slots are idle. If a program
     cannot be profiled, the policy continues without pilot runs.
 
     Args:
@@ -24,15 +24,15 @@ class Pilot:
 
     def __init__(self, estimates: Estimates) -> None:
         self._estimates = estimates
-        self._under_way: dict[str, str] = {}  # The machine of each job being profiled.
-        self._everywhere = ""  # The job that is profiled on every machine,
-        self._visited: set[str] = set()  # and the machines where it was profiled.
+        self._under_way: dict[str, str] = {}  # The slot of each job being profiled.
+        self._everywhere = ""  # The job that is profiled on every slot,
+        self._visited: set[str] = set()  # and the slots where it was profiled.
         self._profiled: set[str] = set()  # Jobs that were profiled, with any result.
         self._lost = 0
         self._begun = self._over = False
 
     def start(self, cluster: Cluster, data: Data, waiting: list[JobView]) -> bool:
-        """Start pilot runs on idle machines.
+        """Start pilot runs on idle slots.
 
         Args:
             cluster: The view of the up-call.
@@ -45,18 +45,18 @@ class Pilot:
         if self._over:
             return False
         inputs = {
-            machine.id: next((each.name for each in data.train if machine.node in each.nodes), "")
-            for machine in cluster.machines.values()
+            slot.id: next((each.name for each in data.train if slot.node in each.nodes), "")
+            for slot in cluster.slots.values()
         }
         if not self._everywhere and waiting:
             self._everywhere = waiting[0].id
-        for machine in cluster.idle_machines():
-            job = self._chosen(machine.id, waiting) if inputs[machine.id] else None
+        for slot in cluster.idle_slots():
+            job = self._chosen(slot.id, waiting) if inputs[slot.id] else None
             if job is not None:
                 waiting = [other for other in waiting if other is not job]
-                self._under_way[job.id] = machine.id
-                given = {machine.id: inputs[machine.id]}
-                cluster.start_job(job.id, machine.id, mode=RunMode.PROFILE, inputs=given)
+                self._under_way[job.id] = slot.id
+                given = {slot.id: inputs[slot.id]}
+                cluster.start_job(job.id, slot.id, mode=RunMode.PROFILE, inputs=given)
         if not self._under_way and self._everywhere and not cluster.count(JobState.CREATING):
             self._begun = True
         return not self._begun
@@ -65,15 +65,15 @@ class Pilot:
         """Record the measured time of a unit."""
         sizes = {each.name: size(each, data.train) for each in data.train}
         mean = sum(sizes.values()) / len(sizes)
-        machine = self._under_way.get(stat.job)
-        if machine is not None:
-            self._estimates.learn(stat.job, machine, sizes[stat.input] / mean, stat.report.metrics.get("seconds", 0.0))
+        slot = self._under_way.get(stat.job)
+        if slot is not None:
+            self._estimates.learn(stat.job, slot, sizes[stat.input] / mean, stat.report.metrics.get("seconds", 0.0))
 
     def ended(self, run: RunEnd) -> None:
         """Record the end of a pilot run."""
-        machine = self._under_way.pop(run.job, "")
+        slot = self._under_way.pop(run.job, "")
         if run.job == self._everywhere:
-            self._visited.add(machine)
+            self._visited.add(slot)
         if run.reason is RunEndReason.UNTIL:
             self._profiled.add(run.job)
         self._lost += run.reason is RunEndReason.LOST
@@ -85,10 +85,10 @@ class Pilot:
         if job == self._everywhere:
             self._everywhere = ""
 
-    def _chosen(self, machine: str, waiting: list[JobView]) -> JobView | None:
-        """Return the job to profile on an idle machine."""
+    def _chosen(self, slot: str, waiting: list[JobView]) -> JobView | None:
+        """Return the job to profile on an idle slot."""
         for job in waiting:
-            if job.id == self._everywhere and machine not in self._visited:
+            if job.id == self._everywhere and slot not in self._visited:
                 return job
         new = (job for job in waiting if job.id not in self._profiled)
         return next((job for job in new if not self._estimates.know([job.id], ())), None)

@@ -1,4 +1,4 @@
-"""Model hopper parallelism: partitions of the data stay on their nodes, and models move from machine to machine."""
+"""Model hopper parallelism: partitions of the data stay on their nodes, and models move from slot to slot."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hopyard.policy import (
     JobCreated,
     JobState,
     JobView,
-    MachinesChange,
     Policy,
     PredictionReady,
     RunEnd,
     RunEndReason,
     RunMode,
+    SlotsChange,
     TimerFired,
     Verdict,
 )
@@ -46,8 +46,8 @@ SCHEDULERS: Final = ("longest", "randomized", "milp")
 class MopPolicy(Policy):
     """Model hopper parallelism (Cerebro): each configuration visits each partition of the data once in an epoch.
 
-    A training unit is a run of one position on a machine whose node holds its partition; then the model moves to
-    another one. No configuration trains twice at a time, no machine trains two, and no unit is interrupted. An epoch
+    A training unit is a run of one position on a slot whose node holds its partition; then the model moves to
+    another one. No configuration trains twice at a time, no slot trains two, and no unit is interrupted. An epoch
     has as many positions as there are training partitions, so `max_iterations` is epochs * partitions.
 
     With few configurations, several units of one configuration are trained at the same time: data-parallel, on a gang
@@ -57,7 +57,7 @@ class MopPolicy(Policy):
     the results are combined, weighted by the numbers of examples. A fully trained configuration is complete when it has
     been evaluated.
 
-    A tuner decides how many epochs each configuration is wanted. It is another policy, which sees a machine for each
+    A tuner decides how many epochs each configuration is wanted. It is another policy, which sees a slot for each
     configuration that may train at a time, and epochs as positions. It gets the report of an epoch after the
     evaluation.
 
@@ -65,9 +65,9 @@ class MopPolicy(Policy):
     newest snapshot was lost trains the same partitions again in the same order, as long as nodes hold them.
 
     Args:
-        scheduler: The rule for idle machines. `longest`: machines choose in order of largest remaining load, each takes
+        scheduler: The rule for idle slots. `longest`: slots choose in order of largest remaining load, each takes
             the configuration with the longest remaining time that needs it; costs of configurations and speeds of
-            machines are estimated from finished units. `randomized`: Cerebro's Algorithm 1. `milp`: like `longest`,
+            slots are estimated from finished units. `randomized`: Cerebro's Algorithm 1. `milp`: like `longest`,
             until a mixed-integer linear program, solved in another process, has a better plan for the epoch; requires
             the barrier.
         configurations: The number of configurations that train at a time, at least 1, effectively at most 1000; None:
@@ -79,8 +79,8 @@ class MopPolicy(Policy):
         pilot: Train a few examples of each configuration before its first unit, without keeping the result, to measure
             times. This requires a program of `hopyard.model_hopper`, or one with `profile`.
         plan_seconds: Time limit for a plan of `milp` (> 0), also limited to a quarter of the epoch.
-        gang_below: Use gangs if fewer configurations train than this fraction of the machines with partitions, in 0..1:
-            each configuration in turn trains on all these machines, data-parallel. 0: never. Programs that cannot do
+        gang_below: Use gangs if fewer configurations train than this fraction of the slots with partitions, in 0..1:
+            each configuration in turn trains on all these slots, data-parallel. 0: never. Programs that cannot do
             this continue with hops.
 
     Raises:
@@ -134,7 +134,7 @@ class MopPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start evaluations and training units on idle machines, and create missing configurations."""
+        """Start evaluations and training units on idle slots, and create missing configurations."""
         data = cluster.data
         if data is None or not data.train:
             raise ValueError(f"mop {NEEDS_DATA}")
@@ -207,7 +207,7 @@ class MopPolicy(Policy):
         elif cluster.data is not None and not isinstance(verdict.command, AnswerJob | TerminateJob):
             self._search.hear(verdict, cluster.data)
 
-    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
+    def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
         """Replan, because partitions may be on other nodes."""
         self._training.anew()
         if cluster.data is not None:
@@ -219,17 +219,17 @@ class MopPolicy(Policy):
         self._hear(cluster, change)
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return all machines while there is work, and more while no machine holds some partition."""
+        """Return all slots while there is work, and more while no slot holds some partition."""
         if cluster.data is None:
             return None
         if self._idles(cluster, cluster.data):
             return 0
-        nodes = {machine.node for machine in cluster.machines.values()}
+        nodes = {slot.node for slot in cluster.slots.values()}
         apart = sum(not nodes.intersection(each.nodes) for each in (*cluster.data.train, *cluster.data.evaluate))
-        return len(cluster.machines) + apart if apart else None
+        return len(cluster.slots) + apart if apart else None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """Return the nodes that hold data; if machines are few, only those with remaining work of the present epochs."""
+        """Return the nodes that hold data; if slots are few, only those with remaining work of the present epochs."""
         return self._places.nodes(cluster)
 
     def review(self, terms: ExperimentView) -> str:
@@ -263,7 +263,7 @@ class MopPolicy(Policy):
             self._turn(cluster, cluster.data)
 
     def _hear_and_begin(self, cluster: Cluster, call: Call) -> None:
-        """Pass a call to the tuner and start what it wants, because machines may be idle and no other up-call may follow."""
+        """Pass a call to the tuner and start what it wants, because slots may be idle and no other up-call may follow."""
         if cluster.data is not None:
             self._search.hear(call, cluster.data)
         self.allocate_jobs(cluster)
@@ -376,20 +376,20 @@ class MopPolicy(Policy):
             return
         holders = {each.name: each.nodes for each in data.evaluate}
         waiting = {job.id: parts for job in cluster.idle_jobs() if (parts := self._parts_left(job, data))}
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             for job, parts in waiting.items():
-                part = next((name for name in parts if machine.node in holders[name]), None)
+                part = next((name for name in parts if slot.node in holders[name]), None)
                 if part is not None:
                     self._evaluating[job] = part
-                    inputs, count = {machine.id: part}, len(data.evaluate)
-                    cluster.start_job(job, machine.id, mode=RunMode.EVALUATE, inputs=inputs, parts=count)
+                    inputs, count = {slot.id: part}, len(data.evaluate)
+                    cluster.start_job(job, slot.id, mode=RunMode.EVALUATE, inputs=inputs, parts=count)
                     del waiting[job]
                     break
 
     # ---------------------------------------------------------------------------------------------------------- training
 
     def _train(self, cluster: Cluster, data: Data) -> None:
-        """Start units on idle machines as the scheduler decides."""
+        """Start units on idle slots as the scheduler decides."""
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
 

@@ -13,14 +13,14 @@ from hopyard_policies.mop.schedule.replanning import Online
 from hopyard_policies.mop.visit_history import VisitHistory, size
 
 Step = tuple[str, str, str]
-"""A unit of a plan: machine, job, partition."""
+"""A unit of a plan: slot, job, partition."""
 
 
 class Round:
     """The remaining units of some jobs in their present epochs. A round is used until something unexpected happens.
 
     Args:
-        cluster: The view with the machines.
+        cluster: The view with the slots.
         data: The partitions and their nodes.
         jobs: Jobs with remaining units.
         goals: The position at which the present epoch of each job ends.
@@ -31,7 +31,7 @@ class Round:
 
     Attributes:
         jobs: The names of the jobs, by index.
-        machines: The names of the machines, by index.
+        slots: The names of the slots, by index.
         partitions: The names of the partitions, by index.
     """
 
@@ -50,7 +50,7 @@ class Round:
         self._estimates = estimates
         self.partitions = [each.name for each in data.train]
         self._numbers = {name: number for number, name in enumerate(self.partitions)}
-        self.machines = list(cluster.machines)
+        self.slots = list(cluster.slots)
         self.jobs = [job.id for job in jobs]
         self._goals = [goals[job.id] for job in jobs]
         self._held = {each.name for each in data.train if each.nodes}
@@ -58,23 +58,23 @@ class Round:
         mean = math.fsum(sizes) / len(sizes)
         sizes = [each / mean for each in sizes]
         holders = [
-            [number for number, machine in enumerate(cluster.machines.values()) if machine.node in each.nodes]
+            [number for number, slot in enumerate(cluster.slots.values()) if slot.node in each.nodes]
             for each in data.train
         ]
-        costs, speeds = estimates.of(self.jobs, self.machines)
+        costs, speeds = estimates.of(self.jobs, self.slots)
         usual = math.fsum(1.0 / speed for speed in speeds) / max(len(speeds), 1)
-        configs, machines = [0.0] * len(jobs), [0.0] * len(speeds)
+        configs, slots = [0.0] * len(jobs), [0.0] * len(speeds)
         running: dict[int, TrainingUnit] = {}
         for number, job in enumerate(self.jobs):
             unit = visits.running.get(job)
-            places = zip(unit.machines, unit.partitions, strict=True) if unit is not None else ()
+            places = zip(unit.slots, unit.partitions, strict=True) if unit is not None else ()
             gone = cluster.now - unit.began if unit is not None else 0.0
             for name, partition in places:
-                if name in cluster.machines:
-                    machine, part = self.machines.index(name), self._numbers[partition]
-                    running[machine] = TrainingUnit(number, part)
-                    machines[machine] = max(costs[number] * sizes[part] / speeds[machine] - gone, 0.0)
-                    configs[number] = max(configs[number], machines[machine])
+                if name in cluster.slots:
+                    slot, part = self.slots.index(name), self._numbers[partition]
+                    running[slot] = TrainingUnit(number, part)
+                    slots[slot] = max(costs[number] * sizes[part] / speeds[slot] - gone, 0.0)
+                    configs[number] = max(configs[number], slots[slot])
         problem = VisitProblem(
             costs,
             sizes,
@@ -82,26 +82,26 @@ class Round:
             holders,
             done=[self._done(job, goal) for job, goal in zip(jobs, self._goals, strict=True)],
             config_free=configs,
-            machine_free=machines,
+            slot_free=slots,
             config_after=[
                 cost * usual * max(wanted[job.id] - goal, 0)
                 for cost, job, goal in zip(costs, jobs, self._goals, strict=True)
             ],
         )
-        self._online = Online(problem, make, estimates, self.jobs, self.machines, running)
+        self._online = Online(problem, make, estimates, self.jobs, self.slots, running)
 
     def goes_on(
-        self, machines: Collection[str], jobs: Sequence[JobView], goals: Mapping[str, int], able: Collection[str]
+        self, slots: Collection[str], jobs: Sequence[JobView], goals: Mapping[str, int], able: Collection[str]
     ) -> bool:
         """Return whether everything is as expected; if so, mark the jobs that may start a unit.
 
         Args:
-            machines: All machines.
+            slots: All slots.
             jobs: Jobs with remaining units.
             goals: The position at which the present epoch of each job ends.
             able: Jobs that may start a unit.
         """
-        if list(machines) != self.machines or [job.id for job in jobs] != self.jobs:
+        if list(slots) != self.slots or [job.id for job in jobs] != self.jobs:
             return False
         if [goals[job.id] for job in jobs] != self._goals:
             return False
@@ -117,19 +117,19 @@ class Round:
         return True
 
     def start(self, idle: Sequence[str], now: float) -> Iterator[tuple[str, str, str]]:
-        """Yield the units that start now: machine, job, partition.
+        """Yield the units that start now: slot, job, partition.
 
         Args:
-            idle: Idle machines.
+            idle: Idle slots.
             now: The time.
         """
-        numbers = [number for number, machine in enumerate(self.machines) if machine in idle]
-        for machine, unit in self._online.start(numbers, now) if numbers else ():
-            yield self.machines[machine], self.jobs[unit.config], self.partitions[unit.partition]
+        numbers = [number for number, slot in enumerate(self.slots) if slot in idle]
+        for slot, unit in self._online.start(numbers, now) if numbers else ():
+            yield self.slots[slot], self.jobs[unit.config], self.partitions[unit.partition]
 
-    def ended(self, machine: str, seconds: float) -> bool:
+    def ended(self, slot: str, seconds: float) -> bool:
         """Record the end of a unit and its seconds; return whether it was expected."""
-        number = self.machines.index(machine) if machine in self.machines else -1
+        number = self.slots.index(slot) if slot in self.slots else -1
         if number not in self._online.running:
             return False
         self._online.ended(number, seconds)
@@ -137,8 +137,8 @@ class Round:
 
     @property
     def known(self) -> bool:
-        """Whether all jobs and machines have measurements."""
-        return self._estimates.know(self.jobs, self.machines)
+        """Whether all jobs and slots have measurements."""
+        return self._estimates.know(self.jobs, self.slots)
 
     @property
     def follows(self) -> bool:
@@ -150,13 +150,13 @@ class Round:
         return self._online.left(now)
 
     def schedule(self, steps: Sequence[Step]) -> VisitSchedule:
-        """Return a plan in the indices of this round, without unknown jobs and machines. Times only express the order."""
-        jobs, machines = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.machines))
+        """Return a plan in the indices of this round, without unknown jobs and slots. Times only express the order."""
+        jobs, slots = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.slots))
         return VisitSchedule(
             tuple(
-                Placed(TrainingUnit(jobs[job], self._numbers[partition]), machines[machine], float(order), float(order))
-                for order, (machine, job, partition) in enumerate(steps)
-                if job in jobs and machine in machines
+                Placed(TrainingUnit(jobs[job], self._numbers[partition]), slots[slot], float(order), float(order))
+                for order, (slot, job, partition) in enumerate(steps)
+                if job in jobs and slot in slots
             )
         )
 

@@ -51,7 +51,7 @@ class Training:
         epochs: int,
         saves: Saves,
     ) -> None:
-        """Start units on idle machines, one on each.
+        """Start units on idle slots, one on each.
 
         Args:
             cluster: The view of the up-call.
@@ -63,22 +63,22 @@ class Training:
             saves: Returns whether a job may be forked at a position.
         """
         able = {job.id for job in cluster.idle_jobs()}
-        if self._round is None or not self._round.goes_on(cluster.machines, jobs, goals, able):
+        if self._round is None or not self._round.goes_on(cluster.slots, jobs, goals, able):
             self._plans += 1
-            make = self._randomly(cluster) if self._random else self._longest(jobs, cluster.machines)
+            make = self._randomly(cluster) if self._random else self._longest(jobs, cluster.slots)
             self._round = Round(cluster, data, jobs, goals, wanted, self._visits, self._estimates, make)
-            self._round.goes_on(cluster.machines, jobs, goals, able)
+            self._round.goes_on(cluster.slots, jobs, goals, able)
         if self._exact is not None:
             self._exact.guide(self._round, epochs, cluster.now)
-        for machine, job, partition in self._round.start([each.id for each in cluster.idle_machines()], cluster.now):
-            self._begin(cluster, Visit(job, (partition,), (machine,)), saves)
+        for slot, job, partition in self._round.start([each.id for each in cluster.idle_slots()], cluster.now):
+            self._begin(cluster, Visit(job, (partition,), (slot,)), saves)
         if self._exact is not None:
             self._exact.ask(cluster, self._round, epochs)
 
     def start_together(
         self, cluster: Cluster, data: Data, jobs: Sequence[JobView], ends: Mapping[str, int], left: Left, saves: Saves
     ) -> None:
-        """Start units on gangs: jobs in order of position, each on all machines that it can use at the same time.
+        """Start units on gangs: jobs in order of position, each on all slots that it can use at the same time.
 
         Args:
             cluster: The view of the up-call.
@@ -91,30 +91,29 @@ class Training:
         self._round = None
         if self._gangs.waits:
             return
-        idle = [machine.id for machine in cluster.idle_machines()]
+        idle = [slot.id for slot in cluster.idle_slots()]
         able = {job.id for job in cluster.idle_jobs()}
         waiting = sorted((job for job in jobs if job.id in able), key=lambda job: job.position)
         holders = {
-            each.name: [machine.id for machine in cluster.machines.values() if machine.node in each.nodes]
-            for each in data.train
+            each.name: [slot.id for slot in cluster.slots.values() if slot.node in each.nodes] for each in data.train
         }
         needs = []
         for job in waiting:
             names, most = left(job), ends[job.id] - job.position if self._gangs.fits(job) else 1
             needs.append(Need(job.id, [name for name in holders if name in names], most))
         for visit in visits(needs, holders, idle, cluster.share):
-            if len(visit.machines) > 1 and self._gangs.tries(cluster.jobs[visit.job]):
-                cluster.start_job(visit.job, visit.machines, mode=RunMode.PROFILE, inputs=_inputs(visit))
+            if len(visit.slots) > 1 and self._gangs.tries(cluster.jobs[visit.job]):
+                cluster.start_job(visit.job, visit.slots, mode=RunMode.PROFILE, inputs=_inputs(visit))
                 return
             self._begin(cluster, visit, saves)
 
     def ended(self, run: RunEnd, now: float) -> None:
         """Record the end of a training run."""
         began = self._visits.running.get(run.job)
-        if began is not None and len(began.machines) > 1 and run.reason is RunEndReason.FAILED:
+        if began is not None and len(began.slots) > 1 and run.reason is RunEndReason.FAILED:
             self._gangs.failed(run.job)
         unit = self._visits.end(run)
-        if unit is None or len(unit.machines) > 1 or not self._expected(unit, now):
+        if unit is None or len(unit.slots) > 1 or not self._expected(unit, now):
             self._round = None
 
     def anew(self) -> None:
@@ -122,18 +121,18 @@ class Training:
         self._round = None
 
     def _expected(self, unit: RunningUnit, now: float) -> bool:
-        return self._round is not None and self._round.ended(unit.machines[0], now - unit.began)
+        return self._round is not None and self._round.ended(unit.slots[0], now - unit.began)
 
     def _begin(self, cluster: Cluster, visit: Visit, saves: Saves) -> None:
         job, position = visit.job, cluster.jobs[visit.job].position
-        self._visits.start(job, RunningUnit(position, visit.partitions, visit.machines, cluster.now))
+        self._visits.start(job, RunningUnit(position, visit.partitions, visit.slots, cluster.now))
         until = position + len(visit.partitions)
         at = [until] if saves(job, until) else []
         inputs = _inputs(visit)
-        cluster.start_job(job, visit.machines, until=until, snapshot_at=at, inputs=inputs, preemptible=False)
+        cluster.start_job(job, visit.slots, until=until, snapshot_at=at, inputs=inputs, preemptible=False)
 
-    def _longest(self, jobs: Sequence[JobView], machines: Collection[str]) -> Callable[[VisitProblem], Rule]:
-        names = [job.id for job in jobs], list(machines)
+    def _longest(self, jobs: Sequence[JobView], slots: Collection[str]) -> Callable[[VisitProblem], Rule]:
+        names = [job.id for job in jobs], list(slots)
         return lambda problem: dispatcher(problem, self._estimates.know(*names))
 
     def _randomly(self, cluster: Cluster) -> Callable[[VisitProblem], Rule]:
@@ -142,4 +141,4 @@ class Training:
 
 
 def _inputs(visit: Visit) -> dict[str, str]:
-    return dict(zip(visit.machines, visit.partitions, strict=True))
+    return dict(zip(visit.slots, visit.partitions, strict=True))

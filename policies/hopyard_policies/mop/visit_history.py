@@ -15,13 +15,13 @@ class RunningUnit:
     Attributes:
         position: The job's position at the start.
         partitions: The partitions, one for each unit.
-        machines: The machine of each partition; the first is that of rank 0.
+        slots: The slot of each partition; the first is that of rank 0.
         began: The start time in seconds since the epoch.
     """
 
     position: int
     partitions: tuple[str, ...]
-    machines: tuple[str, ...]
+    slots: tuple[str, ...]
     began: float
 
 

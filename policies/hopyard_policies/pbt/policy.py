@@ -51,8 +51,8 @@ class PbtPolicy(Policy):
     The copy continues from the snapshot's position, and its curve begins with that of its parent: a job is complete at
     `max_iterations` along its lineage.
 
-    No member trains more than `lag` ahead of the slowest member of its population; it waits at a boundary. Machines
-    serve the oldest population first, and in it the member furthest behind. If a machine would be idle, another
+    No member trains more than `lag` ahead of the slowest member of its population; it waits at a boundary. Slots
+    serve the oldest population first, and in it the member furthest behind. If a slot would be idle, another
     population starts, as long as the experiment may have more jobs. Copies do not count as jobs of the experiment:
     `stop.jobs` limits the initial members of all populations together.
 
@@ -116,16 +116,16 @@ class PbtPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start members that may continue; if machines remain, start a new population."""
+        """Start members that may continue; if slots remain, start a new population."""
         for job in cluster.idle_jobs():
             if job.id not in self._seats:  # It was replaced, but its run had ended before the decision.
                 cluster.terminate_job(job.id)
-        startable, machines = self._startable(cluster), cluster.idle_machines()
-        for job, machine in zip(startable, machines, strict=False):
+        startable, slots = self._startable(cluster), cluster.idle_slots()
+        for job, slot in zip(startable, slots, strict=False):
             until = min(self._seats[job.id].next_boundary(job.position), job.max_position)
-            cluster.start_job(job.id, machine.id, until=until, allowed=until)
+            cluster.start_job(job.id, slot.id, until=until, allowed=until)
         coming = cluster.count(JobState.CREATING)
-        if not self._fill(cluster) and len(machines) > len(startable) + coming:
+        if not self._fill(cluster) and len(slots) > len(startable) + coming:
             self._begin(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -175,9 +175,9 @@ class PbtPolicy(Policy):
             self._leave(command.job)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the machines in use plus those for members that may continue and members yet to be created."""
+        """Return the slots in use plus those for members that may continue and members yet to be created."""
         coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
-        return cluster.busy_machines() + len(self._startable(cluster)) + coming
+        return cluster.busy_slots() + len(self._startable(cluster)) + coming
 
     def review(self, terms: ExperimentView) -> str:
         """Check the terms of the experiment.
@@ -222,7 +222,7 @@ class PbtPolicy(Policy):
     def _fill(self, cluster: Cluster) -> bool:
         """Create missing members while the experiments may have more jobs; return whether any was or will be created.
 
-        Members of a large population are created in batches, as machines start the earlier ones.
+        Members of a large population are created in batches, as slots start the earlier ones.
         """
         able = room(cluster, AT_ONCE - cluster.count(JobState.PENDING))
         left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}

@@ -36,7 +36,7 @@ class LookingPolicy(ElasticPolicy):
     """Asks the predictor about a job at each boundary; at the first report after the answer the job continues or is suspended.
 
     The job trains while the prediction is pending. Subclasses define the boundaries, use the answers, decide which jobs
-    keep their machines and order the waiting jobs. `_books` lists the dictionaries keyed by job; entries of ended jobs
+    keep their slots and order the waiting jobs. `_books` lists the dictionaries keyed by job; entries of ended jobs
     are removed.
     """
 
@@ -68,11 +68,11 @@ class LookingPolicy(ElasticPolicy):
 
     @abstractmethod
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
-        """Return whether a job keeps its machine now that its prediction is known."""
+        """Return whether a job keeps its slot now that its prediction is known."""
 
     @abstractmethod
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the waiting jobs, in the order in which they get machines."""
+        """Return the waiting jobs, in the order in which they get slots."""
 
     def _urgency(self, job: JobView) -> float:
         """Return the value of finishing this job a second earlier (> 0), relative to other jobs; used by elastic jobs."""
@@ -85,17 +85,17 @@ class LookingPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start waiting jobs on idle machines and create jobs in advance."""
+        """Start waiting jobs on idle slots and create jobs in advance."""
         self._forget(cluster)
         waiting = self._waiting(cluster)
         if self._elastic is not None:
             self._start_elastically(cluster, self._elastic, waiting)
             self._create(cluster)
             return
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             if not waiting:
                 break
-            self._start(cluster, waiting.pop(0), (machine.id,))
+            self._start(cluster, waiting.pop(0), (slot.id,))
         self._create(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -133,7 +133,7 @@ class LookingPolicy(ElasticPolicy):
             del self._asked[verdict.command.job]
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the machines in use plus those that waiting jobs and jobs yet to be created need."""
+        """Return the slots in use plus those that waiting jobs and jobs yet to be created need."""
         return self._useful(cluster, cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left)
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
@@ -166,11 +166,11 @@ class LookingPolicy(ElasticPolicy):
             return min(job.position + 1, job.max_position)
         return min(self._boundary(cluster, self._passed.get(job.id, 0)), job.max_position)
 
-    def _start(self, cluster: Cluster, job: JobView, machines: tuple[str, ...]) -> None:
-        cluster.start_job(job.id, machines, until=job.max_position, allowed=self._allowed(cluster, job))
+    def _start(self, cluster: Cluster, job: JobView, slots: tuple[str, ...]) -> None:
+        cluster.start_job(job.id, slots, until=job.max_position, allowed=self._allowed(cluster, job))
 
     def _start_elastically(self, cluster: Cluster, elastic: Elastic, waiting: list[JobView]) -> None:
-        """Start as many jobs on gangs as there are machines, and widen running jobs if no job waits."""
+        """Start as many jobs on gangs as there are slots, and widen running jobs if no job waits."""
         unmade = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         able = elastic.first(waiting)
         now = able[: len(elastic.slots(cluster))]
@@ -182,7 +182,7 @@ class LookingPolicy(ElasticPolicy):
 
     def _create(self, cluster: Cluster) -> None:
         new = sum(job.attempt == 0 for job in cluster.idle_jobs()) + cluster.count(JobState.CREATING)
-        wanted = self._ahead + len(cluster.idle_machines()) - new
+        wanted = self._ahead + len(cluster.idle_slots()) - new
         for _ in range(room(cluster, min(cluster.experiment.jobs_left, wanted))):
             cluster.create_job()
 

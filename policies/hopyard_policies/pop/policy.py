@@ -1,4 +1,4 @@
-"""POP: promising jobs have machines of their own, opportunistic jobs share the others, poor jobs are terminated."""
+"""POP: promising jobs have slots of their own, opportunistic jobs share the others, poor jobs are terminated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard_policies.pop.slots import divide
 
 
 class PopPolicy(LookingPolicy):
-    """Dedicates machines to promising jobs, lets other jobs share the rest, and terminates poor jobs.
+    """Dedicates slots to promising jobs, lets other jobs share the rest, and terminates poor jobs.
 
     This is POP as HyperDrive describes it (sections 3 and 5.3).
 
@@ -26,10 +26,10 @@ class PopPolicy(LookingPolicy):
 
     * a job with p below `least_confidence` is terminated;
     * a promising job with a slot continues. Slots go to jobs with higher p, then shorter ERT;
-    * any other job is suspended if another one waits for its machine: a promising job with a slot, a new configuration,
+    * any other job is suspended if another one waits for its slot: a promising job with a slot, a new configuration,
       or a suspended job. Among suspended jobs, promising jobs without a slot come first; the others take turns.
 
-    Promising jobs are labelled with p. No machine is idle while a job could train on it. A job whose prediction failed
+    Promising jobs are labelled with p. No slot is idle while a job could train on it. A job whose prediction failed
     or is pending keeps its last outlook; without one it is opportunistic.
 
     The target is the experiment's. Without one (the dual problem: the best result within `stop.max_time`) it is dynamic
@@ -44,9 +44,9 @@ class PopPolicy(LookingPolicy):
         least_confidence: Jobs with a smaller confidence are terminated; in [0, 1].
         slots_per_job: k, the number of slots that one promising job counts for, at least 1.
         step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
-        ahead: Number of jobs created in advance of free machines, in 1..10000.
-        elastic: How jobs use several machines each (`hopyard_policies.elastic`); None: one machine for each job. Free
-            machines go to the jobs with the largest p first. A promising job still counts as `slots_per_job`.
+        ahead: Number of jobs created in advance of free slots, in 1..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Free
+            slots go to the jobs with the largest p first. A promising job still counts as `slots_per_job`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -142,7 +142,7 @@ class PopPolicy(LookingPolicy):
                 cluster.label_job(name, label)
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the waiting jobs, in the order in which they get machines."""
+        """Return the waiting jobs, in the order in which they get slots."""
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         ranks = {name: rank for rank, name in enumerate(self._promising)}
         return sorted(

@@ -1,4 +1,4 @@
-"""pop_plus: each machine trains the job, existing or new, with the highest expected gain per second."""
+"""pop_plus: each slot trains the job, existing or new, with the highest expected gain per second."""
 
 from hopyard_policies.pop_plus.calibration import Experience
 from hopyard_policies.pop_plus.expected_gain import Prospect, prospect_of

@@ -20,7 +20,7 @@ class Prospect(NamedTuple):
     seconds: float
 
     def worth(self, lead: float = 0.0) -> float:
-        """Return the probability gained per second of machine time, with `lead` seconds of delay before training starts."""
+        """Return the probability gained per second of slot time, with `lead` seconds of delay before training starts."""
         return self.chance / max(self.seconds + lead, _INSTANT)
 
 

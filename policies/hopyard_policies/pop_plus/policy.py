@@ -1,4 +1,4 @@
-"""pop_plus: machines train the jobs with the highest expected gain per second."""
+"""pop_plus: slots train the jobs with the highest expected gain per second."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OFTEN: Final = 8
 _POOR: Final = 0.3
 """Factor for the probabilities of a job that has never exceeded the kill threshold."""
 _SLIM: Final = 0.01
-"""Least probability of a job when machines are divided."""
+"""Least probability of a job when slots are divided."""
 
 
 class PopPlusPolicy(LookingPolicy):
-    """Trains the jobs, existing or new, with the highest probability of reaching the target per second of machine time.
+    """Trains the jobs, existing or new, with the highest probability of reaching the target per second of slot time.
 
     The policy asks the predictor about a job at `first_look`. The next questions follow when the job has trained as
     long again, or an eighth of the longest job, whichever is less. The answer gives the probability that the job
@@ -36,7 +36,7 @@ class PopPlusPolicy(LookingPolicy):
     At the report after an answer, a job is suspended if a waiting job is worth more: a suspended job, reduced by the
     measured cost of suspending and resuming, or a new one. No job is terminated, so a suspended job may continue later.
     The probabilities of a job that has never exceeded the experiment's `kill_threshold` are multiplied by 0.3. No
-    machine is idle while a job could train on it. A job without a successful prediction counts as new.
+    slot is idle while a job could train on it. A job without a successful prediction counts as new.
 
     The target is the experiment's. Without one (the best result within `stop.max_time`) it is dynamic: the best value
     so far, improved by `step`.
@@ -45,10 +45,10 @@ class PopPlusPolicy(LookingPolicy):
         first_look: Position of the first boundary in the experiment's unit, at least 1; None: a thirtieth of the
             longest job.
         step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
-        ahead: Number of jobs created in advance of free machines, in 1..10000.
-        elastic: How jobs use several machines each (`hopyard_policies.elastic`); None: one machine for each job. Free
-            machines go to the jobs with the highest probabilities first. The worth of a job counts its own seconds, on
-            any number of machines.
+        ahead: Number of jobs created in advance of free slots, in 1..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Free
+            slots go to the jobs with the highest probabilities first. The worth of a job counts its own seconds, on
+            any number of slots.
 
     Raises:
         ValueError: An argument is out of range.
@@ -110,9 +110,9 @@ class PopPlusPolicy(LookingPolicy):
         self._experience.look(job.id, prospect, seconds, seconds + epoch * len(prediction.reaches))
         cluster.label_job(job.id, prospect.chance)
 
-    def _start(self, cluster: Cluster, job: JobView, machines: tuple[str, ...]) -> None:
+    def _start(self, cluster: Cluster, job: JobView, slots: tuple[str, ...]) -> None:
         self._began[job.id] = cluster.now, job.position
-        super()._start(cluster, job, machines)
+        super()._start(cluster, job, slots)
 
     def _forget(self, cluster: Cluster) -> None:
         super()._forget(cluster)
@@ -120,7 +120,7 @@ class PopPlusPolicy(LookingPolicy):
             if not track.ended and cluster.jobs[name].state.ended:
                 self._experience.end(name)
 
-    # ------------------------------------------------------------------------------------------------------------ machines
+    # ------------------------------------------------------------------------------------------------------------ slots
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
         """Return the waiting jobs: highest worth first, then jobs that have not started, then by creation."""
@@ -130,9 +130,9 @@ class PopPlusPolicy(LookingPolicy):
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
         waiting = [self._worth(other) for other in self._waiting(cluster)]
         to_come = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
-        waiting = sorted([*waiting, *[self._experience.fresh()] * min(to_come, len(cluster.machines))], reverse=True)
-        # Machines that are free or soon will be serve the first of them.
-        free = cluster.count(JobState.SUSPENDING) + len(cluster.idle_machines())
+        waiting = sorted([*waiting, *[self._experience.fresh()] * min(to_come, len(cluster.slots))], reverse=True)
+        # Slots that are free or soon will be serve the first of them.
+        free = cluster.count(JobState.SUSPENDING) + len(cluster.idle_slots())
         return len(waiting) <= free or waiting[free] <= self._worth(job, stays=True)
 
     def _urgency(self, job: JobView) -> float:
@@ -141,7 +141,7 @@ class PopPlusPolicy(LookingPolicy):
         return max(track.prospect.chance, _SLIM) if track is not None else PRIOR
 
     def _worth(self, job: JobView, stays: bool = False) -> float:
-        """Return the worth of a second of a job, on its present machine (`stays`) or after a switch."""
+        """Return the worth of a second of a job, on its present slot (`stays`) or after a switch."""
         if not self._experience.known(job.id):
             return self._experience.fresh()
         return self._experience.worth(job.id, 0.0 if stays else self._starting.value + self._leaving.value)

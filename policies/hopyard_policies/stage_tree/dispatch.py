@@ -1,4 +1,4 @@
-"""One decision of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle machines."""
+"""One decision of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard.policy import (
     Decision,
     IterationFinish,
     JobState,
-    MachineView,
+    SlotView,
 )
 from hopyard_policies.inner_policy.trials import TrialState
 from hopyard_policies.stage_tree.cost_sharing import bill
@@ -73,13 +73,13 @@ class Dispatch:
     def decide(self) -> Decision:
         """Submit all commands; return the decision for the event's run."""
         matched, waiting = self._match()
-        highest = self._contended(waiting, len(self._cluster.idle_machines()) - len(matched))
+        highest = self._contended(waiting, len(self._cluster.idle_slots()) - len(matched))
         for run in self._books.runs.values():
             if self._goes_on(run) and not self._is_event(run):
                 self._govern(run, highest)
         leaves = self._event is not None and not self._event_goes_on(self._event, max(waiting, default=0.0), highest)
-        for machine, start in matched:
-            self._register(machine, start, highest)
+        for slot, start in matched:
+            self._register(slot, start, highest)
         decisions = self._next_decisions()
         for _, start in matched:
             self._submit(start, decisions)
@@ -154,7 +154,7 @@ class Dispatch:
     def _worth_while(self) -> float:
         """Return the quantum: how much longer another stage's way must be for a run to yield to it.
 
-        With T seconds of work left for each machine, a switch every q seconds causes T/q switches, and the last runs
+        With T seconds of work left for each slot, a switch every q seconds causes T/q switches, and the last runs
         end up to q apart. The sum of both costs is least at the square root of T times the cost of a switch.
         """
         left = sum(branch.left for branch in self._branches.values())
@@ -291,7 +291,7 @@ class Dispatch:
         if self._tuners.copies and position in state.stops:  # It saves as it leaves.
             return False
         way = self._way_on(run.trial, position)
-        if errand is None or way is None or len(self._cluster.machines) > self._cluster.share:
+        if errand is None or way is None or len(self._cluster.slots) > self._cluster.share:
             return False
         left = self._branch(run.trial).tree.length_of(way)
         if waiting > left and waiting >= left + self._quantum:
@@ -311,7 +311,7 @@ class Dispatch:
         return None
 
     def _leave(self, event: IterationFinish) -> Decision:
-        """Decide that the event's run leaves its machine."""
+        """Decide that the event's run leaves its slot."""
         self._books.runs[event.job].leaving = True
         if self._dropped(event.job):
             return TERMINATE
@@ -319,18 +319,18 @@ class Dispatch:
 
     # ---------------------------------------------------------------------------------------------------------- new runs
 
-    def _match(self) -> tuple[list[tuple[MachineView, _Start]], list[float]]:
-        """Match stages to idle machines; return the matches and the lengths of the ways that must wait."""
-        machines = list(self._cluster.idle_machines())
+    def _match(self) -> tuple[list[tuple[SlotView, _Start]], list[float]]:
+        """Match stages to idle slots; return the matches and the lengths of the ways that must wait."""
+        slots = list(self._cluster.idle_slots())
         matched, waiting = [], []
         for ready in self._ready:
-            if not machines:
+            if not slots:
                 if self._has_runner(ready.stage):
                     waiting.append(ready.way)
             elif (start := self._runner(ready)) is not None:
-                machine = self._nearest(machines, start)
-                machines.remove(machine)
-                matched.append((machine, start))
+                slot = self._nearest(slots, start)
+                slots.remove(slot)
+                matched.append((slot, start))
         return matched, waiting
 
     def _able(self, trial: str, stage: Stage) -> bool:
@@ -364,18 +364,18 @@ class Dispatch:
                 stack.append((child, far + seconds))
         return found
 
-    def _nearest(self, machines: list[MachineView], start: _Start) -> MachineView:
-        """Return the machine on which the starting state was created, else one on its node, else the first."""
+    def _nearest(self, slots: list[SlotView], start: _Start) -> SlotView:
+        """Return the slot on which the starting state was created, else one on its node, else the first."""
         maker = start.stage.start.save or start.trial
-        last = self._books.machines.get(maker, "")
-        held = self._cluster.machines.get(last)
-        for machine in machines:
-            if machine.id == last:
-                return machine
-        return next((m for m in machines if held is not None and m.node == held.node), machines[0])
+        last = self._books.slots.get(maker, "")
+        held = self._cluster.slots.get(last)
+        for slot in slots:
+            if slot.id == last:
+                return slot
+        return next((m for m in slots if held is not None and m.node == held.node), slots[0])
 
     def _contended(self, waiting: list[float], spare: int) -> float:
-        """Return the longest way that gets no machine; 0: all get one. Ways that branch off continuing runs count too."""
+        """Return the longest way that gets no slot; 0: all get one. Ways that branch off continuing runs count too."""
         behind = [way for branch in self._branches.values() for way in branch.behind]
         return max(sorted([*waiting, *behind], reverse=True)[max(spare, 0) :], default=0.0)
 
@@ -388,10 +388,10 @@ class Dispatch:
         units = max(math.ceil((left - highest + self._quantum) / unit), least)
         return goal if position + units + least // 2 >= goal else position + units
 
-    def _register(self, machine: MachineView, start: _Start, highest: float) -> None:
+    def _register(self, slot: SlotView, start: _Start, highest: float) -> None:
         begins = start.stage.start.position
         until = self._far(start.trial, begins, start.goal, start.way, highest)
-        run = RequestedRun(start.trial, machine.id, begins, self._cluster.now, until)
+        run = RequestedRun(start.trial, slot.id, begins, self._cluster.now, until)
         run.saves = self._saves(start.trial, begins, until)
         self._books.runs[start.trial] = run
 
@@ -400,7 +400,7 @@ class Dispatch:
         source = (begins.save, begins.position) if begins.save is not None else None
         self._cluster.start_job(
             start.trial,
-            run.machine,
+            run.slot,
             until=run.until,
             allowed=decisions[start.trial],
             snapshot_at=run.saves,

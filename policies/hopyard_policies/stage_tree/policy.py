@@ -20,12 +20,12 @@ from hopyard.policy import (
     JobCreated,
     JobState,
     JobView,
-    MachinesChange,
     Policy,
     PredictionReady,
     RequestMade,
     RunEnd,
     ShareChange,
+    SlotsChange,
     TimerFired,
     Verdict,
     hears_statistics,
@@ -62,7 +62,7 @@ _LAST_SECONDS = 1.0
 class StageTreePolicy(Policy):
     """Trains common prefixes of trials once (Hippo): one run trains each stage of their tree, others start from its snapshot.
 
-    A tuner, which is another policy, decides how far trials are wanted. It sees one virtual machine for each trial;
+    A tuner, which is another policy, decides how far trials are wanted. It sees one virtual slot for each trial;
     starting a trial there creates a request. This policy decides how to serve the requests and computes the stage tree
     again in each up-call: everything wanted, without what is trained and saved or being trained.
 
@@ -122,11 +122,11 @@ class StageTreePolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Make a decision: machines are idle, or a requested snapshot exists."""
+        """Make a decision: slots are idle, or a requested snapshot exists."""
         self._turn(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Decide whether the run continues or leaves its machine."""
+        """Decide whether the run continues or leaves its slot."""
         job = cluster.jobs[event.job]
         run = self._books.runs.get(event.job)
         if run is None or run.leaving or job.state is JobState.SUSPENDING or event.report.finished:
@@ -218,8 +218,8 @@ class StageTreePolicy(Policy):
         """Make a decision: the share may have grown."""
         self._turn(cluster)
 
-    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Update the known snapshots, which may have been lost or found with a machine."""
+    def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
+        """Update the known snapshots, which may have been lost or found with a slot."""
         for job in cluster.open_jobs():
             self._look(cluster, job)
         self._turn(cluster)
@@ -240,7 +240,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the machines in use plus those for stages that could start and for trials to come."""
+        """Return the slots in use plus those for stages that could start and for trials to come."""
         return self._books.could_use
 
     def review(self, terms: ExperimentView) -> str:

@@ -20,7 +20,7 @@ class RequestedRun:
 
     Attributes:
         trial: The trial that runs.
-        machine: Its machine.
+        slot: Its slot.
         start: The position that it started from.
         began: The time of its start.
         until: The position at which it parks.
@@ -32,7 +32,7 @@ class RequestedRun:
     """
 
     trial: str
-    machine: str
+    slot: str
     start: int
     began: float
     until: int
@@ -56,11 +56,11 @@ class Books:
         times: Measured costs.
         runs: Current runs by trial.
         amends: Pending amendments by ticket: trial, previous `until`, requested save points.
-        machines: The machine of each trial's last run.
+        slots: The slot of each trial's last run.
         trained: Start and end positions of each trial's own ended runs; other jobs may have trained the same before.
         forest: The stage tree.
         completed: Jobs known as completed; an extension of the experiment may revive them.
-        could_use: The number of machines that could be used now.
+        could_use: The number of slots that could be used now.
     """
 
     plan: SearchPlan
@@ -71,7 +71,7 @@ class Books:
     times: CostModel = field(default_factory=CostModel)
     runs: dict[str, RequestedRun] = field(default_factory=dict)
     amends: dict[str, tuple[str, int, set[int]]] = field(default_factory=dict)
-    machines: dict[str, str] = field(default_factory=dict)
+    slots: dict[str, str] = field(default_factory=dict)
     trained: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     completed: set[str] = field(default_factory=set)
     could_use: int = 0
@@ -131,6 +131,6 @@ class Books:
             del self.amends[ticket]
         run = self.runs.pop(trial, None)
         if run is not None:
-            self.machines[trial] = run.machine
+            self.slots[trial] = run.slot
             self.trained.setdefault(trial, []).append((run.start, position))
         return run

@@ -95,7 +95,7 @@ class _Showing:
             ends=tuple(job for job in trials if self._plan[job].limit == end),
             reused=len(reusing),
             by=by,
-            machine=run[0].machine if run is not None else self._last_machine(by),
+            slot=run[0].slot if run is not None else self._last_slot(by),
             seconds=self._seconds(state, by or node.member, start, end),
             saved=bool(self._owners(node, end)),
             reusing=reusing,
@@ -108,9 +108,9 @@ class _Showing:
             spans.append((self._books.runs[trial].start, self._cluster.jobs[trial].position))
         return any(first < end and start < last for first, last in spans)
 
-    def _last_machine(self, trial: str) -> str:
+    def _last_slot(self, trial: str) -> str:
         run = self._books.runs.get(trial)
-        return run.machine if run is not None else self._books.machines.get(trial, "")
+        return run.slot if run is not None else self._books.slots.get(trial, "")
 
     def _owners(self, node: StageNode, position: int) -> list[str]:
         return [job for job in node.saves.get(position, ()) if position in self._cluster.snapshots(job)]

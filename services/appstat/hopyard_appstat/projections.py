@@ -42,7 +42,7 @@ class ProjectedRows:
     Attributes:
         experiments: Rows by id.
         jobs: Rows by experiment and id.
-        scaling: Rows by training, hardware and machines.
+        scaling: Rows by training, hardware and slots.
         statistics: Rows in their order.
         plan_paths: The stretches of a trial's path through the search plan, by experiment and job.
         plan_snapshots: Rows by experiment, job and position.
@@ -122,11 +122,11 @@ class ProjectedRows:
     def _add_scaling(self, message: appstat_pb2.Scaling, place: str) -> None:
         _check_ids(message, place, "training", "hardware")
         _check_times(message, place, "at")
-        if message.machines < 1 or not 0 < message.seconds < math.inf:
+        if message.slots < 1 or not 0 < message.seconds < math.inf:
             raise InvalidInput(
-                f"{place}: found {message.seconds} s on {message.machines} machines, allowed are more than 0 s on 1 or more"
+                f"{place}: found {message.seconds} s on {message.slots} slots, allowed are more than 0 s on 1 or more"
             )
-        self.scaling[message.training, message.hardware, message.machines] = row_of(message)
+        self.scaling[message.training, message.hardware, message.slots] = row_of(message)
 
 
 def _check_ids(message: Any, place: str, *fields: str) -> None:

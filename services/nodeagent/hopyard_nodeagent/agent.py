@@ -25,10 +25,10 @@ from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess
 from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
 from hopyard_nodeagent.runs.command_log import CommandRecord
 from hopyard_nodeagent.runs.executor import Executor
-from hopyard_nodeagent.runs.machines import Machines
 from hopyard_nodeagent.runs.orphan_processes import Leftovers
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
+from hopyard_nodeagent.runs.slots import Slots
 from hopyard_nodeagent.runs.training_process import RunnerDied
 from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
@@ -63,7 +63,7 @@ class NodeAgent:
         self._store = BlobClient(settings.appstat, settings.scheduler, idle_seconds=idle)
         needs = SnapshotReferences(self._folders.needs)
         self._snapshots = Snapshots(self._folders.snapshots, self._store, needs, idle_seconds=idle)
-        self._machines = Machines(settings.machines, self._folders, attach_seconds=settings.attach_seconds)
+        self._slots = Slots(settings.slots, self._folders, attach_seconds=settings.attach_seconds)
         bundles = Bundles(self._folders.bundles, self._store)
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
         self._partitions = NodePartitions(
@@ -73,9 +73,7 @@ class NodeAgent:
             self._session.answer,
         )
         self._images = ProcessImages(settings.criu, self._folders.home, settings.image_memory)
-        self._executor = Executor(
-            self._machines, self._snapshots, bundles, self._folders, self._partitions, self._images
-        )
+        self._executor = Executor(self._slots, self._snapshots, bundles, self._folders, self._partitions, self._images)
         self._executor.lease_seconds = settings.lease_seconds
         self._executor.join_seconds = settings.join_seconds
         self._runs = Runs(
@@ -95,7 +93,7 @@ class NodeAgent:
             self._start_predictor,
             bundles.folder,
             self._background,
-            processes=min(len(settings.machines), MOST_PROCESSES) or 1,
+            processes=min(len(settings.slots), MOST_PROCESSES) or 1,
             idle_seconds=settings.idle_runner_seconds,
             say=self._session.answer,
         )
@@ -118,7 +116,7 @@ class NodeAgent:
         self._server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, node, servicer.SERVICE)
         self._application_server.add(
             application_pb2_grpc.add_ApplicationServiceServicer_to_server,
-            ApplicationServicer(self._machines, self._folders.snapshots),
+            ApplicationServicer(self._slots, self._folders.snapshots),
             application.SERVICE,
         )
 
@@ -129,7 +127,7 @@ class NodeAgent:
 
     async def start(self) -> str:
         """Start listening and connect to the scheduler; return the address of NodeAgentService."""
-        self._machines.application_address = await self._application_server.start()
+        self._slots.application_address = await self._application_server.start()
         address = await self._server.start()
         self._outlet.start()
         self._shipper.start(self._background)
@@ -147,7 +145,7 @@ class NodeAgent:
         self._partitions.stop()
         await self._predictions.stop()
         await self._runs.stop()
-        await self._machines.kill_all()
+        await self._slots.kill_all()
         await self._snapshots.in_memory.wait()
         self._images.clear()
         await self._flush()
@@ -164,12 +162,12 @@ class NodeAgent:
     # Implementation of `SessionOwner`.
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Return the first message of a session: this agent's identity, machines, runs and snapshots."""
+        """Return the first message of a session: this agent's identity, slots, runs and snapshots."""
         return wire.AgentHello(
             node=self._settings.node,
             incarnation=self._incarnation,
             address=self.address,
-            machines=self._machine_messages(),
+            slots=self._slot_messages(),
             runs=[run_key_to_proto(run.key) for run in self._runs.all()],
             snapshots=self._snapshots.hashes(),
             epoch=epoch,
@@ -249,16 +247,16 @@ class NodeAgent:
     def _shipped(self, shipment: Shipment, error: str) -> None:
         (self._orders if shipment.order else self._runs).shipped(shipment, error)
 
-    def _machine_messages(self) -> list[wire.Machine]:
+    def _slot_messages(self) -> list[wire.Slot]:
         return [
-            wire.Machine(
-                id=machine.id,
+            wire.Slot(
+                id=slot.id,
                 node=self._settings.node,
-                cpus=machine.cpus,
-                gpus=machine.gpus,
-                hardware=machine.hardware,
+                cpus=slot.cpus,
+                gpus=slot.gpus,
+                hardware=slot.hardware,
             )
-            for machine in self._machines.settings()
+            for slot in self._slots.settings()
         ]
 
     async def _status(self) -> node_agent_pb2.GetStatusResponse:
@@ -266,15 +264,15 @@ class NodeAgent:
             id=self._settings.node,
             address=self.address,
             state=wire.NODE_STATE_UP,
-            machines=self._machine_messages(),
+            slots=self._slot_messages(),
             incarnation=self._incarnation,
         )
-        by_id = {machine.id: machine for machine in node.machines}
+        by_id = {slot.id: slot for slot in node.slots}
         for run in self._runs.all():
-            machine = by_id.get(run.start.machine)
-            if machine is not None and not run.over:
-                machine.experiment, machine.job, machine.attempt, machine.rank = run.key
-                machine.world = max(run.start.world, 1)
+            slot = by_id.get(run.start.slot)
+            if slot is not None and not run.over:
+                slot.experiment, slot.job, slot.attempt, slot.rank = run.key
+                slot.world = max(run.start.world, 1)
         return node_agent_pb2.GetStatusResponse(
             node=node,
             runs=[run_key_to_proto(run.key) for run in self._runs.all()],
@@ -285,14 +283,14 @@ class NodeAgent:
 
     async def _prepare(self) -> None:
         try:
-            await self._machines.prepare(self._settings.spare_runners)
+            await self._slots.prepare(self._settings.spare_runners)
         except (RunnerDied, OSError) as error:  # A run that needs a process reports the error itself.
             _log.warning("no process can be started before there is a run for it: %s", error)
 
     async def _keep_tidy(self) -> None:
         while True:
             await asyncio.sleep(_JANITOR_SECONDS)
-            await self._machines.end_idle(self._settings.idle_runner_seconds)
+            await self._slots.end_idle(self._settings.idle_runner_seconds)
             await self._predictions.end_idle()
             if self._settings.snapshot_quota is not None:
                 await self._make_room(self._settings.snapshot_quota)

@@ -15,7 +15,7 @@ from hopyard._runtime.snapshot_file import SnapshotFileInfo
 from hopyard.errors import DataLoss, NotFound, PermissionDenied
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2
-from hopyard_nodeagent.runs.machines import Machines
+from hopyard_nodeagent.runs.slots import Slots
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.snapshots.transfers import packed_chunks, receive_named_by_hash
 
@@ -26,9 +26,9 @@ _SCHEME: Final = "Bearer "
 class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
     """Serves the training processes of this agent."""
 
-    def __init__(self, machines: Machines, snapshot_folder: Path) -> None:
-        """Serve the processes on `machines`; saved state goes to `snapshot_folder`."""
-        self._machines = machines
+    def __init__(self, slots: Slots, snapshot_folder: Path) -> None:
+        """Serve the processes on `slots`; saved state goes to `snapshot_folder`."""
+        self._slots = slots
         self._snapshot_folder = snapshot_folder
 
     async def Attach(  # type: ignore[override]  # noqa: D102
@@ -83,5 +83,5 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
     async def _runner(self, context: grpc.aio.ServicerContext[Any, Any]) -> Runner:
         for key, value in context.invocation_metadata() or ():
             if key == "authorization" and isinstance(value, str) and value.startswith(_SCHEME):
-                return await self._machines.runner_of(value.removeprefix(_SCHEME))
+                return await self._slots.runner_of(value.removeprefix(_SCHEME))
         raise PermissionDenied("no token: metadata 'authorization: Bearer TOKEN' with the HOPYARD_TOKEN that was given")

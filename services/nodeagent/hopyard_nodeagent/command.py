@@ -15,7 +15,7 @@ from hopyard._net.server.addresses import check_host
 from hopyard.errors import InvalidInput
 from hopyard_nodeagent import hardware
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 
 
 def command(
@@ -25,7 +25,7 @@ def command(
     data: Annotated[Path, typer.Option(help="The agent's own folder: snapshots, code, logs.")],
     appstat: Annotated[str | None, typer.Option(help="HOST:PORT of AppStat; without it the scheduler says it.")] = None,
     node: Annotated[str | None, typer.Option(help="Unique name of this node; without it, the host's name.")] = None,
-    slots: Annotated[int, typer.Option(min=1, max=1024, help="Machines: training processes at one time.")] = 1,
+    slots: Annotated[int, typer.Option(min=1, max=1024, help="Slots: training processes at one time.")] = 1,
     cpus_per_slot: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of a training process; without it, the CPUs shared evenly.")
     ] = None,
@@ -81,12 +81,12 @@ def command(
     ] = None,
     gang_join_seconds: Annotated[
         float,
-        typer.Option(min=0, help="How long the processes of a job on several machines may take to come together."),
+        typer.Option(min=0, help="How long the processes of a job on several slots may take to come together."),
     ] = 300.0,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
-    """Run a node agent: it brings this host's machines into the cluster and runs training processes on them."""
+    """Run a node agent: it brings this host's slots into the cluster and runs training processes on them."""
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
     images = quota_of(image_memory, "--image-memory")
     check_host(host)
@@ -98,7 +98,7 @@ def command(
             scheduler=scheduler,
             appstat=appstat,
             data=data,
-            machines=machines(name, slots, cpus_per_slot, gpus),
+            slots=divide_node(name, slots, cpus_per_slot, gpus),
             host=host,
             port=port,
             insecure=insecure,
@@ -137,8 +137,8 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
         raise InvalidInput(f"{option}: {error}") from error
 
 
-def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[MachineSettings, ...]:
-    """Divide a node into machines.
+def divide_node(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[SlotSettings, ...]:
+    """Divide a node into slots.
 
     Raises:
         InvalidInput: `gpus` is not a list of distinct indices, or cannot be divided evenly.
@@ -155,9 +155,9 @@ def machines(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tup
     cpus = cpus_per_slot or max(1, len(os.sched_getaffinity(0)) // slots)
     host, names = hardware.cpus(), hardware.gpus() if indices else {}
 
-    def machine(slot: int) -> MachineSettings:
-        mine = tuple(indices[slot * each : (slot + 1) * each])
+    def settings(index: int) -> SlotSettings:
+        mine = tuple(indices[index * each : (index + 1) * each])
         kind = hardware.hardware(host, names, mine)
-        return MachineSettings(id=f"{node}/{slot}", cpus=cpus, gpus=mine, hardware=kind)
+        return SlotSettings(id=f"{node}/{index}", cpus=cpus, gpus=mine, hardware=kind)
 
-    return tuple(map(machine, range(slots)))
+    return tuple(map(settings, range(slots)))

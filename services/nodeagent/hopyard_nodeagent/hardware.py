@@ -1,4 +1,4 @@
-"""Identifies the kind of host. Measurements on one machine apply to machines of the same kind only."""
+"""Identifies the kind of host. Measurements on one slot apply to slots of the same kind only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST: Final = 200
 
 
 def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
-    """Describe a machine's hardware: the CPUs of its host and its own GPUs (`mine`), by name.
+    """Describe a slot's hardware: the CPUs of its host and its own GPUs (`mine`), by name.
 
     Returns:
         The description; empty if the name of a GPU is unknown.

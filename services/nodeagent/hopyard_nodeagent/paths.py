@@ -24,7 +24,7 @@ class Folders:
         needs/<sha256>.*                    the experiments that need a snapshot
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
-        logs/runners/<machine>.log          output of runners between runs
+        logs/runners/<slot>.log          output of runners between runs
         logs/predictors.log                 output of predictors
         logs/commands.jsonl                 the commands that were carried out
         processes/                          the live training processes and predictors
@@ -104,9 +104,9 @@ class Folders:
         """The log of all predictor processes."""
         return self.logs / "predictors.log"
 
-    def runner_log(self, machine: str) -> Path:
-        """Return the log of a machine's runners."""
-        return self.logs / "runners" / f"{_name(machine)}.log"
+    def runner_log(self, slot: str) -> Path:
+        """Return the log of a slot's runners."""
+        return self.logs / "runners" / f"{_name(slot)}.log"
 
     def scratch(self, run: RunKey) -> Path:
         """Return the temporary folder of a run."""

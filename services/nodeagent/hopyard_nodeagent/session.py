@@ -43,7 +43,7 @@ class SessionOwner(Protocol):
     """The agent as the session sees it."""
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Return the first message of a session: the agent's identity, machines, runs and snapshots."""
+        """Return the first message of a session: the agent's identity, slots, runs and snapshots."""
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
         """Handle the start of a session."""

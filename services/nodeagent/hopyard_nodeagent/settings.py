@@ -9,8 +9,8 @@ from hopyard._net.rpc import Backoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineSettings:
-    """One machine (slot) of the node.
+class SlotSettings:
+    """One slot (slot) of the node.
 
     Attributes:
         id: "node/index".
@@ -34,7 +34,7 @@ class AgentSettings:
         scheduler: HOST:PORT of the scheduler, or the folder (with a /) of one on this computer, which may be yet to start.
         appstat: HOST:PORT of AppStat; None: asked of the scheduler.
         data: the agent's own folder: snapshots, bundles, logs, scratch.
-        machines: what runs training processes.
+        slots: what runs training processes.
         host: where NodeAgentService listens.
         port: 0 takes a free one.
         insecure: listen beyond this machine without encryption.
@@ -57,7 +57,7 @@ class AgentSettings:
     node: str
     scheduler: str
     data: Path
-    machines: tuple[MachineSettings, ...]
+    slots: tuple[SlotSettings, ...]
     appstat: str | None = None
     host: str = "127.0.0.1"
     port: int = 0

@@ -346,7 +346,7 @@ class JobLine:
     state: str
     position: int
     attempt: int
-    machines: tuple[str, ...]
+    slots: tuple[str, ...]
     snapshots: tuple[int, ...]
     best: float | None
     reason: str
@@ -361,26 +361,26 @@ class ReplayState:
     state: str
     reason: str
     share: int
-    machines: dict[str, str]
+    slots: dict[str, str]
     jobs: tuple[JobLine, ...]
 
 
 def state_of(stream: Stream, event: int, at: float) -> ReplayState:
-    """The experiment as it stands now, after an event; `machines` names the job that runs on each, or nothing."""
+    """The experiment as it stands now, after an event; `slots` names the job that runs on each, or nothing."""
     return ReplayState(
         event=event,
         at=at,
         state=stream.phase.value,
         reason=stream.reason,
         share=stream.share,
-        machines={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.machines.items())},
+        slots={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.slots.items())},
         jobs=tuple(
             JobLine(
                 id=job.id,
                 state=job.state.value,
                 position=job.position,
                 attempt=job.attempt,
-                machines=job.run.machines if job.run is not None else (),
+                slots=job.run.slots if job.run is not None else (),
                 snapshots=tuple(stream.snapshots.positions(job.id)),
                 best=job.best[0] if job.best is not None else None,
                 reason=job.reason,

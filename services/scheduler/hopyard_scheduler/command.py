@@ -60,7 +60,7 @@ def command(
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
-    """Run the scheduler: experiments, jobs, machines and the agents' sessions.
+    """Run the scheduler: experiments, jobs, slots and the agents' sessions.
 
     It recovers every unfinished experiment from AppStat's journal and may be started before, after or together with the
     other services.

@@ -35,7 +35,7 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec, Settings, SnapshotInfo
+from hopyard_engine.core.types import Settings, SlotSpec, SnapshotInfo
 from hopyard_scheduler.experiments.program import ExperimentProgram
 
 MAX_MESSAGE: Final = 16_384
@@ -58,9 +58,9 @@ PHASES: Final = EnumMap(
 # --------------------------------------------------------------------------------------------------------------- from agents
 
 
-def machine_from_proto(message: resource_manager_pb2.Machine) -> MachineSpec:
-    """A machine as its agent announces it."""
-    return MachineSpec(message.id, message.cpus, tuple(message.gpus), message.hardware)
+def slot_from_proto(message: resource_manager_pb2.Slot) -> SlotSpec:
+    """A slot as its agent announces it."""
+    return SlotSpec(message.id, message.cpus, tuple(message.gpus), message.hardware)
 
 
 def snapshot_from_proto(message: common_pb2.Snapshot) -> SnapshotInfo:
@@ -178,7 +178,7 @@ def _start_to_proto(
     body: Start, program: ExperimentProgram, addresses: dict[str, str]
 ) -> resource_manager_pb2.StartRun:
     start = resource_manager_pb2.StartRun(
-        machine=body.machine,
+        slot=body.slot,
         hyperparameters=hyperparameters_to_proto(body.hyperparameters),
         seed=program.seed(body.hyperparameters),
         mode=RUN_MODES.to_proto(body.mode),
@@ -213,7 +213,7 @@ def _start_to_proto(
 def experiment_to_proto(
     stream: Stream, experiment: Experiment, at: float, reason: str | None = None
 ) -> experiment_pb2.Experiment:
-    """An experiment as it stands. Of a group's machines those are its own that its runs hold; the share is the group's.
+    """An experiment as it stands. Of a group's slots those are its own that its runs hold; the share is the group's.
 
     Args:
         stream: Its stream.
@@ -222,7 +222,7 @@ def experiment_to_proto(
         reason: Why it waits; None: what its last change of state said.
     """
     alone = len(stream.experiments) == 1
-    held = len(stream.machines) if alone else sum(len(run.machines) for run in runs_of(stream, experiment))
+    held = len(stream.slots) if alone else sum(len(run.slots) for run in runs_of(stream, experiment))
     message = experiment_pb2.Experiment(
         id=experiment.id,
         name=experiment.payload["name"],
@@ -234,14 +234,14 @@ def experiment_to_proto(
         created_at=experiment.created_at,
         ended_at=experiment.ended_at or 0.0,
         jobs={state.value: count for state, count in experiment.states.items() if count},
-        machines=held,
+        slots=held,
         running_seconds=experiment.running_seconds(at),
         share=stream.share,
         group=stream.id,
         warning=eviction.warning(stream),
         snapshot_bytes=stream.snapshots.size,
         hops=experiment_pb2.Hops(**asdict(stream.hops)),
-        machine_seconds=experiment.machine_seconds,
+        slot_seconds=experiment.slot_seconds,
     )
     if experiment.best is not None:
         message.best_job, message.best_position, message.best_value = experiment.best
@@ -295,7 +295,7 @@ def job_to_proto(stream: Stream, job: Job, reason: str | None = None) -> experim
         hyperparameters=hyperparameters_to_proto(job.hyperparameters or {}),
         position=job.position,
         attempt=job.attempt,
-        machines=job.run.machines if job.run is not None else (),
+        slots=job.run.slots if job.run is not None else (),
         seconds=job.seconds,
         failures=job.failures,
         suspends=job.suspends,
@@ -355,10 +355,10 @@ __all__ = [
     "command_to_proto",
     "experiment_to_proto",
     "job_to_proto",
-    "machine_from_proto",
     "point_to_proto",
     "report_to_proto",
     "run_message_from_proto",
+    "slot_from_proto",
     "snapshot_from_proto",
     "snapshot_to_proto",
 ]

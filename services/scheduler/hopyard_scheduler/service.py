@@ -22,10 +22,10 @@ from hopyard.v1 import (
     resource_manager_pb2_grpc,
 )
 from hopyard_engine.core.events import NodeExpired
-from hopyard_scheduler.agents.machines import Machines
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_scheduler.agents.slot_reservations import SlotReservations
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import FrontDoor
@@ -164,7 +164,7 @@ class SchedulerService:
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
             ResourceManagerServicer(
-                Machines(self._live, self._sessions),
+                SlotReservations(self._live, self._sessions),
                 self._sessions,
                 SessionRequests(
                     self._live, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections

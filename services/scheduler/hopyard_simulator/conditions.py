@@ -1,4 +1,4 @@
-"""The conditions of a simulation: costs, faults and machines."""
+"""The conditions of a simulation: costs, faults and slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from hopyard.errors import InvalidInput
 
 MOST_SLOTS: Final = 100_000
-"""Maximum number of machines; with more, a simulation takes very long to start."""
+"""Maximum number of slots; with more, a simulation takes very long to start."""
 
 
 def _need(allowed: bool, name: str, value: object, range_: str) -> None:
@@ -25,8 +25,8 @@ class Costs:
     Attributes:
         start: From the decision to start a job without a snapshot until it trains.
         resume: From the decision to resume a job from a snapshot until it trains.
-        snapshot: To take a snapshot, on the machine.
-        suspend: From the last snapshot until the machine is free, when a run ends and its job will continue.
+        snapshot: To take a snapshot, on the slot.
+        suspend: From the last snapshot until the slot is free, when a run ends and its job will continue.
         latency: From a run to the scheduler, and from the scheduler to a run.
         prediction: From a question to a predictor to its answer.
         solution: From a question to a solver to its answer. A solver is also limited by its time limit in real time, so
@@ -86,12 +86,12 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The machines.
+    """The slots.
 
     Attributes:
-        slots: The number of machines, 1 to `MOST_SLOTS`.
-        per_node: The number of machines on a node, which fail together, >= 1.
-        speeds: The speed of each machine (> 0; 2: twice as fast as the machine of the traces), repeated cyclically.
+        slots: The number of slots, 1 to `MOST_SLOTS`.
+        per_node: The number of slots on a node, which fail together, >= 1.
+        speeds: The speed of each slot (> 0; 2: twice as fast as the slot of the traces), repeated cyclically.
     """
 
     slots: int
@@ -106,13 +106,13 @@ class Fleet:
         """
         _need(self.slots >= 1, "slots", self.slots, "at least 1")
         _need(self.slots <= MOST_SLOTS, "slots", self.slots, f"at most {MOST_SLOTS}")
-        _need(self.per_node >= 1, "machines per node", self.per_node, "at least 1")
+        _need(self.per_node >= 1, "slots per node", self.per_node, "at least 1")
         _need(len(self.speeds) > 0, "speeds", self.speeds, "one number or more")
         for speed in self.speeds:
             _need(0 < speed < math.inf, "speed", speed, "a finite number > 0")
 
     def nodes(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the names of nodes with the names of their machines."""
+        """Return the names of nodes with the names of their slots."""
         count = math.ceil(self.slots / self.per_node)
         width = len(str(count))
         names = [f"node{number:0{width}}" for number in range(1, count + 1)]

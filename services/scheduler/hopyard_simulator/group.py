@@ -15,7 +15,7 @@ from hopyard_engine.core.types import Settings
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """An experiment that joins the group: the same policy, workload and machines, but its own configurations and terms.
+    """An experiment that joins the group: the same policy, workload and slots, but its own configurations and terms.
 
     Attributes:
         configurations: The configurations of its jobs, in order; their number is the number of jobs.
@@ -41,7 +41,7 @@ class ExperimentResult:
     """What came of one experiment of a group.
 
     Attributes:
-        machine_seconds: Machine time billed to it.
+        slot_seconds: Slot time billed to it.
         created: The time when it joined.
         ended: The time when it ended; None: it has not.
         best: Its best finite report; None: there was none.
@@ -50,7 +50,7 @@ class ExperimentResult:
         reason: Why it ended.
     """
 
-    machine_seconds: float
+    slot_seconds: float
     created: float
     ended: float | None
     best: float | None
@@ -91,7 +91,7 @@ def results(stream: Stream) -> Mapping[str, ExperimentResult]:
     """What came of each experiment, in the order in which they joined."""
     return {
         name: ExperimentResult(
-            machine_seconds=experiment.machine_seconds,
+            slot_seconds=experiment.slot_seconds,
             created=experiment.created_at,
             ended=experiment.ended_at,
             best=experiment.best[2] if experiment.best is not None else None,

@@ -21,9 +21,9 @@ _MOST_POINTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """A run on a machine, in virtual seconds, with its trained iterations and the reason of its end (a `RunEndReason`)."""
+    """A run on a slot, in virtual seconds, with its trained iterations and the reason of its end (a `RunEndReason`)."""
 
-    machine: str
+    slot: str
     job: str
     attempt: int
     start: float
@@ -43,7 +43,7 @@ class Result:
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
         R: The position at which jobs are complete.
-        slots: The number of machines.
+        slots: The number of slots.
         seed: Seed of the policy and the faults.
         order_seed: Seed of the order of the configurations; None: the workload's order.
         target: The target value of the metric; None: none.
@@ -51,12 +51,12 @@ class Result:
         best: The best finite report; None: there was none.
         best_job: The job of that report.
         time: When the search ended.
-        job_seconds: Machine-seconds used by runs.
+        job_seconds: Slot-seconds used by runs.
         jobs_started: Jobs with at least one run.
         jobs_terminated: Jobs that ended before the search.
-        suspends: Runs that left their machines while their jobs continue later.
+        suspends: Runs that left their slots while their jobs continue later.
         iterations: Trained iterations, including repeated ones; a report ends each.
-        utilisation: `job_seconds` divided by the available machine-seconds.
+        utilisation: `job_seconds` divided by the available slot-seconds.
         first_at_R: When the first job reached the max position; None: none did.
         jobs_at_R: (time, number of jobs that have reached the max position).
         promotions: How often a job was sent beyond its previous `until`; not counted with partitions, where every unit
@@ -73,7 +73,7 @@ class Result:
         states: The final state of every job (COMPLETED, TERMINATED, SUSPENDED, ...), with `details`.
         curves: [time, position, value] of every report by job, with `details`.
         labels: [time, priority] of every label of the policy, by job, with `details`.
-        confidences: [time, machines, descending probabilities] of the jobs that the policy has an estimate of, as often
+        confidences: [time, slots, descending probabilities] of the jobs that the policy has an estimate of, as often
             as `pools`, with `details`.
         trained: What it has trained, for later searches (`simulate(..., earlier=...)`), with `details`.
         experiments: In a group, the result of each experiment by id.
@@ -127,7 +127,7 @@ class Result:
 @dataclass(slots=True)
 class _Open:
     start: float
-    machine: str
+    slot: str
 
 
 @dataclass(slots=True)
@@ -155,20 +155,20 @@ class Measure:
     _until: dict[str, int] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _capacity: float = 0.0
-    _machines: int = 0
+    _slots: int = 0
     _since: float = 0.0
 
-    # -------------------------------------------------------------------------------------------------------- machines
+    # -------------------------------------------------------------------------------------------------------- slots
 
-    def machines_changed(self, now: float, change: int) -> None:
-        """Record that machines joined or left."""
-        self._capacity += self._machines * (now - self._since)
-        self._machines += change
+    def slots_changed(self, now: float, change: int) -> None:
+        """Record that slots joined or left."""
+        self._capacity += self._slots * (now - self._since)
+        self._slots += change
         self._since = now
 
     def run_begins(self, key: RunKey, start: Start, now: float) -> None:
-        """Record the start of a process on a machine."""
-        self._begun[key] = _Open(now, start.machine)
+        """Record the start of a process on a slot."""
+        self._begun[key] = _Open(now, start.slot)
         if key.rank == 0:
             self._started.add(key.job)
             self._sent_on(key.job, start.until)
@@ -184,12 +184,12 @@ class Measure:
         self._until[job] = max(before, until)
 
     def run_over(self, key: RunKey, now: float, trained: int, reason: RunEndReason) -> None:
-        """Record the end of a process on a machine."""
+        """Record the end of a process on a slot."""
         begun = self._begun.pop(key)
         self.job_seconds += now - begun.start
         self.iterations += trained
         if self.details:
-            self.runs.append(RunInterval(begun.machine, key.job, key.attempt, begun.start, now, trained, reason.value))
+            self.runs.append(RunInterval(begun.slot, key.job, key.attempt, begun.start, now, trained, reason.value))
 
     # --------------------------------------------------------------------------------------------------------- reports
 
@@ -234,8 +234,8 @@ class Measure:
     # ------------------------------------------------------------------------------------------------------------ result
 
     def closed(self, now: float) -> tuple[float, int]:
-        """Finish: end running runs now and return the available machine-seconds and the number of started jobs."""
+        """Finish: end running runs now and return the available slot-seconds and the number of started jobs."""
         for key in list(self._begun):
             self.run_over(key, now, 0, RunEndReason.TERMINATED)
-        self.machines_changed(now, 0)
+        self.slots_changed(now, 0)
         return self._capacity, len(self._started)

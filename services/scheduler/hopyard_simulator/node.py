@@ -1,4 +1,4 @@
-"""A simulated node: its machines, snapshots, runs and failures."""
+"""A simulated node: its slots, snapshots, runs and failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 from hopyard.policy.vocabulary import RunEndReason, RunKey
 from hopyard_engine.core.effects import CommandBody, Send, ShipmentOrder, Start
 from hopyard_engine.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
-from hopyard_engine.core.types import MachineSpec, SnapshotInfo
+from hopyard_engine.core.types import SlotSpec, SnapshotInfo
 from hopyard_simulator.environment import Environment
 from hopyard_simulator.run import SimulatedRun
 
@@ -16,10 +16,10 @@ from hopyard_simulator.run import SimulatedRun
 class Agent:
     """One node. Its snapshots are stored at once, so a failure loses runs but no snapshot."""
 
-    def __init__(self, world: Environment, node: str, machines: tuple[str, ...], speeds: dict[str, float]) -> None:
+    def __init__(self, world: Environment, node: str, slots: tuple[str, ...], speeds: dict[str, float]) -> None:
         self.world = world
         self.node = node
-        self._machines = tuple(MachineSpec(machine) for machine in machines)
+        self._slots = tuple(SlotSpec(slot) for slot in slots)
         self._speeds = speeds
         self._runs: dict[RunKey, SimulatedRun] = {}
         self._life = 1
@@ -27,13 +27,13 @@ class Agent:
         self._chance = random.Random(f"{world.seed}/node/{node}")
 
     @property
-    def machines(self) -> int:
-        """The number of machines that it has now."""
-        return len(self._machines) if self._alive else 0
+    def slots(self) -> int:
+        """The number of slots that it has now."""
+        return len(self._slots) if self._alive else 0
 
     def join(self) -> None:
         """Open a session."""
-        self.world.handle(NodeJoined(self.world.timeline.now, self.node, f"life-{self._life}", self._machines))
+        self.world.handle(NodeJoined(self.world.timeline.now, self.node, f"life-{self._life}", self._slots))
         rate = self.world.faults.node_failures
         if rate > 0:
             self.world.timeline.later(self._chance.expovariate(rate), self._fail)
@@ -91,7 +91,7 @@ class Agent:
         if faults.straggling or faults.drop:
             chance = random.Random(f"{self.world.seed}/run/{key.job}/{key.attempt}")
         slower = 1.0 + abs(chance.gauss(0.0, faults.straggling)) if chance is not None else 1.0
-        pace = slower / (self._speeds[start.machine] * self.world.speedup(len(start.rank_nodes)))
+        pace = slower / (self._speeds[start.slot] * self.world.speedup(len(start.rank_nodes)))
         self.world.gang_begins(key, len(start.rank_nodes))
         run = self._runs[key] = SimulatedRun(self, key, start, pace)
         self.world.measure.run_begins(key, start, self.world.timeline.now)
@@ -106,7 +106,7 @@ class Agent:
             run.alive = False
             self.world.measure.run_over(run.key, now, run.trained, RunEndReason.LOST)
         self._runs.clear()
-        self.world.measure.machines_changed(now, -len(self._machines))
+        self.world.measure.slots_changed(now, -len(self._slots))
         self.world.timeline.later(self.world.costs.detection, self._taken_for_lost)
         if self.world.faults.downtime < math.inf:
             self.world.timeline.later(max(self.world.faults.downtime, self.world.costs.detection), self._rise)
@@ -117,7 +117,7 @@ class Agent:
     def _rise(self) -> None:
         self._alive = True
         self._life += 1
-        self.world.measure.machines_changed(self.world.timeline.now, len(self._machines))
+        self.world.measure.slots_changed(self.world.timeline.now, len(self._slots))
         self.join()
         self.world.back(self.node)
 

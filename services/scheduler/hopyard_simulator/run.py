@@ -23,7 +23,7 @@ from hopyard_simulator.environment import RunHost
 
 
 class SimulatedRun:
-    """One process of one attempt of a job on one machine.
+    """One process of one attempt of a job on one slot.
 
     It acts like `hopyard._runtime.runner` with a program: `RunControl` decides the next action, messages have sequence
     numbers, and commands are processed one after the other.

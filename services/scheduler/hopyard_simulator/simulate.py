@@ -86,8 +86,8 @@ def simulate(
     Args:
         workload: What jobs train.
         policy: A policy's name as in an experiment file, its class, or a function that creates one.
-        slots: The number of equal machines, one on each node; alternatively give a `fleet`.
-        fleet: The machines.
+        slots: The number of equal slots, one on each node; alternatively give a `fleet`.
+        fleet: The slots.
         parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of
             the predictor.
         target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports.
@@ -106,8 +106,8 @@ def simulate(
         data: Partitions of the data on the nodes. Each position of the workload is then an epoch, a position is a unit,
             and the max position is multiplied by the number of partitions.
         details: Keep every run, report and label in the result, and the policy's estimates.
-        speedup: Returns how much faster a number of machines trains a job than one (> 0); default: linear.
-        group: Further experiments that join this one: one policy, one set of machines (not with a generator).
+        speedup: Returns how much faster a number of slots trains a job than one (> 0); default: linear.
+        group: Further experiments that join this one: one policy, one set of slots (not with a generator).
         earlier: Results of earlier searches of the same program (`Result.trained`); policies that share training reuse
             them.
         watch: Called now and then during the simulation.
@@ -119,7 +119,7 @@ def simulate(
     """
     if (slots is None) == (fleet is None):
         raise InvalidInput("give either slots or a fleet")
-    machines = fleet if fleet is not None else Fleet(slots or 0)
+    hosts = fleet if fleet is not None else Fleet(slots or 0)
     of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
     if of_predictor and not isinstance(predictor, str):
         raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
@@ -131,7 +131,7 @@ def simulate(
         )
     placed = None
     if data is not None:
-        placed = data.placed([node for node, _ in machines.nodes()])
+        placed = data.placed([node for node, _ in hosts.nodes()])
         workload = PartitionedWorkload(workload, data.train)
     configurations = workload.configurations(order_seed) if generator is None else ()
     most = jobs if jobs is not None else len(configurations)
@@ -170,7 +170,7 @@ def simulate(
         workload,
         made,
         settings,
-        machines,
+        hosts,
         costs or Costs(),
         faults or Faults(),
         seed=seed,
@@ -188,7 +188,7 @@ def simulate(
             watch(world)
     who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
     asked = who if questions.asked else None
-    return _result(world, name, {**given, **terms}, machines.slots, seed, order_seed, target, asked, questions, note)
+    return _result(world, name, {**given, **terms}, hosts.slots, seed, order_seed, target, asked, questions, note)
 
 
 def _predictor(

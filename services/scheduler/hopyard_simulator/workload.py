@@ -16,7 +16,7 @@ from hopyard.traces import Trace
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """The complete training of one configuration, on a machine of speed 1.
+    """The complete training of one configuration, on a slot of speed 1.
 
     Attributes:
         values: The metric at each report; NaN and infinities are allowed. Training ends with the last value.

@@ -98,8 +98,8 @@ class World:
         self._lessons: dict[int, tuple[Mapping[str, Any], Lesson]] = {}
         self._metric = settings.metric
         self._gangs: dict[tuple[str, int], int] = {}
-        machines = [machine for _, names in fleet.nodes() for machine in names]
-        speeds = {machine: fleet.speeds[index % len(fleet.speeds)] for index, machine in enumerate(machines)}
+        slots = [slot for _, names in fleet.nodes() for slot in names]
+        speeds = {slot: fleet.speeds[index % len(fleet.speeds)] for index, slot in enumerate(slots)}
         self._agents = {node: Agent(self, node, names, speeds) for node, names in fleet.nodes()}
         self._carry: dict[type[Any], Callable[[Any], None]] = {
             Send: self._send,
@@ -124,7 +124,7 @@ class World:
             SimulationError: The policy failed, or nothing can happen any more.
             InvalidInput: The policy trains what the workload does not know.
         """
-        self.measure.machines_changed(0.0, sum(agent.machines for agent in self._agents.values()))
+        self.measure.slots_changed(0.0, sum(agent.slots for agent in self._agents.values()))
         self.handle(StreamCreated(0.0, NAME, self._settings, data=self._data, earlier=self._earlier))
         for at, event in self._arrivals:
             self.timeline.at(at, self._pending.append, event)
@@ -209,7 +209,7 @@ class World:
         return lesson
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """Register the start of a process of a run on `ranks` machines."""
+        """Register the start of a process of a run on `ranks` slots."""
         if ranks > 1:
             self._gangs[key.job, key.attempt] = ranks
 

@@ -80,7 +80,7 @@ async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.A
 
 async def test_measured_profiles_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
     measured = [
-        pb.Scaling(training="t", hardware="EPYC", machines=n, seconds=8.0 / n, experiment="e1", job="1", at=2.0)
+        pb.Scaling(training="t", hardware="EPYC", slots=n, seconds=8.0 / n, experiment="e1", job="1", at=2.0)
         for n in (1, 2)
     ]
     projections = [pb.Projection(scaling=one) for one in measured]

@@ -141,8 +141,8 @@ class FakeCluster(_Services):
                 job.state, job.reason = common_pb2.JOB_STATE_FAILED, "KeyError: 'lr'\n  in line 3"
                 search.tell(job=job)
                 continue
-            job.machines.append("local/0")
-            search.experiment.machines = 1
+            job.slots.append("local/0")
+            search.experiment.slots = 1
             if search.experiment.name == "endless":
                 await asyncio.Event().wait()
             while job.position < search.longest and search.experiment.state not in ENDED:
@@ -154,10 +154,10 @@ class FakeCluster(_Services):
             if search.experiment.state in ENDED:
                 return
             job.state = common_pb2.JOB_STATE_COMPLETED
-            del job.machines[:]
+            del job.slots[:]
             job.snapshots.append(self._snapshot(job))
             search.tell(job=job)
-        search.experiment.machines = 0
+        search.experiment.slots = 0
         search.enter(experiment_pb2.EXPERIMENT_STATE_COMPLETED)
 
     def _report(self, search: Search, job: experiment_pb2.Job) -> None:
@@ -339,12 +339,12 @@ class FakeCluster(_Services):
         return job_manager_pb2.ListJobsResponse(jobs=[job for job in jobs if request.state in (0, job.state)])
 
     async def ListNodes(self, request: Any, context: Context) -> resource_manager_pb2.ListNodesResponse:
-        machine = resource_manager_pb2.Machine(id="local/0", node="local", cpus=1)
+        slot = resource_manager_pb2.Slot(id="local/0", node="local", cpus=1)
         node = resource_manager_pb2.Node(
             id="local",
             address=self.server.address,
             state=resource_manager_pb2.NODE_STATE_UP,
-            machines=[machine],
+            slots=[slot],
             silent_seconds=0.5,
         )
         return resource_manager_pb2.ListNodesResponse(nodes=[node])

@@ -118,7 +118,7 @@ async def test_jobs_by_state(client: AsyncClient, experiment_file: Path) -> None
 
 async def test_nodes_and_cluster(fake: FakeCluster, client: AsyncClient) -> None:
     (node,) = await client.nodes()
-    assert [machine.id for machine in node.machines] == ["local/0"]
+    assert [slot.id for slot in node.slots] == ["local/0"]
     assert (await client.cluster()).appstat_address == fake.server.address
 
 

@@ -291,11 +291,11 @@ def test_terms_are_set_and_taken_away(
         where = ["--data", str(tmp_path / "data")]
         assert run(["run", str(experiment_file), *where]) == 0
         capsys.readouterr()
-        assert run(["set", "--machines", "2", "--concurrency", "1", "--target", "0.99", "--weight", "2.5", *where]) == 0
+        assert run(["set", "--slots", "2", "--concurrency", "1", "--target", "0.99", "--weight", "2.5", *where]) == 0
         err = capsys.readouterr().err
-        assert "small (e1) is COMPLETED: machines 2, concurrency 1, target 0.99, weight 2.5\n" in err
+        assert "small (e1) is COMPLETED: slots 2, concurrency 1, target 0.99, weight 2.5\n" in err
         assert f"it has ended, and goes on with more to do: hopyard extend e1 --data {tmp_path / 'data'}" in err
-        assert run(["set", "small", "--machines", "none", "--target", "none", "--json", *where]) == 0
+        assert run(["set", "small", "--slots", "none", "--target", "none", "--json", *where]) == 0
         shown = json.loads(capsys.readouterr().out)
         assert (shown["spec"]["resources"]["slots"], shown["metric"]["target"], shown["spec"]["weight"]) == (
             None,
@@ -307,8 +307,8 @@ def test_terms_are_set_and_taken_away(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["set"], "error: set at least one of --machines N, --concurrency N, --target Y or --weight W; `none` takes"),
-        (["set", "--machines", "0"], "error: --machines: found '0', allowed are a whole number from 1 on, or none"),
+        (["set"], "error: set at least one of --slots N, --concurrency N, --target Y or --weight W; `none` takes"),
+        (["set", "--slots", "0"], "error: --slots: found '0', allowed are a whole number from 1 on, or none"),
         (["set", "--concurrency", "two"], "error: --concurrency: found 'two', allowed are a whole number from 1 on"),
         (["set", "--target", "high"], "error: --target: found 'high', allowed are a number, or none"),
         (["resume", "--job", "1", "--slots", "2"], "error: --slots is for an experiment; --job gives one job back"),

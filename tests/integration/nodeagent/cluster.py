@@ -15,7 +15,7 @@ from hopyard._runtime import bundle
 from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from tests.integration.nodeagent.fakes import FakeScheduler, FakeStore
 from tests.plugins.processes import is_running
 from tests.timing import HANG_SECONDS
@@ -158,13 +158,13 @@ class Cluster:
 
     def settings(self, node: str, *, slots: int = 1, **changes: Any) -> AgentSettings:
         """Settings of an agent of this cluster."""
-        machines = tuple(MachineSettings(id=f"{node}/{slot}", cpus=1) for slot in range(slots))
+        layout = tuple(SlotSettings(id=f"{node}/{slot}", cpus=1) for slot in range(slots))
         values: dict[str, Any] = {
             "node": node,
             "scheduler": self.scheduler_address,
             "appstat": self.store_address,
             "data": self.folder / node,
-            "machines": machines,
+            "slots": layout,
             "backoff": Backoff(first=0.02, most=0.1),
             "flush_seconds": HANG_SECONDS,
             "transfer_idle_seconds": HANG_SECONDS,
@@ -203,7 +203,7 @@ class Cluster:
             memory_bytes=memory_bytes,
         )
         start = wire.StartRun(
-            machine=f"{node}/{slot}",
+            slot=f"{node}/{slot}",
             hyperparameters=hyperparameters_to_proto({"step": 0.5} | dict(hyperparameters or {})),
             seed=7,
             world=1,

@@ -59,11 +59,11 @@ def begin(
     else:
         program.command.CopyFrom(line)
     values = hyperparameters_to_proto({"step": step})
-    machine = f"{node}/{slot}"
+    slot_id = f"{node}/{slot}"
     # Any other agent of the test may have it.
     peers = [agent.address for name, agent in cluster.agents.items() if snapshot is not None and name != node]
     start = wire.StartRun(
-        machine=machine, hyperparameters=values, seed=7, world=1, program=program, snapshot_peers=peers, **fields
+        slot=slot_id, hyperparameters=values, seed=7, world=1, program=program, snapshot_peers=peers, **fields
     )
     if snapshot is not None:
         start.snapshot.CopyFrom(snapshot)

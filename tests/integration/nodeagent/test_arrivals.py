@@ -81,7 +81,7 @@ class Hop:
         return [message.WhichOneof("body") for message in self.cluster.scheduler.received[KEY]]
 
     async def next_pid(self) -> int:
-        """The process that makes the machine's next run."""
+        """The process that makes the slot's next run."""
         self.cluster.start(NEXT, trainer="train.py:Marked", hyperparameters={"mark": str(self.mark)})
         return int((await self.cluster.scheduler.reported(NEXT, 1)).metrics["pid"])
 

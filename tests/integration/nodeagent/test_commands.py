@@ -77,7 +77,7 @@ def begin(
     else:
         found.log.CopyFrom(wire.LogProgram(command=command, metrics=metrics, metric="acc"))
     start = wire.StartRun(
-        machine=f"{node}/0",
+        slot=f"{node}/0",
         hyperparameters=hyperparameters_to_proto(hyperparameters or {"step": 0.5}),
         seed=7,
         world=1,

@@ -154,7 +154,7 @@ async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluste
     assert ended.position <= 2
     assert "killed by signal SIGKILL (out of memory?)" in ended.message
     assert "about to die" in ended.message
-    # A waiting runner dies the same way, and the machine takes the next run.
+    # A waiting runner dies the same way, and the slot takes the next run.
     cluster.start(NEXT)
     pid = int((await cluster.scheduler.reported(NEXT, 1)).metrics["pid"])
     os.kill(pid, signal.SIGKILL)
@@ -188,7 +188,7 @@ async def test_an_iteration_that_lets_nobody_else_run_is_ended_too(
 
 async def test_a_program_this_agent_does_not_run_is_refused(cluster: Cluster) -> None:
     await cluster.agent()
-    cluster.scheduler.send("a", KEY, start=wire.StartRun(machine="a/0", program=wire.RunProgram()))
+    cluster.scheduler.send("a", KEY, start=wire.StartRun(slot="a/0", program=wire.RunProgram()))
     ended = await cluster.scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_FAILED
     assert ended.message == "the run has no program: needs a trainer, a command or a log program"
@@ -204,10 +204,10 @@ async def test_a_run_that_cannot_be_prepared_is_lost(cluster: Cluster) -> None:
     assert "store: no blob 000" in ended.message
     elsewhere = RunKey("e1", "j3", 1, 0)
     cluster.start(elsewhere, slot=5)
-    assert "machine 'a/5' is not on this node" in (await scheduler.ended(elsewhere)).message
+    assert "slot 'a/5' is not on this node" in (await scheduler.ended(elsewhere)).message
     nowhere = RunKey("e1", "j4", 1, 0)
     program = wire.RunProgram(trainer="train.py:Walk", interpreter="/no/such/python")
-    scheduler.send("a", nowhere, start=wire.StartRun(machine="a/0", program=program))
+    scheduler.send("a", nowhere, start=wire.StartRun(slot="a/0", program=program))
     ended = await scheduler.ended(nowhere)
     assert ended.reason == common_pb2.RUN_END_REASON_FAILED
     assert "interpreter /no/such/python: there is no /no/such/python on this node" in ended.message

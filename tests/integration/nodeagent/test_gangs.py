@@ -42,23 +42,23 @@ class Gang:
         (code / "train.py").write_text(Path(gang_trainer.__file__).read_text() + more)
         return self.cluster.store.add(bundle.pack(code).data)
 
-    def start(self, key: RunKey, machines: list[str], only: int | None = None, **fields: Any) -> None:
+    def start(self, key: RunKey, slots: list[str], only: int | None = None, **fields: Any) -> None:
         """Starts all ranks of a run, or only one of them."""
         hyperparameters = {"lr": 0.1} | fields.pop("hyperparameters", {})
-        addresses = [self.cluster.agents[machine.partition("/")[0]].address for machine in machines]
-        for rank, machine in enumerate(machines):
+        addresses = [self.cluster.agents[slot.partition("/")[0]].address for slot in slots]
+        for rank, slot in enumerate(slots):
             if only is not None and rank != only:
                 continue
             start = wire.StartRun(
-                machine=machine,
+                slot=slot,
                 hyperparameters=hyperparameters_to_proto(hyperparameters),
                 seed=7,
-                world=len(machines),
+                world=len(slots),
                 rank_addresses=addresses,
                 program=wire.RunProgram(bundle=self.bundle, trainer="train.py:Linear", snapshot_provider="framework"),
                 **(fields if rank == 0 else {k: v for k, v in fields.items() if k not in ("snapshot_at",)}),
             )
-            self.scheduler.send(machine.partition("/")[0], key._replace(rank=rank), start=start)
+            self.scheduler.send(slot.partition("/")[0], key._replace(rank=rank), start=start)
 
     async def reports(self, key: RunKey, last: int) -> dict[int, float]:
         """The losses up to a position."""
@@ -70,14 +70,14 @@ class Gang:
         await self.scheduler.until(lambda: any(m.HasField("ended") for m in self.scheduler.received[key]))
         return await self.scheduler.ended(key)
 
-    def log(self, machine: str, key: RunKey) -> str:
+    def log(self, slot: str, key: RunKey) -> str:
         """What a rank printed."""
         name = f"{key.job}.rank{key.rank}.log" if key.rank else f"{key.job}.log"
-        return (self.cluster.folder / machine.partition("/")[0] / "logs" / "jobs" / key.stream / name).read_text()
+        return (self.cluster.folder / slot.partition("/")[0] / "logs" / "jobs" / key.stream / name).read_text()
 
-    def process(self, machine: str, key: RunKey) -> int:
+    def process(self, slot: str, key: RunKey) -> int:
         """The process of a rank."""
-        return int(re.findall(rf"rank {key.rank} of 2 is process (\d+)", self.log(machine, key))[-1])
+        return int(re.findall(rf"rank {key.rank} of 2 is process (\d+)", self.log(slot, key))[-1])
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def gang(cluster: Cluster) -> Gang:
 
 async def test_ranks_meet_train_together_and_leave_at_one_boundary_and_their_processes_stay_warm(gang: Gang) -> None:
     await gang.cluster.agent(slots=2)
-    machines = ["a/0", "a/1"]
-    gang.start(KEY, machines, until=6, allowed=3, snapshot_at=[2])
+    slots = ["a/0", "a/1"]
+    gang.start(KEY, slots, until=6, allowed=3, snapshot_at=[2])
     first, second = ranks(KEY)
     straight = await gang.reports(KEY, 3)
     assert [s.position for s in gang.scheduler.snapshots(KEY)] == [2]
@@ -98,22 +98,22 @@ async def test_ranks_meet_train_together_and_leave_at_one_boundary_and_their_pro
         assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3)
         assert ended.HasField("snapshot") == (key.rank == 0)
     assert [m.WhichOneof("body") for m in gang.scheduler.received[second]] == ["started", "ended"]
-    before = [gang.process(m, k) for m, k in zip(machines, (first, second), strict=True)]
+    before = [gang.process(m, k) for m, k in zip(slots, (first, second), strict=True)]
     # Once more, from the snapshot: the ranks meet somewhere else, in the same processes.
     again = KEY._replace(attempt=2)
     snapshot = (await gang.ended(KEY)).snapshot
-    gang.start(again, machines, until=6, allowed=6, snapshot=snapshot)
+    gang.start(again, slots, until=6, allowed=6, snapshot=snapshot)
     resumed = await gang.reports(again, 6)
     gang.scheduler.decide("a", again, wire.DECISION_CONTINUE, 6)
     for key in ranks(again):
         assert (await gang.ended(key)).reason == common_pb2.RUN_END_REASON_UNTIL
-    assert [gang.process(m, k) for m, k in zip(machines, (first, second), strict=True)] == before
+    assert [gang.process(m, k) for m, k in zip(slots, (first, second), strict=True)] == before
     places = re.findall(r"gang 127.0.0.1,127.0.0.1 127.0.0.1:(\d+)", gang.log("a/0", first))
     assert len(set(places)) == 2
     assert re.findall(r"environment (.*)", gang.log("a/1", second)) == [f"1 2 127.0.0.1 {port}" for port in places]
     # Another job on the same processes, undisturbed, gives the same bits.
     whole = RunKey("e1", "j2", 1, 0)
-    gang.start(whole, machines, until=6, allowed=6)
+    gang.start(whole, slots, until=6, allowed=6)
     assert await gang.reports(whole, 6) == straight | resumed
     # And one alone knows of no gang.
     gang.scheduler.decide("a", whole, wire.DECISION_TERMINATE, 6)
@@ -158,10 +158,10 @@ async def test_the_failure_of_any_ranks_code_is_the_failure_of_all(gang: Gang, c
 async def test_a_killed_rank_is_a_loss_for_all_whatever_their_code_makes_of_it(gang: Gang, killed: int) -> None:
     await gang.cluster.agent("a")
     await gang.cluster.agent("b")
-    machines = ["a/0", "b/0"]
-    gang.start(KEY, machines, until=1000, allowed=1000, hyperparameters={"seconds": 0.02})
+    slots = ["a/0", "b/0"]
+    gang.start(KEY, slots, until=1000, allowed=1000, hyperparameters={"seconds": 0.02})
     await gang.reports(KEY, 3)
-    process = gang.process(machines[killed], ranks(KEY)[killed])
+    process = gang.process(slots[killed], ranks(KEY)[killed])
     os.kill(process, signal.SIGKILL)
     await gone(process)
     for key in ranks(KEY):
@@ -208,7 +208,7 @@ async def test_a_rank_of_an_older_attempt_does_not_find_the_newer_gang(gang: Gan
 
 async def test_a_gang_whose_nodes_are_not_known_is_lost_with_that_reason(gang: Gang) -> None:
     await gang.cluster.agent()
-    start = wire.StartRun(machine="a/0", world=2, rank_addresses=["", "127.0.0.1:9"])
+    start = wire.StartRun(slot="a/0", world=2, rank_addresses=["", "127.0.0.1:9"])
     start.program.CopyFrom(wire.RunProgram(bundle=gang.bundle, trainer="train.py:Linear"))
     gang.scheduler.send("a", KEY, start=start)
     ended = await gang.ended(KEY)

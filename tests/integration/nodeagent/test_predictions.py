@@ -77,7 +77,7 @@ async def test_a_question_is_answered_by_a_process_of_low_priority_that_stays_fo
     ask(cluster, "e/2", spread=0.2)
     await answer(cluster, "e/2")
     assert processes() == [process]
-    ask(cluster, "e/3", spread=0.3)  # another predictor takes its place: the node has one machine
+    ask(cluster, "e/3", spread=0.3)  # another predictor takes its place: the node has one slot
     await answer(cluster, "e/3")
     await gone(process.pid)
     assert len(processes()) == 1

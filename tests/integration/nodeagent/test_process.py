@@ -55,7 +55,7 @@ async def test_sigterm_stops_in_order(cluster: Cluster) -> None:
     process = await start_agent(cluster)
     scheduler = cluster.scheduler
     assert read_address(cluster.folder / "a", "agent") == scheduler.hellos["a"][0].address
-    assert [machine.id for machine in scheduler.hellos["a"][0].machines] == ["a/0", "a/1"]
+    assert [slot.id for slot in scheduler.hellos["a"][0].slots] == ["a/0", "a/1"]
     cluster.start(KEY, hyperparameters={"fail": "hang", "at": 2}, allowed=9)
     pid = int((await scheduler.reported(KEY, 1)).metrics["pid"])
     process.send_signal(signal.SIGTERM)

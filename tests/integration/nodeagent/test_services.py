@@ -29,8 +29,8 @@ async def test_status_tells_what_runs(cluster: Cluster) -> None:
         stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
         status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
     assert status.connected
-    assert [machine.job for machine in status.node.machines] == ["", "j1"]
-    assert [(machine.rank, machine.world) for machine in status.node.machines] == [(0, 0), (0, 1)]
+    assert [slot.job for slot in status.node.slots] == ["", "j1"]
+    assert [(slot.rank, slot.world) for slot in status.node.slots] == [(0, 0), (0, 1)]
     assert [run_key_from_proto(run) for run in status.runs] == [KEY]
     assert status.snapshot_bytes > 0
 
@@ -87,7 +87,7 @@ async def test_only_processes_of_the_agent_may_attach(
     async def hello() -> AsyncIterator[application_pb2.AttachRequest]:
         yield application_pb2.AttachRequest(hello=application_pb2.AttachHello(pid=os.getpid()))
 
-    async with channel(agent._machines.application_address) as connection:
+    async with channel(agent._slots.application_address) as connection:
         stub = application_pb2_grpc.ApplicationServiceStub(connection)
         with pytest.raises(PermissionDenied, match="token"):
             await stub.Attach(hello(), metadata=metadata).read()

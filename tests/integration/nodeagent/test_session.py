@@ -54,7 +54,7 @@ async def test_a_run_that_is_not_wanted_any_more_is_killed_without_a_word(cluste
     scheduler.drop_session("a")
     await scheduler.connected("a", 2)
     await gone(pid)
-    # The machine is free for another, and its own start, should it come again, is not carried out.
+    # The slot is free for another, and its own start, should it come again, is not carried out.
     other = RunKey("e1", "j2", 1, 0)
     cluster.start(other)
     await scheduler.reported(other, 1)
@@ -86,7 +86,7 @@ async def test_an_older_scheduler_is_refused(cluster: Cluster) -> None:
     assert not any(message.HasField("ended") for message in scheduler.received[KEY])
 
 
-async def test_a_new_run_on_a_busy_machine_displaces_the_old_one(cluster: Cluster) -> None:
+async def test_a_new_run_on_a_busy_slot_displaces_the_old_one(cluster: Cluster) -> None:
     await cluster.agent()
     scheduler = cluster.scheduler
     cluster.start(KEY)
@@ -95,7 +95,7 @@ async def test_a_new_run_on_a_busy_machine_displaces_the_old_one(cluster: Cluste
     cluster.start(newer)
     ended = await scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_LOST
-    assert "its machine was given to run 2" in ended.message
+    assert "its slot was given to run 2" in ended.message
     await scheduler.reported(newer, 1)
 
 

@@ -23,7 +23,7 @@ async def spares(count: int) -> set[int]:
         await asyncio.sleep(0.02)
 
 
-async def test_the_first_experiment_on_a_machine_takes_the_process_that_is_there(cluster: Cluster) -> None:
+async def test_the_first_experiment_on_a_slot_takes_the_process_that_is_there(cluster: Cluster) -> None:
     await cluster.agent(slots=3, spare_runners=2)
     there = await spares(2)
     cluster.start(FIRST, until=2, allowed=2)

@@ -14,11 +14,11 @@ class Arrival(Policy):
         self.bars: dict[int, float] = {}
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
-            cluster.start_job(job, machine.id)
+            cluster.start_job(job, slot.id)
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
 

@@ -85,7 +85,7 @@ together = pytest_asyncio.fixture(loop_scope="module", scope="module")
 
 @together
 async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A scheduler with one node of two machines."""
+    """A scheduler with one node of two slots."""
     async with running(tmp_path_factory.mktemp("cluster")) as found:
         yield found
 
@@ -133,12 +133,12 @@ async def test_until_shows_the_state_in_between(raced: Experiment, commands: Com
     state = (await commands.replay(raced.id, str(up), as_json=True)).document["state"]
     job = next(job for job in state["jobs"] if job["id"] == "2")
     assert (job["state"], job["position"], job["attempt"]) == ("RUNNING", 0, 1)
-    (machine,) = job["machines"]
-    assert (state["event"], state["state"], state["machines"][machine]) == (up, "RUNNING", "2")
+    (slot,) = job["slots"]
+    assert (state["event"], state["state"], state["slots"][slot]) == (up, "RUNNING", "2")
     table = await commands.replay(raced.id, str(up))
     assert table.equal
     assert f"after event {up}," in table.out
-    assert f"{machine}: job 2" in table.out
+    assert f"{slot}: job 2" in table.out
     whole = (await commands.replay(raced.id, "1h", as_json=True)).document
     assert whole["events"] >= len(events)  # The store may still have something to say.
 
@@ -294,7 +294,7 @@ async def test_tree_at_an_event_shows_what_trained_then(shared: Experiment, comm
     events = (await commands.events(shared.id, as_json=True)).document["events"]
     up = next(event["event"] for event in events if " is up" in event["text"])
     stages = (await commands.tree(shared.id, str(up), as_json=True)).document["stages"]
-    assert any(stage["state"] == "running" and stage["machine"] for stage in stages)
+    assert any(stage["state"] == "running" and stage["slot"] for stage in stages)
     none = await commands.tree(shared.id, "1")
     assert (none.out, none.err) == ("", f"{shared.id}: after event 1 it has no trials yet\n")
 

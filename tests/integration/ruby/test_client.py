@@ -70,7 +70,7 @@ async def test_its_jobs_are_suspended_and_resumed_by_an_agent(example: Path, tmp
         jobs = await client.jobs(created.id)
         assert ended.state is ExperimentState.COMPLETED
         assert {(job.state, job.position, job.failures) for job in jobs} == {(JobState.COMPLETED, 6, 0)}
-        # In each of three rounds the two machines keep two jobs from the one before, at most; the two others are resumed.
+        # In each of three rounds the two slots keep two jobs from the one before, at most; the two others are resumed.
         assert sum(job.attempt for job in jobs) >= 4 + 2 * 2
         for job in jobs:
             found = [report.report.metrics["value"] for report in await client.statistics(created.id, job.id)]

@@ -13,7 +13,7 @@ from hopyard.client.types import NodeState
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS
@@ -61,13 +61,13 @@ class Cluster:
         return int(self.address.rpartition(":")[2])
 
     async def join(self, *nodes: str, data_quota: int | None = None) -> None:
-        """Starts agents with one machine each, and waits until they are there."""
+        """Starts agents with one slot each, and waits until they are there."""
         for node in nodes:
             settings = AgentSettings(
                 node=node,
                 scheduler=self.address,
                 data=self.folder / node,
-                machines=(MachineSettings(id=f"{node}/0"),),
+                slots=(SlotSettings(id=f"{node}/0"),),
                 backoff=Backoff(first=0.05, most=0.2),
                 data_quota=data_quota,
             )

@@ -22,7 +22,7 @@ from hopyard.v1 import (
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import SchedulerService
 from tests.timing import HANG_SECONDS, scaled
 
@@ -70,18 +70,18 @@ class Stubs:
 
     experiments: experiment_pb2_grpc.ExperimentServiceAsyncStub
     jobs: job_manager_pb2_grpc.JobManagerServiceAsyncStub
-    machines: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
+    slots: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
 
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[str]:
-    """A scheduler with one node of two machines; answers its address."""
+    """A scheduler with one node of two slots; answers its address."""
     appstat = AppStatService(data=folder / "appstat")
     hpgen = HpgenService()
     scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start())
     found = await scheduler.start()
-    machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
-    agent = NodeAgent(AgentSettings(node="n", scheduler=found, data=folder / "agent", machines=machines))
+    slots = (SlotSettings(id="n/0", cpus=1), SlotSettings(id="n/1", cpus=1))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=found, data=folder / "agent", slots=slots))
     await agent.start()
     try:
         await _joined(found)
@@ -95,7 +95,7 @@ async def running(folder: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
-    """A scheduler with one node of two machines."""
+    """A scheduler with one node of two slots."""
     async with running(tmp_path) as found:
         yield found
 
@@ -138,7 +138,7 @@ def experiment(
 ) -> Path:
     """An experiment file with its trainer.
 
-    From position `free` on its iterations take `slow` seconds each, scaled to the machine, until `let_go`: what must be seen or
+    From position `free` on its iterations take `slow` seconds each, scaled to the slot, until `let_go`: what must be seen or
     done while it trains can then take its time.
     """
     folder.mkdir(exist_ok=True)

@@ -25,11 +25,11 @@ class Wrong(Policy):
         elif self._what == "set":
             cluster.ask("plan", {1, 2})
         elif job := cluster.get_idle_job():
-            cluster.start_job(job, cluster.idle_machines()[0].id, until=wrong)
+            cluster.start_job(job, cluster.idle_slots()[0].id, until=wrong)
 
 
 class Yielding(DefaultPolicy):
-    """Leaves machines to others as soon as its share shrinks: the newest jobs first."""
+    """Leaves slots to others as soon as its share shrinks: the newest jobs first."""
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         live = [job for job in cluster.live_jobs() if job.state is not JobState.SUSPENDING]
@@ -38,21 +38,21 @@ class Yielding(DefaultPolicy):
 
 
 class Single(DefaultPolicy):
-    """Can use one machine only."""
+    """Can use one slot only."""
 
     def demand(self, cluster: Cluster) -> int:
         return min(super().demand(cluster), 1)
 
 
 class Spare(DefaultPolicy):
-    """Claims two machines, whatever it uses."""
+    """Claims two slots, whatever it uses."""
 
     def demand(self, cluster: Cluster) -> int:
         return 2
 
 
 class Units(Policy):
-    """Trains in units of some positions, none of which may lose its machine in the middle."""
+    """Trains in units of some positions, none of which may lose its slot in the middle."""
 
     def __init__(self, unit: int) -> None:
         self._unit = unit
@@ -60,9 +60,9 @@ class Units(Policy):
     def allocate_jobs(self, cluster: Cluster) -> None:
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
-        for machine, job in zip(cluster.idle_machines(), cluster.idle_jobs(), strict=False):
+        for slot, job in zip(cluster.idle_slots(), cluster.idle_jobs(), strict=False):
             until = min(job.position + self._unit, cluster.experiment.max_position)
-            cluster.start_job(job.id, machine.id, until=until, allowed=until, preemptible=False)
+            cluster.start_job(job.id, slot.id, until=until, allowed=until, preemptible=False)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE
@@ -78,10 +78,10 @@ class Thinks(Policy):
         self._how = how
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is not None:
-                cluster.start_job(job, machine.id)
+                cluster.start_job(job, slot.id)
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
 

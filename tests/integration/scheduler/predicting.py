@@ -33,8 +33,8 @@ class Patient(Policy):
     def allocate_jobs(self, cluster: Cluster) -> None:
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
-        for machine, job in zip(cluster.idle_machines(), cluster.idle_jobs(), strict=False):
-            cluster.start_job(job.id, machine.id, until=min(job.position + self.step, job.max_position))
+        for slot, job in zip(cluster.idle_slots(), cluster.idle_jobs(), strict=False):
+            cluster.start_job(job.id, slot.id, until=min(job.position + self.step, job.max_position))
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         if not event.at_until or event.position == cluster.jobs[event.job].max_position:

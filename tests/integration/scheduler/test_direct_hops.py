@@ -16,7 +16,7 @@ from hopyard.client.types import Experiment, JobReport, JobState
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
 from hopyard_tools.commands.replay import replay
 from tests.integration.scheduler.touring import PROGRAM
@@ -27,7 +27,7 @@ NODES = ("a", "b")
 
 @dataclass
 class Nodes:
-    """A cluster of two nodes with a machine each."""
+    """A cluster of two nodes with a slot each."""
 
     scheduler: str
     agents: dict[str, NodeAgent]
@@ -38,7 +38,7 @@ class Nodes:
             node=node,
             scheduler=self.scheduler,
             data=self.data / node,
-            machines=(MachineSettings(id=f"{node}/0", cpus=1),),
+            slots=(SlotSettings(id=f"{node}/0", cpus=1),),
         )
         self.agents[node] = NodeAgent(settings)
         await self.agents[node].start()

@@ -1,4 +1,4 @@
-"""Experiments that share machines by their weights, live: who is above its share is suspended, and loses nothing."""
+"""Experiments that share slots by their weights, live: who is above its share is suspended, and loses nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.types import Settings
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.experiments import commands
 from hopyard_scheduler.experiments.program import settings_of
 from tests.integration.scheduler.conftest import experiment, let_go
@@ -59,14 +59,12 @@ class Counter(Trainer):
 
 @pytest.fixture
 async def client(pieces: Pieces, tmp_path: Path) -> AsyncIterator[AsyncClient]:
-    """A client of a cluster of two nodes with two machines each."""
+    """A client of a cluster of two nodes with two slots each."""
     scheduler = await pieces.scheduler()
     agents = []
     for node in ("a", "b"):
-        machines = tuple(MachineSettings(id=f"{node}/{slot}", cpus=1) for slot in range(2))
-        agent = NodeAgent(
-            AgentSettings(node=node, scheduler=scheduler.address, data=tmp_path / node, machines=machines)
-        )
+        slots = tuple(SlotSettings(id=f"{node}/{slot}", cpus=1) for slot in range(2))
+        agent = NodeAgent(AgentSettings(node=node, scheduler=scheduler.address, data=tmp_path / node, slots=slots))
         await agent.start()
         agents.append(agent)
     try:
@@ -107,17 +105,17 @@ async def until(client: AsyncClient, found: Experiment, holds: Callable[[Experim
 
 
 def running(count: int) -> Callable[[Experiment, list[Job]], bool]:
-    """Holds just so many machines, all of them training."""
+    """Holds just so many slots, all of them training."""
 
     def holds(present: Experiment, jobs: list[Job]) -> bool:
         training = sum(job.state is JobState.RUNNING for job in jobs)
-        return (present.machines, present.share, training) == (count, count, count)
+        return (present.slots, present.share, training) == (count, count, count)
 
     return holds
 
 
 def waiting(count: int, state: JobState, reason: str) -> Callable[[Experiment, list[Job]], bool]:
-    """Holds just so many machines, and jobs in a state wait for one, with a reason that begins so.
+    """Holds just so many slots, and jobs in a state wait for one, with a reason that begins so.
 
     Between these they may wait for their policy, which may take its time over a share that has changed.
     """
@@ -158,7 +156,7 @@ async def stretches(client: AsyncClient, found: Experiment) -> Mapping[str, list
     ],
     indirect=["grace"],
 )
-async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
+async def test_weights_1_and_3_share_four_slots_1_to_3_and_back(
     client: AsyncClient, tmp_path: Path, policy: str
 ) -> None:
     light_file = file(tmp_path / "light", 1, policy, jobs=5, length=60, pace=0.01)
@@ -166,7 +164,7 @@ async def test_weights_1_and_3_share_four_machines_1_to_3_and_back(
     await until(client, light, running(4))
     heavy_file = file(tmp_path / "heavy", 3, policy, jobs=3, length=50, pace=0.01)
     heavy = await client.create(heavy_file)
-    busy = f"waits for a machine: 1 of 1 in its share are busy: weight 1 beside {heavy.id} (weight 3: 3)"
+    busy = f"waits for a slot: 1 of 1 in its share are busy: weight 1 beside {heavy.id} (weight 3: 3)"
     jobs = await until(client, light, waiting(1, JobState.SUSPENDED, busy))
     assert len([job for job in jobs if job.state is JobState.SUSPENDED]) == 3
     await until(client, heavy, running(3))
@@ -203,14 +201,12 @@ async def test_a_run_that_may_not_be_preempted_trains_to_its_until_whatever_the_
         assert runs == [(1, 15), (16, 30), (31, 45)]
 
 
-async def test_who_can_use_one_machine_leaves_the_others_whatever_its_weight(
-    client: AsyncClient, tmp_path: Path
-) -> None:
+async def test_who_can_use_one_slot_leaves_the_others_whatever_its_weight(client: AsyncClient, tmp_path: Path) -> None:
     single = "{name: 'tests.integration.scheduler.policies:Single'}"
     files = file(tmp_path / "heavy", 100, single, jobs=4, length=30), file(tmp_path / "light", 1, jobs=4, length=40)
     heavy, light = [await client.create(each) for each in files]
     await until(client, light, running(3))
-    busy = "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    busy = "waits for a slot: 1 of 1 in its share are busy: the policy can use no more than 1 now"
     await until(client, heavy, waiting(1, JobState.PENDING, busy))
     for each in files:
         let_go(each)

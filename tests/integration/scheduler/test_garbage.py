@@ -24,7 +24,7 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_nodeagent.snapshots import disk, uploads
 from hopyard_scheduler import converters
 from hopyard_scheduler.service import SchedulerService
@@ -35,7 +35,7 @@ from tests.timing import HANG_SECONDS, scaled
 
 
 class Pieces:
-    """Services, an agent with one machine, and AppStat's stub."""
+    """Services, an agent with one slot, and AppStat's stub."""
 
     def __init__(self, data: Path, max_blob_bytes: int = 1 << 30) -> None:
         self.data = data
@@ -55,12 +55,12 @@ class Pieces:
 
     async def start_agent(self, quota: int | None = None) -> None:
         assert self.scheduler is not None
-        machines = (MachineSettings(id="n/0", cpus=1),)
+        slots = (SlotSettings(id="n/0", cpus=1),)
         settings = AgentSettings(
             node="n",
             scheduler=self.scheduler.address,
             data=self.data / "agent",
-            machines=machines,
+            slots=slots,
             snapshot_quota=quota,
         )
         self.agent = NodeAgent(settings)
@@ -307,7 +307,7 @@ async def restart(pieces: Pieces, store_quota: int | None = None) -> None:
 
 
 def taking(seconds: float) -> str:
-    """The trainer, each of whose iterations is to count as if it took so long, whatever the machine makes of it."""
+    """The trainer, each of whose iterations is to count as if it took so long, whatever the slot makes of it."""
     return TRAINER.replace("(self.position + 1)}", f'(self.position + 1), "seconds": {seconds}}}')
 
 

@@ -19,7 +19,7 @@ from hopyard_hpgen.experiment_generator import make_generator
 from hopyard_hpgen.generators.random import RandomGenerator
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import SchedulerService
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS
@@ -97,8 +97,8 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
     appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService(port=free_port())
     scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), port=free_port())
     address = await scheduler.start()
-    machines = (MachineSettings(id="n/0", cpus=1),)
-    agent = NodeAgent(AgentSettings(node="n", scheduler=address, data=tmp_path / "agent", machines=machines))
+    slots = (SlotSettings(id="n/0", cpus=1),)
+    agent = NodeAgent(AgentSettings(node="n", scheduler=address, data=tmp_path / "agent", slots=slots))
     await agent.start()
     try:
         async with AsyncClient(server=address, patience=HANG_SECONDS) as client:

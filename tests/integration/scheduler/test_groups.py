@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import Experiment, ExperimentState, JobState, Machine
+from hopyard.client.types import Experiment, ExperimentState, JobState, Slot
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
@@ -53,16 +53,16 @@ async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: 
         await client.job(second.id, next(iter(ones)))
 
 
-async def test_a_machine_names_the_experiment_whose_job_runs_on_it(client: AsyncClient, tmp_path: Path) -> None:
+async def test_a_slot_names_the_experiment_whose_job_runs_on_it(client: AsyncClient, tmp_path: Path) -> None:
     first = await client.create(grouped(tmp_path / "a", jobs=1, length=5000, pace=0.05))
     second = await client.create(grouped(tmp_path / "b", jobs=1, length=5000, pace=0.05))
-    busy: list[Machine] = []
+    busy: list[Slot] = []
     async with asyncio.timeout(HANG_SECONDS):
         while len(busy) < 2:
-            busy = [machine for node in await client.nodes() for machine in node.machines if machine.job]
-    assert {machine.experiment for machine in busy} == {first.id, second.id}
-    for machine in busy:
-        assert machine.id in (await client.job(machine.experiment or "", machine.job or "")).machines
+            busy = [slot for node in await client.nodes() for slot in node.slots if slot.job]
+    assert {slot.experiment for slot in busy} == {first.id, second.id}
+    for slot in busy:
+        assert slot.id in (await client.job(slot.experiment or "", slot.job or "")).slots
     for created in (first, second):
         await client.stop(created.id)
 
@@ -99,8 +99,8 @@ async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_pat
 async def test_a_group_goes_on_after_its_scheduler_and_the_founder_are_gone(pieces: Pieces, tmp_path: Path) -> None:
     scheduler: SchedulerService = await pieces.scheduler()
     port = int(scheduler.address.split(":")[1])
-    machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
-    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
+    slots = (SlotSettings(id="n/0", cpus=1), SlotSettings(id="n/1", cpus=1))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
     try:
         async with AsyncClient(server=scheduler.address, patience=HANG_SECONDS) as client:

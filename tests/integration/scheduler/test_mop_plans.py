@@ -1,4 +1,4 @@
-"""The policy mop in a whole cluster: pilots, plans of a solver, and fewer machines than hold the data."""
+"""The policy mop in a whole cluster: pilots, plans of a solver, and fewer slots than hold the data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ unit: units
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """Two nodes of one machine, each with two of the four partitions to train on; one to evaluate on."""
+    """Two nodes of one slot, each with two of the four partitions to train on; one to evaluate on."""
     made = Cluster(tmp_path)
     await made.start()
     try:
@@ -125,7 +125,7 @@ async def test_times_are_found_out_by_pilots_and_a_plan_is_made_with_them(
         if isinstance(command, StartJob)
     ]
     modes = [command.mode for command in starts]
-    assert modes[:4] == [RunMode.PROFILE] * 4  # Each job once, and one of them on both machines.
+    assert modes[:4] == [RunMode.PROFILE] * 4  # Each job once, and one of them on both slots.
     assert modes.count(RunMode.PROFILE) == 4
     profiled = {
         (command.job, 1 + sum(other.job == command.job for other in starts[:i])) for i, command in enumerate(starts[:4])
@@ -143,7 +143,7 @@ async def test_times_are_found_out_by_pilots_and_a_plan_is_made_with_them(
     assert all(answer.result["said"].startswith("a plan of ") for answer in answers)
 
 
-async def test_a_share_of_one_machine_goes_from_node_to_node(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_share_of_one_slot_goes_from_node_to_node(cluster: Cluster, tmp_path: Path) -> None:
     ended = await trained(cluster, tmp_path / "e", "mop", pace=0.0, jobs=2, resources="{slots: 1}")
     said = [event.nodes for event in await journal(cluster, ended.id) if isinstance(event, PolicyAnswered)]
     assert {("a",), ("b",)} <= set(said)

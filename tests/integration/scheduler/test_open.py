@@ -23,14 +23,14 @@ def study(folder: Path, idle: str, more: str = STUDY) -> Path:
     return file
 
 
-async def test_it_stays_open_without_a_machine_until_it_is_closed(client: AsyncClient, tmp_path: Path) -> None:
+async def test_it_stays_open_without_a_slot_until_it_is_closed(client: AsyncClient, tmp_path: Path) -> None:
     created = await client.create(study(tmp_path / "e", "10m"))
     first = await client.request(created.id, {"x": 0.5, "pace": 0.0}, 3)
     async with asyncio.timeout(HANG_SECONDS):
         while True:
             open_still, job = await client.get(created.id), await client.job(created.id, first.id)
             rests = open_still.reason.startswith("is open for requests and has none: ends in ")
-            if job.state.ended and rests and not open_still.machines:
+            if job.state.ended and rests and not open_still.slots:
                 break
             await asyncio.sleep(0.02)
     assert open_still.state is ExperimentState.RUNNING

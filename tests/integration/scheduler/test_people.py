@@ -54,10 +54,10 @@ async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
 
 
 async def trains(client: AsyncClient, found: Experiment, wanted: Collection[str]) -> None:
-    """Until exactly these jobs have a machine."""
+    """Until exactly these jobs have a slot."""
 
     async def enough(_: Change) -> bool:
-        return {job.id for job in await client.jobs(found) if job.machines} == set(wanted)
+        return {job.id for job in await client.jobs(found) if job.slots} == set(wanted)
 
     async for change in client.watch(found):
         if await enough(change):

@@ -18,7 +18,7 @@ from hopyard.v1 import resource_manager_pb2_grpc as r_grpc
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler import generator_client
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
@@ -72,7 +72,7 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
     port = int(first.address.split(":")[1])
     agent = NodeAgent(
         AgentSettings(
-            node="n", scheduler=first.address, data=tmp_path / "agent", machines=(MachineSettings(id="n/0", cpus=1),)
+            node="n", scheduler=first.address, data=tmp_path / "agent", slots=(SlotSettings(id="n/0", cpus=1),)
         )
     )
     await agent.start()
@@ -101,8 +101,8 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
 async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pieces: Pieces, tmp_path: Path) -> None:
     scheduler = await pieces.scheduler()
     port = int(scheduler.address.split(":")[1])
-    machines = (MachineSettings(id="n/0", cpus=1), MachineSettings(id="n/1", cpus=1))
-    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
+    slots = (SlotSettings(id="n/0", cpus=1), SlotSettings(id="n/1", cpus=1))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
     policy = "policy: {name: 'tests.integration.scheduler.policies:Spare'}"
     file = experiment(tmp_path / "e", jobs=1, length=60, free=5, more=policy)
@@ -113,17 +113,17 @@ async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pi
             async with channel(scheduler.address) as opened:
                 stub: r_grpc.ResourceManagerServiceAsyncStub = r_grpc.ResourceManagerServiceStub(opened)
                 first = await _when_idle(stub, request)
-                assert (await stub.ReserveIdleMachine(request)).machine == first
+                assert (await stub.ReserveIdleMachine(request)).slot == first
             await scheduler.stop(0)
             scheduler = await pieces.scheduler(port)
             async with channel(scheduler.address) as opened:
                 stub = r_grpc.ResourceManagerServiceStub(opened)
-                assert (await stub.ReserveIdleMachine(request)).machine == first
-                with pytest.raises(Exhausted, match="no idle machine"):
+                assert (await stub.ReserveIdleMachine(request)).slot == first
+                with pytest.raises(Exhausted, match="no idle slot"):
                     await stub.ReserveIdleMachine(r.ReserveIdleMachineRequest(experiment=created.id, request_id="b"))
-                await stub.ReleaseMachine(r.ReleaseMachineRequest(machine=first))
+                await stub.ReleaseMachine(r.ReleaseMachineRequest(slot=first))
                 another = r.ReserveIdleMachineRequest(experiment=created.id, request_id="b")
-                assert (await stub.ReserveIdleMachine(another)).machine == first
+                assert (await stub.ReserveIdleMachine(another)).slot == first
             let_go(file)
             await client.wait(created.id, timeout=HANG_SECONDS)
     finally:
@@ -131,13 +131,13 @@ async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pi
 
 
 async def _when_idle(stub: r_grpc.ResourceManagerServiceAsyncStub, request: r.ReserveIdleMachineRequest) -> str:
-    """The machine that is reserved as soon as one is idle while the other one trains."""
+    """The slot that is reserved as soon as one is idle while the other one trains."""
     async with asyncio.timeout(HANG_SECONDS):
-        while not any(machine.job for machine in (await stub.ListMachines(r.ListMachinesRequest())).machines):  # noqa: ASYNC110 - another process
+        while not any(slot.job for slot in (await stub.ListSlots(r.ListSlotsRequest())).slots):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
         while True:
             try:
-                return (await stub.ReserveIdleMachine(request)).machine
+                return (await stub.ReserveIdleMachine(request)).slot
             except Exhausted:
                 await asyncio.sleep(0.02)
 
@@ -190,8 +190,8 @@ async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_whic
     monkeypatch.setattr(generator_client, "_AT_ONCE", 7)  # So that they come in several messages.
     scheduler = await pieces.scheduler()
     port = int(pieces.hpgen.address.split(":")[1])
-    machines = tuple(MachineSettings(id=f"n/{number}", cpus=1) for number in range(3))
-    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machines))
+    slots = tuple(SlotSettings(id=f"n/{number}", cpus=1) for number in range(3))
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
     more = "generator: tests.integration.scheduler.generators:Learning\npolicy: {name: default, ahead: 4}"
     try:

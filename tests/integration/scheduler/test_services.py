@@ -105,8 +105,8 @@ async def test_pause_resume_and_stop(client: AsyncClient, tmp_path: Path) -> Non
     created = await client.create(experiment(tmp_path / "e", length=5000, pace=0.05))
     await client.pause(created.id)
     paused = await client.wait(created.id, timeout=HANG_SECONDS, until=[ExperimentState.PAUSED])
-    assert paused.machines <= 2
-    assert not any(job.machines for job in await client.jobs(created.id))
+    assert paused.slots <= 2
+    assert not any(job.slots for job in await client.jobs(created.id))
     await client.resume(created.id)
     await client.stop(created.id)
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
@@ -178,7 +178,7 @@ async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: 
     async for _ in client.watch(name):
         if (await client.job(name, victim.id)).state is JobState.TERMINATED:
             break
-    start = j.StartJobRequest(experiment=name, job=victim.id, machines=[victim.machines[0]])
+    start = j.StartJobRequest(experiment=name, job=victim.id, slots=[victim.slots[0]])
     with pytest.raises(Conflict, match="TERMINATED"):
         await stubs.jobs.StartJob(start)
     with pytest.raises(NotFound, match="no job '99'"):
@@ -191,20 +191,20 @@ async def test_acts_on_single_jobs(client: AsyncClient, stubs: Stubs, tmp_path: 
     await client.wait(name, timeout=HANG_SECONDS)
 
 
-async def test_machines_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
-    nodes = await stubs.machines.ListNodes(r.ListNodesRequest())
+async def test_slots_and_nodes(client: AsyncClient, stubs: Stubs, tmp_path: Path) -> None:
+    nodes = await stubs.slots.ListNodes(r.ListNodesRequest())
     assert [node.id for node in nodes.nodes] == ["n"]
-    machines = await stubs.machines.ListMachines(r.ListMachinesRequest(page_size=1))
-    rest = await stubs.machines.ListMachines(r.ListMachinesRequest(page_token=machines.next_page_token))
-    assert [m.id for m in [*machines.machines, *rest.machines]] == ["n/0", "n/1"]
+    slots = await stubs.slots.ListSlots(r.ListSlotsRequest(page_size=1))
+    rest = await stubs.slots.ListSlots(r.ListSlotsRequest(page_token=slots.next_page_token))
+    assert [m.id for m in [*slots.slots, *rest.slots]] == ["n/0", "n/1"]
     created = await client.create(experiment(tmp_path / "e", jobs=2, length=5000, pace=0.05))
     async for _ in client.watch(created.id):
         if len(await client.jobs(created.id, JobState.RUNNING)) == 2:
             break
-    with pytest.raises(Exhausted, match="no idle machine"):
-        await stubs.machines.ReserveIdleMachine(r.ReserveIdleMachineRequest(experiment=created.id, request_id="a"))
-    with pytest.raises(NotFound, match="no machine 'x'"):
-        await stubs.machines.ReleaseMachine(r.ReleaseMachineRequest(machine="x"))
+    with pytest.raises(Exhausted, match="no idle slot"):
+        await stubs.slots.ReserveIdleMachine(r.ReserveIdleMachineRequest(experiment=created.id, request_id="a"))
+    with pytest.raises(NotFound, match="no slot 'x'"):
+        await stubs.slots.ReleaseMachine(r.ReleaseMachineRequest(slot="x"))
     await client.stop(created.id)
     await client.wait(created.id, timeout=HANG_SECONDS)
 

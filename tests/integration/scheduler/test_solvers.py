@@ -16,7 +16,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
 from hopyard_engine.core.events import Answered
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler import solver_dispatcher
 from hopyard_tools.commands.journal_source import opened
 from tests.integration.children import running
@@ -133,8 +133,8 @@ async def test_a_killed_solver_is_an_error_and_the_end_of_an_experiment_ends_its
 async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
     port = int(first.address.split(":")[1])
-    machines = (MachineSettings(id="n/0", cpus=1),)
-    agent = NodeAgent(AgentSettings(node="n", scheduler=first.address, data=tmp_path / "agent", machines=machines))
+    slots = (SlotSettings(id="n/0", cpus=1),)
+    agent = NodeAgent(AgentSettings(node="n", scheduler=first.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
     try:
         async with AsyncClient(server=first.address, patience=HANG_SECONDS) as client:

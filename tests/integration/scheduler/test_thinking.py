@@ -51,7 +51,7 @@ class Cluster(Restartable):
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     Thinks.thinking.clear()
-    async with Cluster.on(tmp_path, machines=3, generator_seconds=GENERATOR_LIMIT) as found:
+    async with Cluster.on(tmp_path, slots=3, generator_seconds=GENERATOR_LIMIT) as found:
         yield found
 
 

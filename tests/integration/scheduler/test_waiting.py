@@ -10,7 +10,7 @@ from pathlib import Path
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.test_recovery import Pieces, pieces
 from tests.timing import HANG_SECONDS
@@ -52,23 +52,23 @@ async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
 
 async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces, tmp_path: Path) -> None:
     scheduler = await pieces.scheduler()
-    machine = (MachineSettings(id="n/0", cpus=1),)
-    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", machines=machine))
+    slot = (SlotSettings(id="n/0", cpus=1),)
+    agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slot))
     try:
         async with AsyncClient(server=scheduler.address) as client:
             found = await client.create(experiment(tmp_path / "e", jobs=3, length=2000, pace=0.1))
-            none = "the cluster has no machine (no agent is connected)"
+            none = "the cluster has no slot (no agent is connected)"
             assert (await client.get(found.id)).reason == none
             assert [one.reason for one in await client.experiments()] == [none]
             async with aclosing(client.watch(found.id)) as changes:
                 await seen(changes, lambda change: isinstance(change, Experiment) and change.reason == none)
                 await agent.start()
-                busy = "waits for a machine: 1 of 1 in its share are busy"
+                busy = "waits for a slot: 1 of 1 in its share are busy"
                 await seen(changes, says("2", busy))
                 await until(lambda: reasons(client, found, "2"), {"2": busy})
                 # Nothing happens to jobs 2 and 3 when another experiment comes; what they wait for is another thing now.
                 other = await client.create(experiment(tmp_path / "o", jobs=2, length=2000, pace=0.1, more="weight: 9"))
-                starved = f"waits for a machine: its share is 0 of 1: weight 1 beside {other.id} (weight 9: 1)"
+                starved = f"waits for a slot: its share is 0 of 1: weight 1 beside {other.id} (weight 9: 1)"
                 await seen(changes, says("3", starved))
 
                 async def leaves() -> bool:

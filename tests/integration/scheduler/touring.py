@@ -62,26 +62,26 @@ class Hopping(Policy):
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()
         for job in cluster.idle_jobs():
-            for machine in cluster.idle_machines():
-                if self._start(cluster, job, machine.id, machine.node):
+            for slot in cluster.idle_slots():
+                if self._start(cluster, job, slot.id, slot.node):
                     break
 
-    def _start(self, cluster: Cluster, job: JobView, machine: str, node: str) -> bool:
+    def _start(self, cluster: Cluster, job: JobView, slot: str, node: str) -> bool:
         epoch, unit = divmod(job.position, 2)
         done = self._evaluated.setdefault((job.id, job.position), set())
         if epoch and not unit and len(done) < len(self._evaluate):
             if node in done:
                 return False
             self._evaluating[job.id] = node
-            inputs = {machine: self._evaluate[node]}
-            cluster.start_job(job.id, machine, mode=RunMode.EVALUATE, inputs=inputs, parts=len(self._evaluate))
+            inputs = {slot: self._evaluate[node]}
+            cluster.start_job(job.id, slot, mode=RunMode.EVALUATE, inputs=inputs, parts=len(self._evaluate))
             return True
         if unit and self._first[job.id, epoch] == node:
             return False
         if not unit:
             self._first[job.id, epoch] = node
-        inputs = {machine: self._train[node]}
-        cluster.start_job(job.id, machine, until=job.position + 1, inputs=inputs, preemptible=False)
+        inputs = {slot: self._train[node]}
+        cluster.start_job(job.id, slot, until=job.position + 1, inputs=inputs, preemptible=False)
         return True
 
     def demand(self, cluster: Cluster) -> int:

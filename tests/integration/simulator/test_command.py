@@ -69,7 +69,7 @@ def test_json(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     detailed = document(capsys, traces, "--policy", "bandit", "--slots", "2", "--target", "0.5", "--details")
     assert set(detailed) == KEYS | {"runs", "states", "curves", "labels", "confidences"}
     assert {**detailed, **found} == detailed
-    assert set(detailed["runs"][0]) == {"machine", "job", "attempt", "start", "end", "trained", "reason"}
+    assert set(detailed["runs"][0]) == {"slot", "job", "attempt", "start", "end", "trained", "reason"}
 
 
 def test_who_predicted_is_told(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,8 +107,8 @@ def test_options_reach_the_simulation(traces: str, capsys: pytest.CaptureFixture
 
 def test_the_table(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, traces, "--slots", "2", "--set", "ahead=1").splitlines()
-    assert lines[0].strip() == "default ahead=1 on 2 machines"
-    names = ["time to target", "best", "time", "machine time", "jobs", "iterations", "suspends", "promotions"]
+    assert lines[0].strip() == "default ahead=1 on 2 slots"
+    names = ["time to target", "best", "time", "slot time", "jobs", "iterations", "suspends", "promotions"]
     assert [line.strip().partition("  ")[0] for line in lines[1:]] == names
     assert "8 started, 0 ended early, 8 trained to the end" in lines[5]
     assert lines[6].split() == ["iterations", "48"]
@@ -190,7 +190,7 @@ def test_the_same_bytes(traces: str) -> None:
         ("--set ahead=", 2, "policy default: ahead is None; it must be a whole number"),
         ("--cost start=1e308", 1, "the time is beyond all numbers"),
         ("--slots 0", 2, "slots must be at least 1, found 0"),
-        ("--per-node 0", 2, "machines per node must be at least 1, found 0"),
+        ("--per-node 0", 2, "slots per node must be at least 1, found 0"),
         ("--speeds 1,fast", 2, "--speeds: needs a number, found 'fast'"),
         ("--speeds 0", 2, "speed must be a finite number > 0, found 0.0"),
         ("--jobs 0", 2, "jobs must be at least 1, found 0"),

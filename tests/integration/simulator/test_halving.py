@@ -24,7 +24,7 @@ def searched(policy: type, *, slots: int, jobs: int, length: int = R, **more: An
 
 
 def busy_while_n_lasts(result: Result) -> tuple[float, float]:
-    """When the last configuration began, and which part of the machines' time until then had a run."""
+    """When the last configuration began, and which part of the slots' time until then had a run."""
     began: dict[str, float] = {}
     assert result.runs is not None
     for run in sorted(result.runs, key=lambda run: run.start):
@@ -35,7 +35,7 @@ def busy_while_n_lasts(result: Result) -> tuple[float, float]:
 
 
 @pytest.mark.nightly
-def test_500_machines_are_busy_and_the_first_is_at_R_after_its_own_training_time() -> None:
+def test_500_slots_are_busy_and_the_first_is_at_R_after_its_own_training_time() -> None:
     """With the defaults of the paper: three brackets, of which the first has five rungs below 256."""
     result = searched(AshaPolicy, slots=500, jobs=2500, length=256)
     assert result.jobs_started == 2500
@@ -46,7 +46,7 @@ def test_500_machines_are_busy_and_the_first_is_at_R_after_its_own_training_time
 
 
 @pytest.mark.parametrize("policy", [AshaPolicy, AsyncHyperbandPolicy, ShaPolicy, HyperbandPolicy])
-def test_stragglers_and_drops_leave_no_machine_idle(policy: type) -> None:
+def test_stragglers_and_drops_leave_no_slot_idle(policy: type) -> None:
     """Lost runs are queued again: every configuration reports, and at least as many come to R as were meant to."""
     result = searched(policy, slots=60, jobs=500, faults=Faults(straggling=1.0, drop=0.01))
     assert result.jobs_started == 500

@@ -12,7 +12,7 @@ from hopyard.client import AsyncClient
 from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
-from hopyard_nodeagent.settings import AgentSettings, MachineSettings
+from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import SchedulerService
 
 Cluster = Callable[[str], AbstractAsyncContextManager[AsyncClient]]
@@ -20,7 +20,7 @@ Cluster = Callable[[str], AbstractAsyncContextManager[AsyncClient]]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    """A cluster with one node of one machine by the name of its directory, which may be opened again."""
+    """A cluster with one node of one slot by the name of its directory, which may be opened again."""
 
     @asynccontextmanager
     async def opened(name: str) -> AsyncIterator[AsyncClient]:
@@ -28,8 +28,8 @@ def cluster(tmp_path: Path) -> Cluster:
         appstat, hpgen = AppStatService(data=folder / "appstat"), HpgenService()
         scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start())
         found = await scheduler.start()
-        machines = (MachineSettings(id=f"{name}/0", cpus=1),)
-        settings = AgentSettings(node=name, scheduler=found, data=folder / "agent", machines=machines)
+        slots = (SlotSettings(id=f"{name}/0", cpus=1),)
+        settings = AgentSettings(node=name, scheduler=found, data=folder / "agent", slots=slots)
         agent = NodeAgent(settings)
         await agent.start()
         try:

@@ -42,7 +42,7 @@ def test_nothing_is_said_to_be_left_out_of_a_short_one() -> None:
 
 def test_a_start_is_shown_by_what_cases_turn_on_and_stays_what_it_is() -> None:
     start = resource_manager_pb2.StartRun(
-        hyperparameters=hyperparameters_to_proto({"lr": 0.5}), machine="m" * 300, until=3, allowed=5, completes=True
+        hyperparameters=hyperparameters_to_proto({"lr": 0.5}), slot="m" * 300, until=3, allowed=5, completes=True
     )
     start.program.command.arguments.append("word " * 100)
     message = wire.AttachResponse(start=wire.ApplicationStart(start=start, code_folder="c" * 300, lease_seconds=60))

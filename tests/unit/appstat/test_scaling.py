@@ -13,8 +13,8 @@ from hopyard_appstat.pagination import Paging
 from tests.unit.appstat.messages import all_of
 from tests.unit.appstat.test_planned import Journal
 
-ONE = Scaling(training="training", hardware="EPYC", machines=1, seconds=8.0, experiment="e1", job="1", at=2.5)
-TWO = Scaling(training="training", hardware="EPYC", machines=2, seconds=4.4, experiment="e1", job="1", at=3.5)
+ONE = Scaling(training="training", hardware="EPYC", slots=1, seconds=8.0, experiment="e1", job="1", at=2.5)
+TWO = Scaling(training="training", hardware="EPYC", slots=2, seconds=4.4, experiment="e1", job="1", at=3.5)
 
 
 def replace(message: Scaling, **fields: Any) -> Scaling:
@@ -52,9 +52,9 @@ async def test_what_was_measured_last_holds_for_its_training_and_kind_of_host_al
     [
         (replace(ONE, training=""), r"projections\[0\]\.scaling\.training: found nothing, allowed is an id"),
         (replace(ONE, hardware=""), r"projections\[0\]\.scaling\.hardware: found nothing, allowed is an id"),
-        (replace(ONE, machines=0), r"found 8.0 s on 0 machines, allowed are more than 0 s on 1 or more"),
-        (replace(ONE, seconds=0.0), r"found 0.0 s on 1 machines"),
-        (replace(ONE, seconds=float("nan")), r"found nan s on 1 machines"),
+        (replace(ONE, slots=0), r"found 8.0 s on 0 slots, allowed are more than 0 s on 1 or more"),
+        (replace(ONE, seconds=0.0), r"found 0.0 s on 1 slots"),
+        (replace(ONE, seconds=float("nan")), r"found nan s on 1 slots"),
     ],
 )
 async def test_what_no_profile_can_be_is_refused(store: Store, wrong: Scaling, message: str) -> None:

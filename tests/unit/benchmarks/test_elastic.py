@@ -1,4 +1,4 @@
-"""The benchmark of elastic jobs says what it is for: fewer machine hours than wide gangs, and sooner over than narrow ones."""
+"""The benchmark of elastic jobs says what it is for: fewer slot hours than wide gangs, and sooner over than narrow ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def test_elastic_jobs_beside_fixed_ones() -> None:
     elastic = rows["elastic"]
     best = min((row for way, row in rows.items() if way != "elastic"), key=lambda row: row["time"])
     assert elastic["time"] < 1.1 * best["time"]
-    assert elastic["machine_hours"] < best["machine_hours"]
+    assert elastic["slot_hours"] < best["slot_hours"]
     assert elastic["time"] < 0.7 * rows["always on 1"]["time"]
     assert "| 32 | elastic | - |" in table(list(rows.values()))

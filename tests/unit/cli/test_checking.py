@@ -44,7 +44,7 @@ def submission(policy: str) -> Submission:
         ("policy: default\ndata: dig\n", "x.yaml:7: data: default sends no job to a partition, so none would be read"),
         (
             "policy: {name: asha, elastic: {}}\n",
-            "x.yaml:2: command: asha trains jobs on several machines at once, and a program of this kind runs on one; use",
+            "x.yaml:2: command: asha trains jobs on several slots at once, and a program of this kind runs on one; use",
         ),
         (
             "policy: stage_tree\nsnapshot:\n  provider: criu\n",

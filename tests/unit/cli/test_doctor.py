@@ -13,7 +13,7 @@ from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, proble
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.data_dir_lock import DataLock
-from hopyard.client.types import ClusterAddresses, Machine, Node, NodeState
+from hopyard.client.types import ClusterAddresses, Node, NodeState, Slot
 from hopyard.errors import Unavailable
 
 pytestmark = pytest.mark.quick
@@ -171,12 +171,12 @@ async def test_the_clock_of_a_server(monkeypatch: pytest.MonkeyPatch, ahead: flo
         return ClusterAddresses(1, "a:1", "9.9", now=time.time() + ahead)
 
     async def nodes(self: AsyncClient) -> list[Node]:
-        return [Node("n", "a:2", NodeState.UP, (Machine("n/0", "n"), Machine("n/1", "n")))]
+        return [Node("n", "a:2", NodeState.UP, (Slot("n/0", "n"), Slot("n/1", "n")))]
 
     monkeypatch.setattr(AsyncClient, "cluster", answer)
     monkeypatch.setattr(AsyncClient, "nodes", nodes)
     server, clocks = await cluster.server("127.0.0.1:1")
-    assert server.detail == "127.0.0.1:1: hopyard 9.9, 1 node, 2 machines"
+    assert server.detail == "127.0.0.1:1: hopyard 9.9, 1 node, 2 slots"
     assert clocks.health is health
 
 

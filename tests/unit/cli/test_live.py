@@ -30,7 +30,7 @@ def experiment(**changes: object) -> Experiment:
         "state": ExperimentState.RUNNING,
         "metric": METRIC,
         "spec": {"stop": {"jobs": 4, "max_iterations": 10}},
-        "machines": 2,
+        "slots": 2,
         "running_seconds": 20.0,
         **changes,
     }
@@ -38,8 +38,8 @@ def experiment(**changes: object) -> Experiment:
 
 
 def job(name: str, state: JobState = JobState.RUNNING, position: int = 5, best: float | None = None) -> Job:
-    machines = ("local/0",) if state.live else ()
-    return Job("e1", name, state, position=position, best_value=best, last_value=best, machines=machines)
+    slots = ("local/0",) if state.live else ()
+    return Job("e1", name, state, position=position, best_value=best, last_value=best, slots=slots)
 
 
 def model(*jobs: Job, **changes: object) -> LiveModel:
@@ -69,7 +69,7 @@ def test_the_header_says_what_matters() -> None:
     made = model(job("1", best=0.5), job("2", JobState.PENDING, 0), best_job="1", best_value=0.5, best_position=5)
     lines = drawn(made, 110, 20)
     assert lines[0].startswith("digits  e1  RUNNING  20s")
-    assert "machines 1 busy, 2 held of 2   " in lines[1]
+    assert "slots 1 busy, 2 held of 2   " in lines[1]
     assert "▶ 1 running" in lines[1]
     assert "○ 1 pending" in lines[1]
     assert lines[2].startswith("best accuracy 0.5  job 1 at 5")
@@ -198,17 +198,17 @@ def test_plain_lines() -> None:
     assert "waiting for the cluster" in plain_line(LiveModel("x.yaml"), 0.0)
 
 
-def test_a_plain_line_says_what_starts_while_nothing_trains_and_on_how_many_machines() -> None:
-    starting = Job("e1", "1", JobState.STARTING, "starts on a/0, b/0: its process prepares", machines=("a/0", "b/0"))
+def test_a_plain_line_says_what_starts_while_nothing_trains_and_on_how_many_slots() -> None:
+    starting = Job("e1", "1", JobState.STARTING, "starts on a/0, b/0: its process prepares", slots=("a/0", "b/0"))
     line = plain_line(model(starting), 100.0)
-    assert "1 starting (2 machines busy)  no report yet" in line
+    assert "1 starting (2 slots busy)  no report yet" in line
     assert line.endswith("job 1 starts on a/0, b/0: its process prepares")
     line = plain_line(model(starting, job("2")), 100.0)
-    assert "1 starting, 1 running (3 machines busy)" in line
+    assert "1 starting, 1 running (3 slots busy)" in line
     assert "prepares" not in line
 
 
-def test_a_job_that_leaves_its_machine_is_not_called_suspending() -> None:
+def test_a_job_that_leaves_its_slot_is_not_called_suspending() -> None:
     made = model(Job("e1", "1", JobState.SUSPENDING, "has no more to train, saving"))
     assert "1 leaving" in plain_line(made, 100.0)
     assert "1 leaving" in drawn(made, 110, 20)[1]
@@ -236,8 +236,8 @@ def test_a_metric_that_is_never_finite_is_no_best_value() -> None:
     assert "never finite" not in plain_line(made, 100.0)
 
 
-def test_machines_are_held_only_when_they_do_not_train() -> None:
-    assert "machines 1 busy of 2 " in drawn(model(job("1"), machines=1), 110, 20)[1]
+def test_slots_are_held_only_when_they_do_not_train() -> None:
+    assert "slots 1 busy of 2 " in drawn(model(job("1"), slots=1), 110, 20)[1]
 
 
 def waiting(name: str, reason: str, state: JobState = JobState.PENDING) -> Job:
@@ -245,7 +245,7 @@ def waiting(name: str, reason: str, state: JobState = JobState.PENDING) -> Job:
 
 
 def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
-    busy = "waits for a machine: 2 of 2 in its share are busy"
+    busy = "waits for a slot: 2 of 2 in its share are busy"
     jobs = [waiting("2", busy), waiting("3", busy), waiting("4", "waits for the generator's answer", JobState.CREATING)]
     made = model(job("1", best=0.5), *jobs, waiting("5", "starts on a/0: its process prepares", JobState.STARTING))
     lines = [line.rstrip() for line in drawn(made, 110, 20)]

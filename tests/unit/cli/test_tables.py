@@ -15,11 +15,11 @@ from hopyard.client.types import (
     Hops,
     Job,
     JobState,
-    Machine,
     Metric,
     Node,
     NodeState,
     Point,
+    Slot,
 )
 
 pytestmark = pytest.mark.quick
@@ -70,8 +70,8 @@ def test_a_job_is_as_far_as_what_others_trained_for_it() -> None:
     assert next(line for line in lines if line.startswith("4")).split()[3:6] == ["3/9", "0.4", "2"]
 
 
-def test_jobs_on_machines_are_shown_with_all_of_them() -> None:
-    running = Job("e1", "4", JobState.RUNNING, "", {"lr": 0.3}, 5, machines=("a/0", "b/1"))
+def test_jobs_on_slots_are_shown_with_all_of_them() -> None:
+    running = Job("e1", "4", JobState.RUNNING, "", {"lr": 0.3}, 5, slots=("a/0", "b/1"))
     lines = shown(tables.jobs_table(EXPERIMENT, [*JOBS, running]))
     assert lines[0].split()[-2:] == ["on", "hyperparameters"]
     assert next(line for line in lines if line.startswith("4")).split()[-3:] == ["a/0", "b/1", "lr=0.3"]
@@ -85,9 +85,9 @@ def test_forked_jobs_say_what_they_were_forked_from() -> None:
     assert next(line for line in lines if line.startswith("1")).split()[-2:] == ["-", "lr=0.5"]
 
 
-def test_the_ranks_of_a_job_on_several_machines_are_shown_on_each() -> None:
-    machines = (Machine("n/0", "n", "e1", "3", rank=1, world=2), Machine("n/1", "n", "e1", "4"))
-    lines = shown(tables.nodes_table([Node("n", "a:1", NodeState.UP, machines)]))
+def test_the_ranks_of_a_job_on_several_slots_are_shown_on_each() -> None:
+    slots = (Slot("n/0", "n", "e1", "3", rank=1, world=2), Slot("n/1", "n", "e1", "4"))
+    lines = shown(tables.nodes_table([Node("n", "a:1", NodeState.UP, slots)]))
     assert "e1 job 3 rank 1 of 2" in lines[1]
     assert "rank" not in lines[2]
 
@@ -104,7 +104,7 @@ def test_a_summary_ends_with_the_best_values_in_full() -> None:
 
 def test_experiments_and_nodes() -> None:
     assert "digits" in shown(tables.experiments_table([EXPERIMENT], tables.MEDIUM))[1]
-    node = Node("n", "a:1", NodeState.UP, (Machine("n/0", "n", "e1", "3", cpus=2), Machine("n/1", "n", gpus=(0, 1))))
+    node = Node("n", "a:1", NodeState.UP, (Slot("n/0", "n", "e1", "3", cpus=2), Slot("n/1", "n", gpus=(0, 1))))
     lines = shown(tables.nodes_table([node, Node("m", "b:1", NodeState.LOST)]))
     assert "e1 job 3" in lines[1]
     assert "0,1" in lines[2]
@@ -140,7 +140,7 @@ def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> Non
     quiet = [
         Job("e1", "8", JobState.SUSPENDED, "reached position 5"),
         Job("e1", "9", JobState.COMPLETED, "trained to its end"),
-        Job("e1", "10", JobState.PENDING, "waits for its first machine"),
+        Job("e1", "10", JobState.PENDING, "waits for its first slot"),
         Job("e1", "11", JobState.TERMINATED, "terminated"),
     ]
     lost = Job("e1", "12", JobState.SUSPENDED, "its run was lost: node n is silent")
@@ -161,9 +161,9 @@ def test_a_long_error_is_one_line() -> None:
     assert len(shown(tables.jobs_table(EXPERIMENT, [failed]))) == 3
 
 
-def test_a_node_that_never_spoke_and_a_machine_that_waits_for_its_job() -> None:
-    up = Node("n", "a:1", NodeState.UP, (Machine("n/0", "n", "e1"),))
-    lost = Node("m", "b:1", NodeState.LOST, (Machine("m/0", "m"),), silent_seconds=1e9)
+def test_a_node_that_never_spoke_and_a_slot_that_waits_for_its_job() -> None:
+    up = Node("n", "a:1", NodeState.UP, (Slot("n/0", "n", "e1"),))
+    lost = Node("m", "b:1", NodeState.LOST, (Slot("m/0", "m"),), silent_seconds=1e9)
     lines = shown(tables.nodes_table([up, lost]))
     assert "held by e1" in lines[1]
     assert "idle" not in lines[2]
@@ -180,15 +180,15 @@ def test_an_experiments_warning_stands_below_the_table() -> None:
     assert shown(tables.experiments_table([EXPERIMENT, warned]))[-1] == f"{EXPERIMENT.id}  snapshots take too much"
 
 
-WAITS = "waits for a machine: 3 of 3 in its share are busy"
-STARVED = "its share is 0 of 4 machines: weight 1 beside digits-3f1c2a (weight 3: 4)"
+WAITS = "waits for a slot: 3 of 3 in its share are busy"
+STARVED = "its share is 0 of 4 slots: weight 1 beside digits-3f1c2a (weight 3: 4)"
 
 
 def test_waiting_jobs_say_why_below_the_table_and_beside_them_in_a_wide_terminal() -> None:
     live = Experiment("e1", "digits", ExperimentState.RUNNING, Metric("loss", "min"))
     waiting = [Job("e1", str(number), JobState.PENDING, WAITS, {"lr": 0.1}) for number in range(1, 4)]
-    starting = Job("e1", "4", JobState.STARTING, "starts on a/0: its process prepares", machines=("a/0",))
-    training = Job("e1", "5", JobState.RUNNING, machines=("a/1",))
+    starting = Job("e1", "4", JobState.STARTING, "starts on a/0: its process prepares", slots=("a/0",))
+    training = Job("e1", "5", JobState.RUNNING, slots=("a/1",))
     lines = shown(tables.jobs_table(live, [*waiting, starting, training]))
     assert lines[6:] == [f"○ 1, 2, 3  {WAITS}", "▷ 4  starts on a/0: its process prepares"]
     lines = shown(tables.jobs_table(live, [*waiting, starting, training], width=120), 120)
@@ -209,13 +209,13 @@ def test_many_reasons_are_cut() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 130, 200])
 def test_experiments_say_why_they_wait_at_any_width(width: int) -> None:
     one = Experiment("digits-0a1b2c", "digits", ExperimentState.RUNNING, Metric("loss", "min"), STARVED, share=0)
-    two = Experiment("digits-3f1c2a", "digits", ExperimentState.RUNNING, Metric("loss", "min"), machines=4, share=4)
+    two = Experiment("digits-3f1c2a", "digits", ExperimentState.RUNNING, Metric("loss", "min"), slots=4, share=4)
     lines = shown(tables.experiments_table([one, two], width), width)
     assert max(map(len, lines)) <= width
     assert all(line.split()[0] == name for line, name in zip(lines[1:3], (one.id, two.id), strict=True))
     if width < 130:
         assert len(lines) == 4
-        assert lines[3].startswith(f"{one.id}  its share is 0 of 4 machines")
+        assert lines[3].startswith(f"{one.id}  its share is 0 of 4 slots")
     else:
         assert len(lines) == 3
         assert "its share is 0 of 4" in lines[1]
@@ -244,10 +244,10 @@ def test_a_summary_says_how_models_moved_between_partitions() -> None:
 
 def test_a_summary_says_what_jobs_have_from_others_and_what_is_paid() -> None:
     spec = {"policy": {"name": "stage_tree"}}
-    staged = dataclasses.replace(EXPERIMENT, spec=spec, machine_seconds=75.0)
+    staged = dataclasses.replace(EXPERIMENT, spec=spec, slot_seconds=75.0)
     forked = [dataclasses.replace(JOBS[0], attempt=1, parent="2", fork_position=3), JOBS[1], JOBS[2]]
     (line,) = shown(tables.summary(staged, forked), width=200)[-1:]
-    told = "shared: of 3 jobs 1 without a run of its own, 1 from another's snapshot on; machine time billed: 1m 15s; hopyard tree e1"
+    told = "shared: of 3 jobs 1 without a run of its own, 1 from another's snapshot on; slot time billed: 1m 15s; hopyard tree e1"
     assert line.startswith(told)
     for found, jobs in ((EXPERIMENT, forked), (staged, [dataclasses.replace(job, attempt=1) for job in JOBS])):
         assert "shared" not in "".join(shown(tables.summary(found, jobs), width=200))
@@ -260,7 +260,7 @@ def test_a_summary_of_elastic_jobs_says_where_to_see_them_grow() -> None:
 
 
 def test_what_is_billed_stands_beside_the_experiments_of_a_group() -> None:
-    one = dataclasses.replace(EXPERIMENT, group="e1", machine_seconds=75.0)
+    one = dataclasses.replace(EXPERIMENT, group="e1", slot_seconds=75.0)
     assert "billed" not in shown(tables.experiments_table([one]))[0]
     lines = shown(tables.experiments_table([dataclasses.replace(one, id="e2"), one]))
     assert "billed" in lines[0]

@@ -97,12 +97,12 @@ def test_a_node() -> None:
     message = resource_manager_pb2.Node(
         id="n",
         state=resource_manager_pb2.NODE_STATE_DRAINING,
-        machines=[resource_manager_pb2.Machine(id="n/0", node="n", gpus=[1, 2])],
+        slots=[resource_manager_pb2.Slot(id="n/0", node="n", gpus=[1, 2])],
     )
     found = converters.node(message)
     assert found.state is NodeState.DRAINING
-    assert found.machines[0].gpus == (1, 2)
-    assert found.machines[0].job is None
+    assert found.slots[0].gpus == (1, 2)
+    assert found.slots[0].job is None
 
 
 def reported(position: int, value: float, part: str = "", examples: int = 0, seconds: float = 1.0) -> Statistic:

@@ -1,16 +1,16 @@
-"""The division of machines that are not all alike, as directly as it can be said: what `core.division` must be equal to."""
+"""The division of slots that are not all alike, as directly as it can be said: what `core.division` must be equal to."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from hopyard_engine.core.cluster.division import Division, MachineKind, Want
+from hopyard_engine.core.cluster.division import Division, SlotKind, Want
 
 
-def divide_plainly(machines: Mapping[MachineKind, int], wants: Sequence[Want]) -> Division:
-    """As `divide`, for machines that do not serve everybody singly."""
-    handing = Handing(machines, wants)
+def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
+    """As `divide`, for slots that do not serve everybody singly."""
+    handing = Handing(slots, wants)
     open_wants = list(wants)
     while open_wants:
         lowest = min(open_wants, key=handing.level)
@@ -21,23 +21,23 @@ def divide_plainly(machines: Mapping[MachineKind, int], wants: Sequence[Want]) -
 
 
 class Handing:
-    """Machines being handed out: `plan` so far, and what is free. Everything is counted anew at each step."""
+    """Slots being handed out: `plan` so far, and what is free. Everything is counted anew at each step."""
 
-    def __init__(self, machines: Mapping[MachineKind, int], wants: Sequence[Want]) -> None:
-        self.plan: dict[str, Counter[MachineKind]] = {want.claim.name: Counter() for want in wants}
-        self._free = Counter(machines)
+    def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> None:
+        self.plan: dict[str, Counter[SlotKind]] = {want.claim.name: Counter() for want in wants}
+        self._free = Counter(slots)
         self._wants = {want.claim.name: want for want in wants}
-        self._kinds = {want.claim.name: sorted(kind for kind in machines if want.takes(kind)) for want in wants}
+        self._kinds = {want.claim.name: sorted(kind for kind in slots if want.takes(kind)) for want in wants}
 
     def level(self, want: Want) -> float:
-        """Machines for each unit of weight, once it has got a further gang."""
+        """Slots for each unit of weight, once it has got a further gang."""
         return (self._size(want) + want.gang) / want.claim.weight
 
     def _size(self, want: Want) -> int:
         return sum(self.plan[want.claim.name].values())
 
     def give(self, want: Want) -> bool:
-        """Gives a gang of machines, or nothing if it may not have or cannot get so many."""
+        """Gives a gang of slots, or nothing if it may not have or cannot get so many."""
         if self._size(want) + want.gang > want.claim.cap:
             return False
         plan, free = {name: Counter(kinds) for name, kinds in self.plan.items()}, Counter(self._free)
@@ -47,9 +47,9 @@ class Handing:
         return False
 
     def _give_one(self, want: Want) -> bool:
-        """Takes a free machine that serves, if need be after others have moved to other kinds."""
+        """Takes a free slot that serves, if need be after others have moved to other kinds."""
         name = want.claim.name
-        came: dict[MachineKind, tuple[MachineKind, str] | None] = dict.fromkeys(self._preferred(name))
+        came: dict[SlotKind, tuple[SlotKind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
         while queue:
             kind = queue.popleft()
@@ -63,23 +63,23 @@ class Handing:
                         queue.append(instead)
         return False
 
-    def _planned(self, kind: MachineKind) -> list[str]:
+    def _planned(self, kind: SlotKind) -> list[str]:
         return [name for name, kinds in self.plan.items() if kinds[kind] > 0]
 
-    def _take(self, name: str, kind: MachineKind, came: Mapping[MachineKind, tuple[MachineKind, str] | None]) -> None:
+    def _take(self, name: str, kind: SlotKind, came: Mapping[SlotKind, tuple[SlotKind, str] | None]) -> None:
         self._free[kind] -= 1
         step = came[kind]
-        while step is not None:  # Whoever had a machine of the kind before moves to this one.
+        while step is not None:  # Whoever had a slot of the kind before moves to this one.
             before, mover = step
             self.plan[mover][kind] += 1
             self.plan[mover][before] -= 1
             kind, step = before, came[before]
         self.plan[name][kind] += 1
 
-    def _preferred(self, name: str) -> Iterable[MachineKind]:
+    def _preferred(self, name: str) -> Iterable[SlotKind]:
         """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
 
-        def rank(kind: MachineKind) -> tuple[int, int, int]:
+        def rank(kind: SlotKind) -> tuple[int, int, int]:
             if self._unplanned(name, kind) > 0:
                 return 0, kind.gpus, kind.cpus
             spoken_for = sum(self._unplanned(other, kind) for other in self._wants)
@@ -87,5 +87,5 @@ class Handing:
 
         return sorted(self._kinds[name], key=rank)
 
-    def _unplanned(self, name: str, kind: MachineKind) -> int:
+    def _unplanned(self, name: str, kind: SlotKind) -> int:
         return max(self._wants[name].held.get(kind, 0) - self.plan[name][kind], 0)

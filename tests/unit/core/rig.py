@@ -38,7 +38,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import EarlierTrial, MachineSpec, Measured, PlacedData, Settings, SnapshotInfo
+from hopyard_engine.core.types import EarlierTrial, Measured, PlacedData, Settings, SlotSpec, SnapshotInfo
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")
@@ -63,7 +63,7 @@ def snapshot(position: int, name: str = "") -> SnapshotInfo:
 class Rig:
     """`script` is the policy and may be exchanged at any time; `effects` are those of the last event."""
 
-    def __init__(self, *, machines: int = 2, **terms: object) -> None:
+    def __init__(self, *, capacity: int = 2, **terms: object) -> None:
         data: PlacedData | None = terms.pop("data", None)  # type: ignore[assignment]
         earlier: tuple[EarlierTrial, ...] = terms.pop("earlier", ())  # type: ignore[assignment]
         scaling: tuple[Measured, ...] = terms.pop("scaling", ())  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class Rig:
         self.sequences: dict[RunKey, int] = {}
         self.hold = False
         self.held: deque[UpCall] = deque()
-        self.join("n1", machines)
+        self.join("n1", capacity)
         self.feed(StreamCreated(self.now, "x", settings(**terms), data=data, earlier=earlier, scaling=scaling))
 
     @property
@@ -122,8 +122,8 @@ class Rig:
         said = Answer(call.number, decision, tuple(commands))
         return PolicyAnswered(self.now, call.stream, said, self.demand(), nodes=self.nodes)
 
-    def join(self, node: str, machines: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
-        specs = tuple(MachineSpec(f"{node}/{i}", hardware=self.hardware) for i in range(machines))
+    def join(self, node: str, slots: int = 1, life: str = "a", **rest: tuple[object, ...]) -> list[Effect]:
+        specs = tuple(SlotSpec(f"{node}/{i}", hardware=self.hardware) for i in range(slots))
         return self.feed(NodeJoined(self.now, node, life, specs, **rest))  # type: ignore[arg-type]
 
     def expire(self, node: str) -> list[Effect]:
@@ -159,9 +159,9 @@ class Rig:
         self.command(CreateJob(name, {"lr": lr}))
         return name
 
-    def start(self, name: str = "1", *machines: str, **options: object) -> list[Effect]:
+    def start(self, name: str = "1", *slots: str, **options: object) -> list[Effect]:
         """Starts a job and lets rank 0 say that it trains."""
-        effects = self.command(StartJob(name, machines or ("n1/0",), **options))  # type: ignore[arg-type]
+        effects = self.command(StartJob(name, slots or ("n1/0",), **options))  # type: ignore[arg-type]
         started = self.run(name)
         self.say(self.key(name), Started(started.start))
         return effects

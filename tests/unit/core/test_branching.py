@@ -26,8 +26,8 @@ def curve(rig: Rig, job: str) -> list[tuple[int, float]]:
 
 @pytest.fixture
 def pair() -> Rig:
-    """Two jobs on two machines."""
-    rig = Rig(machines=2)
+    """Two jobs on two slots."""
+    rig = Rig(capacity=2)
     rig.create()
     rig.create()
     return rig
@@ -66,7 +66,7 @@ def test_a_snapshot_of_another_training_begins_another_curve(pair: Rig) -> None:
 @pytest.mark.parametrize("answered", [True, False])
 def test_who_takes_over_what_another_trained_behind_its_own_training_has_it_as_its_own(answered: bool) -> None:
     """Neither curve begins with the other's: nobody could read them."""
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     for _ in range(3):
         rig.create()
     trained(rig, 1, 2)
@@ -109,7 +109,7 @@ def test_results_that_it_has_already_change_nothing(pair: Rig) -> None:
 
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_snapshot_that_was_asked_for_wakes_a_policy_that_forks(forks: bool) -> None:
-    rig = Rig(machines=2, forks=forks)
+    rig = Rig(capacity=2, forks=forks)
     rig.create()
     rig.start("1", "n1/0", snapshot_at=(2,))
     woken = []
@@ -124,7 +124,7 @@ def test_a_snapshot_that_was_asked_for_wakes_a_policy_that_forks(forks: bool) ->
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_extended(answered: bool) -> None:
     """A job that has only another's results waits for its policy to say from whose snapshot."""
-    rig = Rig(machines=2, max_position=3, jobs=2)
+    rig = Rig(capacity=2, max_position=3, jobs=2)
     rig.create()
     rig.create()
     trained(rig, 1, 2)
@@ -144,7 +144,7 @@ def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_exten
 
 @pytest.mark.parametrize(("newest", "kept"), [(False, [2, 4, 5]), (True, [4, 5])])
 def test_a_policy_may_fork_from_the_newest_alone_of_what_it_asked_for(newest: bool, kept: list[int]) -> None:
-    rig = Rig(machines=1, forks_newest=newest)
+    rig = Rig(capacity=1, forks_newest=newest)
     rig.create()
     rig.start("1", "n1/0", snapshot_at=(2, 4))
     for position in (1, 2, 3, 4, 5):
@@ -154,7 +154,7 @@ def test_a_policy_may_fork_from_the_newest_alone_of_what_it_asked_for(newest: bo
 
 
 def test_what_is_forked_from_stays_though_newer_ones_were_asked_for() -> None:
-    rig = Rig(machines=2, forks_newest=True)
+    rig = Rig(capacity=2, forks_newest=True)
     rig.create()
     trained(rig, 1)
     rig.command(ForkJob("2", "1", 1, {"lr": 0.5}))

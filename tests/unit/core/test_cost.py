@@ -47,7 +47,7 @@ def test_the_greedy_default_policy_looks_at_no_more_idle_jobs_than_it_starts() -
     assert looked_at(rig, DefaultPolicy()) <= 4
 
 
-def test_machines_are_divided_only_when_something_changed_that_it_depends_on() -> None:
+def test_slots_are_divided_only_when_something_changed_that_it_depends_on() -> None:
     rig = Rig()
     rig.create()
     rig.start("1")
@@ -84,14 +84,14 @@ def test_an_experiment_that_is_ending_is_wound_up_once() -> None:
 
 
 def test_what_the_core_counts_is_what_there_is() -> None:
-    rig = Rig(machines=3)
+    rig = Rig(capacity=3)
     for _ in range(4):
         rig.create()
     rig.start("1", "n1/0", "n1/1")
     rig.command(TerminateJob("2"))
     stream = rig.stream
-    assert stream.busy == sum(not m.idle for m in stream.machines.values()) == 2
-    assert stream.vacant == {m.id for m in stream.machines.values() if m.idle and not m.reserved} == {"n1/2"}
+    assert stream.busy == sum(not m.idle for m in stream.slots.values()) == 2
+    assert stream.vacant == {m.id for m in stream.slots.values() if m.idle and not m.reserved} == {"n1/2"}
     assert set(stream.open) == {job.id for job in stream.jobs.values() if not job.state.ended} == {"1", "3", "4"}
     assert stream.states[JobState.PENDING] == 2
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Data,
-    MachinesChange,
     Partition,
     RunEndReason,
     RunMode,
+    SlotsChange,
     StartJob,
     Verdict,
 )
@@ -21,7 +21,7 @@ from hopyard_engine.core.effects import Start, UpCall
 from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
 from hopyard_engine.core.state.partitions import Place, PlacedPartitions
 from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec, PlacedData, PlacedPartition
+from hopyard_engine.core.types import PlacedData, PlacedPartition, SlotSpec
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView
@@ -41,15 +41,15 @@ DATA = PlacedData(
 
 
 class DataRig(Rig):
-    """Two nodes of one machine each, and an experiment on partitioned data."""
+    """Two nodes of one slot each, and an experiment on partitioned data."""
 
     def __init__(self, data: PlacedData = DATA, **terms: object) -> None:
-        super().__init__(machines=1, data=data, **terms)
+        super().__init__(capacity=1, data=data, **terms)
         self.join("n2")
 
-    def try_start(self, machine: str, partition: str, **options: object) -> str:
+    def try_start(self, slot: str, partition: str, **options: object) -> str:
         """Starts job 1; answers what stood against it."""
-        return self.refusal(StartJob("1", (machine,), inputs={machine: partition}, **options))  # type: ignore[arg-type]
+        return self.refusal(StartJob("1", (slot,), inputs={slot: partition}, **options))  # type: ignore[arg-type]
 
     def refusal(self, command: StartJob) -> str:
         """Gives a command; answers what stood against it."""
@@ -104,7 +104,7 @@ def test_what_a_node_does_not_hold_is_refused() -> None:
     assert rig.try_start("n1/0", "/a/path") == f"data set fashion has no partition '/a/path'; {has}"
     assert rig.job().attempt == 0
     elsewhere = StartJob("1", ("n1/0",), inputs={"n2/0": "train/1"})
-    assert rig.refusal(elsewhere) == "inputs for machines that the run is not on: n2/0"
+    assert rig.refusal(elsewhere) == "inputs for slots that the run is not on: n2/0"
     assert rig.try_start("n1/0", "train/0") == ""
     assert rig.job().attempt == 1
 
@@ -129,12 +129,12 @@ def test_an_evaluation_reads_a_partition_too() -> None:
 
 def test_changes_are_told_once_and_only_if_they_are_some() -> None:
     rig = DataRig()
-    before = len(rig.called(MachinesChange))
+    before = len(rig.called(SlotsChange))
     rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n2"),)))
     assert rig.seen().train[2].nodes == ("n2",)
-    assert len(rig.called(MachinesChange)) == before + 1
+    assert len(rig.called(SlotsChange)) == before + 1
     rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n2"),)))
-    assert len(rig.called(MachinesChange)) == before + 1
+    assert len(rig.called(SlotsChange)) == before + 1
     assert [type(event) for event in rig.journal].count(DataChanged) == 1
     plain = Rig()
     assert plain.feed(DataChanged(plain.now, "x", (placed("train/2", "n2"),))) == []
@@ -145,7 +145,7 @@ def test_a_lost_node_holds_nothing_when_the_policy_is_told() -> None:
     seen: list[tuple[str, ...]] = []
 
     def script(call: object) -> tuple[None, list[object]]:
-        if isinstance(call, MachinesChange) and call.lost:
+        if isinstance(call, SlotsChange) and call.lost:
             seen.append(rig.seen().train[1].nodes)
         return None, []
 
@@ -179,7 +179,7 @@ def test_who_waits_says_which_partition_is_missing() -> None:
     away = "partitions train/1 and train/2 of data set fashion: node n2 is away (hopyard data show fashion)"
     assert rig.why()[0] == f"waits for {away}"
     rig.demand = lambda: 0
-    rig.feed(NodeJoined(rig.now, "n1", "b", (MachineSpec("n1/0"),)))
+    rig.feed(NodeJoined(rig.now, "n1", "b", (SlotSpec("n1/0"),)))
     assert "partitions train/0, train/1 and 2 more" in rig.why()[1]
 
 
@@ -232,7 +232,7 @@ _NODES = ("n1", "n2", "n3")
     st.lists(st.sampled_from(_NODES), max_size=3),
 )
 def test_what_policies_see_is_what_is_accepted(
-    parts: list[tuple[frozenset[str], bool]], machines: frozenset[str], leaving: list[str]
+    parts: list[tuple[frozenset[str], bool]], slots: frozenset[str], leaving: list[str]
 ) -> None:
     placed_parts = [
         placed(f"train/{number}", *sorted(nodes), url="s3://b/p" if far else "")
@@ -241,7 +241,7 @@ def test_what_policies_see_is_what_is_accepted(
     catalog = PlacedPartitions(PlacedData("d", tuple(placed_parts)))
     for node in leaving:
         catalog.leave(node)
-    here = machines - set(leaving)
+    here = slots - set(leaving)
     seen = catalog.view(here)
     for (nodes, far), one in zip(parts, seen.train, strict=True):
         holders = nodes - set(leaving)

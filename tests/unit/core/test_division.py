@@ -1,4 +1,4 @@
-"""Machines of different kinds, and machines that are wanted several at once."""
+"""Slots of different kinds, and slots that are wanted several at once."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_engine.core.cluster.division import MachineKind, Want, divide
+from hopyard_engine.core.cluster.division import SlotKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from tests.unit.core.plain_division import divide_plainly
 
 pytestmark = pytest.mark.quick
 
-SMALL, BIG, GPU = MachineKind(1), MachineKind(4), MachineKind(1, 1)
+SMALL, BIG, GPU = SlotKind(1), SlotKind(4), SlotKind(1, 1)
 
 
-def gangs(machines: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
-    """Shares of equal machines; a want is (name, weight, cap, gang)."""
-    return divide({SMALL: machines}, [Want(Claim(n, w, cap), gang) for n, w, cap, gang in wants]).shares
+def gangs(slots: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
+    """Shares of equal slots; a want is (name, weight, cap, gang)."""
+    return divide({SMALL: slots}, [Want(Claim(n, w, cap), gang) for n, w, cap, gang in wants]).shares
 
 
 @pytest.mark.parametrize(
-    ("machines", "wants", "expected"),
+    ("slots", "wants", "expected"),
     [
         # Half a gang each would let nobody train: the first gets one, the other waits for it.
         (2, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
-        # One gang fits, and the third machine is left to whom it serves.
+        # One gang fits, and the third slot is left to whom it serves.
         (3, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
         (3, [("a", 1, 9, 2), ("b", 1, 9, 2), ("c", 1, 9, 1)], {"a": 2, "b": 0, "c": 1}),
         (4, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 2}),
         # Two each would be fair by number, and a's two would train nothing.
         (4, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 0, "b": 2}),
         (5, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 3, "b": 2}),
-        # Weights count machines, not gangs: at 6 and 2 both have two for each unit of weight.
+        # Weights count slots, not gangs: at 6 and 2 both have two for each unit of weight.
         (8, [("a", 3, 9, 2), ("b", 1, 9, 2)], {"a": 6, "b": 2}),
         # A cap of three holds one gang of two.
         (6, [("a", 1, 3, 2), ("b", 1, 9, 1)], {"a": 2, "b": 4}),
         (6, [("a", 1, 1, 2), ("b", 1, 0, 1)], {"a": 0, "b": 0}),
     ],
 )
-def test_gangs_by_hand(machines: int, wants: list[tuple[str, float, int, int]], expected: dict[str, int]) -> None:
-    assert gangs(machines, *wants) == expected
+def test_gangs_by_hand(slots: int, wants: list[tuple[str, float, int, int]], expected: dict[str, int]) -> None:
+    assert gangs(slots, *wants) == expected
 
 
-def test_whom_any_machine_serves_leaves_the_few_to_others() -> None:
+def test_whom_any_slot_serves_leaves_the_few_to_others() -> None:
     both = [Want(Claim("a", 1, 9)), Want(Claim("b", 1, 9), need=GPU)]
     division = divide({SMALL: 1, GPU: 1}, both)
     assert division.shares == {"a": 1, "b": 1}
@@ -55,14 +55,14 @@ def test_whom_any_machine_serves_leaves_the_few_to_others() -> None:
     assert divide({SMALL: 1, GPU: 1}, held).plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
 
 
-def test_who_needs_what_no_machine_has_gets_none() -> None:
-    wants = [Want(Claim("a", 1, 9), need=MachineKind(8)), Want(Claim("b", 1, 9))]
+def test_who_needs_what_no_slot_has_gets_none() -> None:
+    wants = [Want(Claim("a", 1, 9), need=SlotKind(8)), Want(Claim("b", 1, 9))]
     assert divide({SMALL: 2, BIG: 1}, wants).shares == {"a": 0, "b": 3}
 
 
-def test_who_holds_machines_keeps_them_where_that_costs_nobody_anything() -> None:
-    wants = [Want(Claim("a", 1, 1), held={BIG: 1}), Want(Claim("b", 1, 1), need=MachineKind(1), held={SMALL: 1})]
-    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=MachineKind(2))]).plan == {
+def test_who_holds_slots_keeps_them_where_that_costs_nobody_anything() -> None:
+    wants = [Want(Claim("a", 1, 1), held={BIG: 1}), Want(Claim("b", 1, 1), need=SlotKind(1), held={SMALL: 1})]
+    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=SlotKind(2))]).plan == {
         "a": {BIG: 1},
         "b": {SMALL: 1},
         "c": {BIG: 1},
@@ -71,60 +71,58 @@ def test_who_holds_machines_keeps_them_where_that_costs_nobody_anything() -> Non
 
 KINDS = (SMALL, BIG, GPU)
 WANTS = st.lists(
-    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 4), st.sampled_from([SMALL, BIG, GPU, MachineKind(9)])),
+    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 4), st.sampled_from([SMALL, BIG, GPU, SlotKind(9)])),
     min_size=1,
     max_size=4,
 )
 
 
-def _possible(machines: dict[MachineKind, int], needs: list[MachineKind], shares: tuple[int, ...]) -> bool:
-    """Hall's condition: every set of experiments finds as many machines that serve one of it as it has shares."""
+def _possible(slots: dict[SlotKind, int], needs: list[SlotKind], shares: tuple[int, ...]) -> bool:
+    """Hall's condition: every set of experiments finds as many slots that serve one of it as it has shares."""
     experiments = range(len(needs))
     for chosen in itertools.chain.from_iterable(itertools.combinations(experiments, n) for n in experiments):
-        serving = sum(n for kind, n in machines.items() if any(kind.serves(needs[i]) for i in chosen))
+        serving = sum(n for kind, n in slots.items() if any(kind.serves(needs[i]) for i in chosen))
         if sum(shares[i] for i in chosen) > serving:
             return False
-    serving = sum(n for kind, n in machines.items() if any(kind.serves(need) for need in needs))
+    serving = sum(n for kind, n in slots.items() if any(kind.serves(need) for need in needs))
     return sum(shares) <= serving
 
 
 @pytest.mark.merge
 @given(st.tuples(*[st.integers(0, 4)] * 3), WANTS)
-def test_shares_of_different_machines_are_possible_and_weighted_max_min(
-    amounts: tuple[int, ...], raw: list[tuple[float, int, MachineKind]]
+def test_shares_of_different_slots_are_possible_and_weighted_max_min(
+    amounts: tuple[int, ...], raw: list[tuple[float, int, SlotKind]]
 ) -> None:
-    machines = dict(zip(KINDS, amounts, strict=True))
+    slots = dict(zip(KINDS, amounts, strict=True))
     wants = [Want(Claim(str(i), weight, cap), need=need) for i, (weight, cap, need) in enumerate(raw)]
     needs = [want.need for want in wants]
-    division = divide(machines, wants)
+    division = divide(slots, wants)
     shares = tuple(division.shares[str(i)] for i in range(len(wants)))
     if division.plan is None:
         assert division.shares == water_fill(sum(amounts), [want.claim for want in wants])
     else:
-        for kind, amount in machines.items():
+        for kind, amount in slots.items():
             assert sum(plan[kind] for plan in division.plan.values()) <= amount
         for want in wants:
             assert all(kind.serves(want.need) for kind, n in division.plan[want.claim.name].items() if n)
-    assert _possible(machines, needs, shares)
+    assert _possible(slots, needs, shares)
     for i, want in enumerate(wants):
         if shares[i] == want.claim.cap:
             continue
         more = (*shares[:i], shares[i] + 1, *shares[i + 1 :])
-        assert not _possible(machines, needs, more), "a machine is left that somebody could use"
+        assert not _possible(slots, needs, more), "a slot is left that somebody could use"
         for j, other in enumerate(wants):
             if j != i and shares[j]:
                 moved = tuple(n + (k == i) - (k == j) for k, n in enumerate(shares))
-                if _possible(
-                    machines, needs, moved
-                ):  # Who could give one away would not have more than the taker then.
+                if _possible(slots, needs, moved):  # Who could give one away would not have more than the taker then.
                     assert (shares[i] + 1) / want.claim.weight >= shares[j] / other.claim.weight - 1e-9
 
 
 @pytest.mark.merge
 @given(st.integers(0, 12), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=4))
-def test_shares_are_whole_gangs_and_no_gang_that_fits_is_refused(machines: int, raw: list[tuple[int, int]]) -> None:
-    shares = gangs(machines, *((str(i), 1.0, cap, gang) for i, (cap, gang) in enumerate(raw)))
-    left = machines - sum(shares.values())
+def test_shares_are_whole_gangs_and_no_gang_that_fits_is_refused(slots: int, raw: list[tuple[int, int]]) -> None:
+    shares = gangs(slots, *((str(i), 1.0, cap, gang) for i, (cap, gang) in enumerate(raw)))
+    left = slots - sum(shares.values())
     assert left >= 0
     for i, (cap, gang) in enumerate(raw):
         share = shares[str(i)]
@@ -137,7 +135,7 @@ ANYTHING = st.tuples(
     st.sampled_from([0.3, 0.5, 1.0, 2.0]),  # weight
     st.integers(0, 9),  # cap
     st.integers(1, 3),  # gang
-    st.sampled_from([SMALL, BIG, GPU, MachineKind(2, 1)]),  # need
+    st.sampled_from([SMALL, BIG, GPU, SlotKind(2, 1)]),  # need
     st.tuples(*[st.integers(0, 3)] * 4),  # held
 )
 
@@ -145,42 +143,42 @@ ANYTHING = st.tuples(
 @pytest.mark.merge
 @given(st.tuples(*[st.integers(0, 6)] * 4), st.lists(ANYTHING, min_size=1, max_size=6))
 def test_it_divides_as_the_plain_version_does(
-    amounts: tuple[int, ...], raw: list[tuple[float, int, int, MachineKind, tuple[int, ...]]]
+    amounts: tuple[int, ...], raw: list[tuple[float, int, int, SlotKind, tuple[int, ...]]]
 ) -> None:
-    kinds = (*KINDS, MachineKind(4, 2))
-    machines = {kind: amount for kind, amount in zip(kinds, amounts, strict=True) if amount}
+    kinds = (*KINDS, SlotKind(4, 2))
+    slots = {kind: amount for kind, amount in zip(kinds, amounts, strict=True) if amount}
     wants = [
         Want(
             Claim(str(i), weight, cap),
             gang,
             need,
-            {kind: n for kind, n in zip(kinds, held, strict=True) if kind in machines},
+            {kind: n for kind, n in zip(kinds, held, strict=True) if kind in slots},
         )
         for i, (weight, cap, gang, need, held) in enumerate(raw)
     ]
-    division = divide(machines, wants)
+    division = divide(slots, wants)
     if division.plan is not None:
-        assert division == divide_plainly(machines, wants)
+        assert division == divide_plainly(slots, wants)
 
 
-class Counted(dict[MachineKind, int]):
+class Counted(dict[SlotKind, int]):
     """What somebody holds, and how often anybody asks for it."""
 
     asked = 0
 
-    def get(self, key: MachineKind, default: int = 0) -> int:  # type: ignore[override]
+    def get(self, key: SlotKind, default: int = 0) -> int:  # type: ignore[override]
         Counted.asked += 1
         return super().get(key, default)
 
 
 @pytest.mark.parametrize("gang", [1, 2])
-def test_a_machine_costs_no_look_at_every_experiment(gang: int) -> None:
-    machines, experiments = 1024, 256
+def test_a_slot_costs_no_look_at_every_experiment(gang: int) -> None:
+    slots, experiments = 1024, 256
     wants = [
-        Want(Claim(str(i), 1.0 + i % 7, machines), gang if i % 3 else 1, GPU if i % 2 else SMALL, Counted())
+        Want(Claim(str(i), 1.0 + i % 7, slots), gang if i % 3 else 1, GPU if i % 2 else SMALL, Counted())
         for i in range(experiments)
     ]
     Counted.asked = 0
-    division = divide({SMALL: machines // 2, GPU: machines // 2}, wants)
-    assert sum(division.shares.values()) >= machines - 1
-    assert Counted.asked <= 10 * (machines + experiments)
+    division = divide({SMALL: slots // 2, GPU: slots // 2}, wants)
+    assert sum(division.shares.values()) >= slots - 1
+    assert Counted.asked <= 10 * (slots + experiments)

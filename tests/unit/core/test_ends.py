@@ -51,7 +51,7 @@ def test_every_job_is_terminated_and_the_end_says_why(rig: Rig) -> None:
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
     assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "two models are good and small")
     assert {job.state for job in rig.stream.jobs.values()} == {JobState.TERMINATED}
-    assert not rig.stream.machines
+    assert not rig.stream.slots
 
 
 def test_the_winner_is_saved_and_completed(rig: Rig) -> None:

@@ -17,11 +17,11 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobState,
     LabelJob,
-    MachinesChange,
     Predict,
     RunEndReason,
     RunKey,
     ShareChange,
+    SlotsChange,
     StartJob,
     WakeAt,
 )
@@ -52,7 +52,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.experiment import GeneratorCall
 from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -90,13 +90,13 @@ def test_pause_is_complete_when_runs_have_left_and_their_state_is_stored(rig: Ri
     assert rig.run().start == 1
 
 
-def test_stop_terminates_runs_and_idle_jobs_and_gives_the_machines_back(rig: Rig) -> None:
+def test_stop_terminates_runs_and_idle_jobs_and_gives_the_slots_back(rig: Rig) -> None:
     rig.create()
     rig.feed(Operated(rig.now, "x", "stop"))
     assert rig.job("2").state is JobState.TERMINATED
     rig.ended(RunEndReason.TERMINATED, 0)
     assert rig.stream.phase is Phase.STOPPED
-    assert not rig.stream.machines
+    assert not rig.stream.slots
     assert not rig.core.cluster.tenants
 
 
@@ -227,7 +227,7 @@ def test_processes_are_forked_with_their_own_hyperparameters_alone() -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_fork_whose_origin_is_lost_before_it_was_stored_fails_instead_of_starting_anew(running: bool) -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0")
@@ -283,7 +283,7 @@ def test_labels_order_the_idle_jobs(rig: Rig) -> None:
 
 
 def test_a_lost_node_rewinds_its_job_to_the_newest_stored_snapshot() -> None:
-    rig = Rig(machines=1, keep_latest=2)
+    rig = Rig(capacity=1, keep_latest=2)
     rig.create()
     rig.start("1")
     rig.kept(1)
@@ -291,7 +291,7 @@ def test_a_lost_node_rewinds_its_job_to_the_newest_stored_snapshot() -> None:
     rig.taken(2)
     rig.expire("n1")
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 1)
-    assert rig.called(MachinesChange)[-1].lost == ("n1/0",)
+    assert rig.called(SlotsChange)[-1].lost == ("n1/0",)
     assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s2", (), True)]
 
 
@@ -330,10 +330,10 @@ def test_a_run_that_nobody_wants_is_named_in_the_welcome(rig: Rig) -> None:
 
 
 def test_a_drained_node_gets_nothing_more() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.feed(NodeDrained(rig.now, "n1"))
     assert rig.stream.share == 0
-    assert not rig.stream.machines
+    assert not rig.stream.slots
 
 
 def second(rig: Rig, **terms: object) -> None:
@@ -342,7 +342,7 @@ def second(rig: Rig, **terms: object) -> None:
 
 @pytest.mark.parametrize("preemptible", [True, False])
 def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool) -> None:
-    rig = Rig(machines=2, grace=30.0)
+    rig = Rig(capacity=2, grace=30.0)
     rig.create()
     rig.create()
     rig.start("1", "n1/0", preemptible=preemptible)
@@ -358,7 +358,7 @@ def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool)
     rig.report(1, name="2")
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), "2")
     assert rig.job("2").reason == "preempted"
-    assert (set(rig.stream.machines), set(rig.core.streams["y"].machines)) == ({"n1/0"}, {"n1/1"})
+    assert (set(rig.stream.slots), set(rig.core.streams["y"].slots)) == ({"n1/0"}, {"n1/1"})
 
 
 def test_messages_of_an_experiment_that_is_over_are_acknowledged_and_anything_else_is_an_error(rig: Rig) -> None:
@@ -410,7 +410,7 @@ def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
     core, _ = restored(rig)
     core.recovered()
     body = Reports(())
-    specs = (MachineSpec("n1/0"), MachineSpec("n1/1"))
+    specs = (SlotSpec("n1/0"), SlotSpec("n1/1"))
     assert core.handle(RunMessage(rig.now, *rig.key(), 2, body)) == [Acknowledge(rig.key(), 2)]
     joined = core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
     assert Welcome("n1", ()) in joined

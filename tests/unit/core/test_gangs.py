@@ -1,4 +1,4 @@
-"""Gangs: how a run on several machines ends, and experiments that compete for machines which they need several at once."""
+"""Gangs: how a run on several slots ends, and experiments that compete for slots which they need several at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.state_machines.run_states import RunState
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.quick
 @pytest.fixture
 def rig() -> Rig:
     """A gang of two that trains."""
-    rig = Rig(machines=2, max_failures=1)
+    rig = Rig(capacity=2, max_failures=1)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5)
     rig.say(rig.key(rank=1), Started(0))
@@ -69,7 +69,7 @@ def test_a_rank_that_has_left_before_rank_0_told_of_its_end_loses_nothing(rig: R
 
 
 def test_a_rank_that_has_left_a_run_which_ends_by_itself_loses_nothing() -> None:
-    rig = Rig(machines=2, max_position=5, ends_jobs=False)
+    rig = Rig(capacity=2, max_position=5, ends_jobs=False)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
     rig.ended(RunEndReason.UNTIL, 5, rank=1)  # Rank 0 has led it there, and its own report is still on its way.
@@ -81,7 +81,7 @@ def test_a_rank_that_has_left_a_run_which_ends_by_itself_loses_nothing() -> None
 
 def test_the_last_report_of_a_run_that_has_lost_a_rank_completes_nothing() -> None:
     """Rank 0 has said it before it heard that another rank is gone: it counts, and the job trains up to there once more."""
-    rig = Rig(machines=2, max_position=5, ends_jobs=False)
+    rig = Rig(capacity=2, max_position=5, ends_jobs=False)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
     rig.ended(RunEndReason.LOST, 3, rank=1)
@@ -91,7 +91,7 @@ def test_the_last_report_of_a_run_that_has_lost_a_rank_completes_nothing() -> No
 
 
 def test_a_rank_that_leaves_in_the_middle_of_a_run_which_ends_by_itself_is_a_loss() -> None:
-    rig = Rig(machines=2, max_position=5, ends_jobs=False)
+    rig = Rig(capacity=2, max_position=5, ends_jobs=False)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
     rig.ended(RunEndReason.TERMINATED, 1, rank=1)
@@ -138,7 +138,7 @@ def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:
 def test_a_job_whose_run_is_over_is_shown_to_leave_until_all_ranks_have(
     rig: Rig, rank: int, reason: RunEndReason
 ) -> None:
-    """A policy that saw it train could order it off its machines again and again, which nothing comes of."""
+    """A policy that saw it train could order it off its slots again and again, which nothing comes of."""
     rig.report(2)
     rig.ended(reason, 2, rank=rank)
     assert rig.job().state is JobState.SUSPENDING
@@ -159,7 +159,7 @@ def test_a_terminated_gang_ends_wherever_each_rank_stands(rig: Rig) -> None:
 
 
 def test_a_rank_that_is_lost_after_rank_0_saved_and_left_takes_nothing_back() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0", "n2/0", until=5)
@@ -170,7 +170,7 @@ def test_a_rank_that_is_lost_after_rank_0_saved_and_left_takes_nothing_back() ->
 
 
 def test_what_rank_0_has_saved_counts_though_the_loss_of_another_rank_was_heard_first() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0", "n2/0", until=5)
@@ -182,7 +182,7 @@ def test_what_rank_0_has_saved_counts_though_the_loss_of_another_rank_was_heard_
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_snapshot_that_no_rank_can_get_is_given_up_whoever_says_so_first(first: int) -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0", until=5)
@@ -213,17 +213,17 @@ def test_messages_of_a_rank_of_an_older_attempt_are_refused(rig: Rig) -> None:
 class Bench:
     """Experiments with real policies on a core; runs end when the test says so, having trained to their `until`."""
 
-    def __init__(self, machines: int) -> None:
+    def __init__(self, slots: int) -> None:
         self.core = Core()
         self.now = 0.0
         self.starts: dict[RunKey, Start] = {}
         self.finished: list[str] = []
         self._sequences: dict[RunKey, int] = {}
         self._hosts: dict[str, PolicyHost] = {}
-        self.join("n", machines)
+        self.join("n", slots)
 
-    def join(self, node: str, machines: int) -> None:
-        specs = tuple(MachineSpec(f"{node}/{i}") for i in range(machines))
+    def join(self, node: str, slots: int) -> None:
+        specs = tuple(SlotSpec(f"{node}/{i}") for i in range(slots))
         self.feed(NodeJoined(self.now, node, "a", specs))
 
     def create(self, name: str, policy: Policy, **terms: object) -> Stream:
@@ -281,12 +281,12 @@ class Bench:
         self.feed(RunMessage(self.now, *key, self._sequences[key], body))
 
 
-def test_two_experiments_that_both_need_both_machines_take_turns() -> None:
+def test_two_experiments_that_both_need_both_slots_take_turns() -> None:
     bench = Bench(2)
     first = bench.create("a", Gangs(2), jobs=2)
     second = bench.create("b", Gangs(2), jobs=2)
     assert bench.running() == [("a", 2)]
-    assert (first.share, second.share, len(second.machines)) == (2, 0, 0)
+    assert (first.share, second.share, len(second.slots)) == (2, 0, 0)
     assert all(run.ending is None for run in first.live.values())
     while bench.finish_one():
         pass
@@ -294,11 +294,11 @@ def test_two_experiments_that_both_need_both_machines_take_turns() -> None:
     assert first.phase is second.phase is Phase.COMPLETED
 
 
-def test_two_gangs_of_two_on_three_machines_leave_the_third_to_whom_it_serves() -> None:
+def test_two_gangs_of_two_on_three_slots_leave_the_third_to_whom_it_serves() -> None:
     bench = Bench(3)
     bench.create("a", Gangs(2), jobs=1)
     second = bench.create("b", Gangs(2), jobs=1)
-    assert len(second.machines) == 0
+    assert len(second.slots) == 0
     bench.create("c", Gangs(1), jobs=1)
     assert bench.running() == [("a", 2), ("c", 1)]
     while bench.finish_one():
@@ -306,85 +306,85 @@ def test_two_gangs_of_two_on_three_machines_leave_the_third_to_whom_it_serves() 
     assert sorted(bench.finished) == ["a", "b", "c"]
 
 
-def test_a_gang_of_three_and_one_of_two_on_four_machines_take_turns() -> None:
+def test_a_gang_of_three_and_one_of_two_on_four_slots_take_turns() -> None:
     bench = Bench(4)
     first = bench.create("b", Gangs(2), jobs=2, slots=2)
     second = bench.create("a", Gangs(3), jobs=1)
     assert bench.running() == [("b", 2)]
-    assert (second.share, len(second.machines)) == (0, 0)
+    assert (second.share, len(second.slots)) == (0, 0)
     while bench.finish_one():
         pass
     assert bench.finished == ["b", "b", "a"]
     assert first.phase is second.phase is Phase.COMPLETED
 
 
-def test_one_experiment_with_two_jobs_for_two_of_three_machines_trains_one_after_the_other() -> None:
+def test_one_experiment_with_two_jobs_for_two_of_three_slots_trains_one_after_the_other() -> None:
     bench = Bench(3)
     stream = bench.create("a", Gangs(2), jobs=2)
     assert bench.running() == [("a", 2)]
-    assert len(stream.machines) == 2
+    assert len(stream.slots) == 2
     while bench.finish_one():
         pass
     assert stream.phase is Phase.COMPLETED
     assert stream.reason == "all jobs ended"
 
 
-def test_a_policy_that_waits_for_the_second_machine_of_a_gang_is_not_at_its_end() -> None:
+def test_a_policy_that_waits_for_the_second_slot_of_a_gang_is_not_at_its_end() -> None:
     bench = Bench(1)
     stream = bench.create("a", Gangs(2), jobs=1)
-    assert (stream.phase, len(stream.machines)) == (Phase.RUNNING, 0)
-    bench.feed(NodeJoined(bench.now, "m", "a", (MachineSpec("m/0"),)))
+    assert (stream.phase, len(stream.slots)) == (Phase.RUNNING, 0)
+    bench.feed(NodeJoined(bench.now, "m", "a", (SlotSpec("m/0"),)))
     assert bench.running() == [("a", 2)]
     bench.feed(NodeExpired(bench.now, "m"))
     bench._say(RunKey("a", "1", 1, 1), Ended(RunEndReason.TERMINATED, 0))
-    assert (stream.phase, len(stream.machines), stream.share) == (Phase.RUNNING, 0, 0)
+    assert (stream.phase, len(stream.slots), stream.share) == (Phase.RUNNING, 0, 0)
 
 
-# ------------------------------------------------------------------------------------------------- what machines must have
+# ------------------------------------------------------------------------------------------------- what slots must have
 
 
-def machines(rig: Rig, node: str, *specs: MachineSpec) -> None:
+def slots(rig: Rig, node: str, *specs: SlotSpec) -> None:
     rig.feed(NodeJoined(rig.now, node, "a", specs))
 
 
-def test_an_experiment_gets_only_machines_that_have_what_its_jobs_need() -> None:
-    rig = Rig(machines=2, gpus=1)
-    assert (rig.stream.share, rig.stream.machines) == (0, {})
-    machines(rig, "g", MachineSpec("g/0", 4, (0,)), MachineSpec("g/1", 4))
-    assert (rig.stream.share, set(rig.stream.machines)) == (1, {"g/0"})
+def test_an_experiment_gets_only_slots_that_have_what_its_jobs_need() -> None:
+    rig = Rig(capacity=2, gpus=1)
+    assert (rig.stream.share, rig.stream.slots) == (0, {})
+    slots(rig, "g", SlotSpec("g/0", 4, (0,)), SlotSpec("g/1", 4))
+    assert (rig.stream.share, set(rig.stream.slots)) == (1, {"g/0"})
 
 
-def test_a_machine_that_only_one_experiment_can_use_is_recalled_from_another_at_a_boundary() -> None:
-    rig = Rig(machines=0)
-    machines(rig, "g", MachineSpec("g/0", 1, (0,)))
+def test_a_slot_that_only_one_experiment_can_use_is_recalled_from_another_at_a_boundary() -> None:
+    rig = Rig(capacity=0)
+    slots(rig, "g", SlotSpec("g/0", 1, (0,)))
     rig.create()
     rig.start("1", "g/0")
-    machines(rig, "n2", MachineSpec("n2/0"))
+    slots(rig, "n2", SlotSpec("n2/0"))
     rig.feed(StreamCreated(rig.now, "y", settings(gpus=1)))
     other = rig.core.streams["y"]
     assert rig.sent(Decide), "the run on the GPU is told to leave"
-    assert set(rig.stream.machines) == {"g/0", "n2/0"}
+    assert set(rig.stream.slots) == {"g/0", "n2/0"}
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
     assert rig.called(RunEnd)[-1].reason is RunEndReason.PREEMPTED
-    assert (set(rig.stream.machines), set(other.machines)) == ({"n2/0"}, {"g/0"})
+    assert (set(rig.stream.slots), set(other.slots)) == ({"n2/0"}, {"g/0"})
 
 
-def test_a_run_that_may_not_be_preempted_keeps_a_recalled_machine_until_it_ends() -> None:
-    rig = Rig(machines=0)
-    machines(rig, "g", MachineSpec("g/0", 1, (0,)))
+def test_a_run_that_may_not_be_preempted_keeps_a_recalled_slot_until_it_ends() -> None:
+    rig = Rig(capacity=0)
+    slots(rig, "g", SlotSpec("g/0", 1, (0,)))
     rig.create()
     rig.command(StartJob("1", ("g/0",), until=5, preemptible=False))
-    machines(rig, "n2", MachineSpec("n2/0"))
+    slots(rig, "n2", SlotSpec("n2/0"))
     rig.feed(StreamCreated(rig.now, "y", settings(gpus=1)))
     assert not rig.sent(Decide)
     rig.say(rig.key(), Started(0))
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
-    assert (set(rig.stream.machines), set(rig.core.streams["y"].machines)) == ({"n2/0"}, {"g/0"})
+    assert (set(rig.stream.slots), set(rig.core.streams["y"].slots)) == ({"n2/0"}, {"g/0"})
 
 
 def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.join("n3")
     rig.create()
@@ -396,7 +396,7 @@ def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:
 
 
 def test_a_rank_that_starts_after_another_one_was_lost_changes_nothing() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.command(StartJob("1", ("n1/0", "n1/1"), until=5))
     rig.say(rig.key(rank=1), Ended(RunEndReason.LOST, 0, message="gone"))

@@ -28,7 +28,7 @@ class Pair(Rig):
     """Experiment x, and y that has joined its group."""
 
     def __init__(self, *, slots: int = 4, x: dict[str, object] | None = None, **y: object) -> None:
-        super().__init__(machines=slots, **(x or {}))
+        super().__init__(capacity=slots, **(x or {}))
         self.feed(ExperimentJoined(self.now, "x", "y", settings(**y)))
 
     @property
@@ -63,7 +63,7 @@ def test_joining_is_told_to_the_one_policy_and_happens_once() -> None:
     ],
 )
 def test_weights_and_caps_add_up(x: dict[str, object], y: dict[str, object], weight: float, cap: int | None) -> None:
-    rig = Rig(machines=4, **x)
+    rig = Rig(capacity=4, **x)
     rig.feed(ExperimentJoined(rig.now, "x", "y", settings(**y)))
     tenant = rig.core.cluster.tenants["x"]
     assert (tenant.weight, tenant.cap) == (weight, cap) == rig.stream.terms
@@ -147,7 +147,7 @@ def test_pausing_one_leaves_the_other_running() -> None:
     assert [job.id for job in rig.stream.idle_jobs()] == [waiting, second]
 
 
-def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_machines_back() -> None:
+def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_slots_back() -> None:
     rig = Pair()
     first, second = rig.make("x"), rig.make("y")
     rig.start(first, "n1/0")

@@ -88,7 +88,7 @@ def test_the_policy_is_refused_whatever_it_wants_and_not_asked_again_at_once(rig
     assert rig.job().state is JobState.HELD
 
 
-def test_a_decision_of_the_policy_does_not_keep_a_paused_job_on_its_machine(rig: Rig) -> None:
+def test_a_decision_of_the_policy_does_not_keep_a_paused_job_on_its_slot(rig: Rig) -> None:
     rig.create()
     rig.start("1")
     rig.hold = True
@@ -273,7 +273,7 @@ def test_the_policy_is_asked_again_when_a_person_pauses_or_ends_a_job_without_a_
     assert len(rig.called(AllocateJobs)) == asked + 1
 
 
-def test_a_policy_that_wants_no_machine_waits_for_the_held_job_alone() -> None:
+def test_a_policy_that_wants_no_slot_waits_for_the_held_job_alone() -> None:
     """Another job stands where the policy never lets it go on, as at a rung."""
     rig = Rig(jobs=2)
     rig.demand = lambda: 0

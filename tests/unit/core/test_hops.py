@@ -17,16 +17,16 @@ pytestmark = pytest.mark.quick
 
 
 def made(ship_every: int = 0, **terms: Any) -> Rig:
-    """Two nodes of one machine each, and a job."""
-    rig = Rig(machines=1, ship_every=ship_every, **terms)
+    """Two nodes of one slot each, and a job."""
+    rig = Rig(capacity=1, ship_every=ship_every, **terms)
     rig.join("n2")
     rig.create()
     return rig
 
 
-def unit(rig: Rig, machine: str, *, fetched: int = 0, from_store: bool = False, score: float = 0.5) -> SnapshotEntry:
+def unit(rig: Rig, slot: str, *, fetched: int = 0, from_store: bool = False, score: float = 0.5) -> SnapshotEntry:
     """A run of one position that leaves its snapshot, of 10 bytes, on its node."""
-    rig.command(StartJob("1", (machine,), until=rig.job().position + 1, preemptible=False))
+    rig.command(StartJob("1", (slot,), until=rig.job().position + 1, preemptible=False))
     run = rig.run()
     rig.say(rig.key(), Started(run.start, fetched, from_store))
     rig.report(run.until, score, at_until=True)

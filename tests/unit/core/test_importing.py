@@ -6,11 +6,11 @@ import pytest
 
 from hopyard.policy.vocabulary import JobState, RunEndReason
 from hopyard_engine.core import Core
-from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, MachineReturned, Record, SetTimer
-from hopyard_engine.core.events import Event, Imported, MachineGranted, NodeJoined, Operated
+from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, SetTimer, SlotReturned
+from hopyard_engine.core.events import Event, Imported, NodeJoined, Operated, SlotGranted
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -70,16 +70,16 @@ def test_a_snapshot_that_lay_on_a_node_only_may_come_along_too() -> None:
     assert stream.jobs["1"].position == 3
 
 
-def test_machines_and_runs_of_the_other_cluster_are_gone() -> None:
+def test_slots_and_runs_of_the_other_cluster_are_gone() -> None:
     rig = Rig()
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1)
     stream, effects = moved(rig)
-    assert not stream.machines
+    assert not stream.slots
     assert not stream.live
     assert (stream.jobs["1"].state, stream.jobs["1"].losses) == (JobState.PENDING, 1)
-    assert not [e for e in effects if isinstance(e, MachineReturned)]
+    assert not [e for e in effects if isinstance(e, SlotReturned)]
 
 
 def test_the_same_import_again_changes_nothing() -> None:
@@ -93,17 +93,17 @@ def test_the_same_import_again_changes_nothing() -> None:
     assert core.streams["x"].snapshots.holds("s3")
 
 
-def test_it_is_admitted_to_a_running_core_and_gets_machines_when_it_is_resumed() -> None:
+def test_it_is_admitted_to_a_running_core_and_gets_slots_when_it_is_resumed() -> None:
     rig = Rig(max_seconds=1e6)
     suspended(rig)
     stream, _ = moved(rig, "s3")
     here = Core()
-    here.handle(NodeJoined(500.0, "m", "a", (MachineSpec("m/0"),)))
+    here.handle(NodeJoined(500.0, "m", "a", (SlotSpec("m/0"),)))
     timers = [e for e in here.admit(stream) if isinstance(e, SetTimer)]
     assert [t.ticket for t in timers] == ["policy/keep"]
     effects = here.handle(Operated(501.0, "x", "resume"))
-    granted = [e.event for e in effects if isinstance(e, Record) and isinstance(e.event, MachineGranted)]
-    assert [g.machine for g in granted] == ["m/0"]
+    granted = [e.event for e in effects if isinstance(e, Record) and isinstance(e.event, SlotGranted)]
+    assert [g.slot for g in granted] == ["m/0"]
 
 
 def test_a_finished_one_asks_for_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The most machines and the most jobs at a time: set, lowered, taken away, in gangs and in groups."""
+"""The most slots and the most jobs at a time: set, lowered, taken away, in gangs and in groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 class Rig(plain.Rig):
-    """`gang`: how many machines the policy needs at once."""
+    """`gang`: how many slots the policy needs at once."""
 
     gang: int = 1
     told: tuple[Verdict, ...] = ()
@@ -35,17 +35,17 @@ class Rig(plain.Rig):
         self.feed(Updated(self.now, "x", f"u{self.now}", **terms))  # type: ignore[arg-type]
 
 
-def pairs(machines: int, **terms: object) -> Rig:
-    """A policy that trains each job on two machines."""
-    rig = Rig(machines=machines, **terms)
+def pairs(slots: int, **terms: object) -> Rig:
+    """A policy that trains each job on two slots."""
+    rig = Rig(capacity=slots, **terms)
     rig.gang = 2
     rig.create()
     return rig
 
 
-def test_so_many_jobs_have_a_machine_each_where_a_job_needs_one() -> None:
-    rig = Rig(machines=4, concurrency=2)
-    assert (rig.stream.share, len(rig.stream.machines)) == (2, 2)
+def test_so_many_jobs_have_a_slot_each_where_a_job_needs_one() -> None:
+    rig = Rig(capacity=4, concurrency=2)
+    assert (rig.stream.share, len(rig.stream.slots)) == (2, 2)
 
 
 def test_so_many_jobs_have_a_gang_each_where_a_job_needs_several() -> None:
@@ -58,8 +58,8 @@ def test_so_many_jobs_have_a_gang_each_where_a_job_needs_several() -> None:
     assert rig.stream.share == 2
 
 
-def test_runs_of_different_sizes_count_with_the_machines_that_they_have() -> None:
-    rig = Rig(machines=6, concurrency=2)
+def test_runs_of_different_sizes_count_with_the_slots_that_they_have() -> None:
+    rig = Rig(capacity=6, concurrency=2)
     rig.create()
     rig.start("1", "n1/0", "n1/1")
     assert rig.stream.share == 3
@@ -67,10 +67,10 @@ def test_runs_of_different_sizes_count_with_the_machines_that_they_have() -> Non
     assert rig.stream.share == 3
     rig.create()
     rig.command(StartJob("3", ("n1/2",)))
-    assert "not idle machines" in rig.stream.conversation.verdicts[-1].reason
+    assert "not idle slots" in rig.stream.conversation.verdicts[-1].reason
 
 
-def test_no_more_jobs_are_started_than_may_train_though_machines_are_there() -> None:
+def test_no_more_jobs_are_started_than_may_train_though_slots_are_there() -> None:
     rig = pairs(4, concurrency=1)
     rig.create()
     before = len(rig.calls)
@@ -82,9 +82,9 @@ def test_no_more_jobs_are_started_than_may_train_though_machines_are_there() -> 
 
 
 def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() -> None:
-    rig = Rig(machines=3, grace=5.0)
-    for machine in ("n1/0", "n1/1", "n1/2"):
-        rig.start(rig.create(), machine)
+    rig = Rig(capacity=3, grace=5.0)
+    for slot in ("n1/0", "n1/1", "n1/2"):
+        rig.start(rig.create(), slot)
     rig.change(concurrency=1)
     assert rig.called(ShareChange)[-1] == ShareChange(1, rig.now + 5.0)
     assert [run.ending for run in rig.stream.live.values()] == [None, None, None]
@@ -93,13 +93,13 @@ def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() ->
     assert [run.ending for run in rig.stream.live.values()] == [None, RunEndReason.PREEMPTED, RunEndReason.PREEMPTED]
     for name in ("2", "3"):
         rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1, f"s{name}"), name)
-    assert (len(rig.stream.machines), set(rig.stream.idle)) == (1, {"2", "3"})
+    assert (len(rig.stream.slots), set(rig.stream.idle)) == (1, {"2", "3"})
     waits = WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job("2"))
-    assert waits.startswith("waits for a machine: 1 of 1 in its share are busy: resources.concurrency is 1")
+    assert waits.startswith("waits for a slot: 1 of 1 in its share are busy: resources.concurrency is 1")
 
 
 def test_the_way_back_gives_everything_again() -> None:
-    rig = Rig(machines=4, slots=3, concurrency=1, target=0.9)
+    rig = Rig(capacity=4, slots=3, concurrency=1, target=0.9)
     assert rig.stream.share == 1
     rig.change(cleared=("concurrency",))
     assert rig.stream.share == 3
@@ -113,14 +113,14 @@ def test_the_way_back_gives_everything_again() -> None:
 
 
 def test_an_update_counts_once() -> None:
-    rig = Rig(machines=4)
+    rig = Rig(capacity=4)
     rig.feed(Updated(rig.now, "x", "same", concurrency=2))
     rig.feed(Updated(rig.now, "x", "same", concurrency=3))
     assert rig.stream.share == 2
 
 
 def test_a_group_has_the_sum_and_no_limit_if_one_has_none() -> None:
-    rig = Rig(machines=6, concurrency=1)
+    rig = Rig(capacity=6, concurrency=1)
     rig.feed(ExperimentJoined(rig.now, "x", "y", settings(concurrency=2)))
     assert rig.stream.share == 3
     rig.change(experiment="y", cleared=("concurrency",))
@@ -131,7 +131,7 @@ def test_a_group_has_the_sum_and_no_limit_if_one_has_none() -> None:
 
 @pytest.mark.parametrize("phase", ["paused", "over"])
 def test_terms_of_what_does_not_run_hold_when_it_does(phase: str) -> None:
-    rig = Rig(machines=4)
+    rig = Rig(capacity=4)
     rig.feed(Operated(rig.now, "x", "pause" if phase == "paused" else "stop"))
     rig.change(concurrency=2, weight=3.0, target=0.5)
     assert rig.stream.phase is (Phase.PAUSED if phase == "paused" else Phase.STOPPED)

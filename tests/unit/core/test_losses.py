@@ -98,12 +98,12 @@ def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() ->
 
 
 def test_a_policy_that_wanted_nothing_while_its_job_had_to_wait_is_asked_when_the_wait_is_over() -> None:
-    rig = Rig(machines=1, jobs=1)
+    rig = Rig(capacity=1, jobs=1)
     rig.create()
     rig.demand = lambda: len(list(rig.stream.idle)) + len(rig.stream.live)
     lose(rig)
     lose(rig)
-    assert (rig.stream.demand, rig.stream.share, list(rig.stream.machines)) == (0, 0, [])
+    assert (rig.stream.demand, rig.stream.share, list(rig.stream.slots)) == (0, 0, [])
     ticket = BackoffTimer("1").ticket
     rig.stream.timers = {ticket: rig.stream.timers[ticket]}  # The rig's own would keep the experiment going.
     calls = len(rig.calls)
@@ -199,7 +199,7 @@ def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
 
 
 def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_needed() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2", 2)
     rig.create()
     rig.start("1", "n1/0")
@@ -220,7 +220,7 @@ def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_ne
 
 
 def test_who_was_lost_meanwhile_needs_nothing_any_more() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2", 2)
     rig.create()
     rig.start("1", "n1/0")
@@ -246,7 +246,7 @@ def cannot_run(rig: Rig, name: str) -> None:
 
 
 def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None:
-    rig = Rig(machines=2, max_failures=3)
+    rig = Rig(capacity=2, max_failures=3)
     rig.create()
     rig.create()
     rig.start("1", "n1/0")
@@ -261,7 +261,7 @@ def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None
 
 
 def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
-    rig = Rig(machines=1, max_failures=3)
+    rig = Rig(capacity=1, max_failures=3)
     rig.join("n2")
     rig.create()
     rig.command(StartJob("1", ("n1/0",)))
@@ -274,7 +274,7 @@ def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
 
 
 def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_failure() -> None:
-    rig = Rig(machines=2, max_failures=3)
+    rig = Rig(capacity=2, max_failures=3)
     rig.create()
     rig.create()
     rig.start("1", "n1/0")

@@ -1,10 +1,10 @@
-"""Machines that come and go, drained nodes, and what is deleted when, by hand-computed cases."""
+"""Slots that come and go, drained nodes, and what is deleted when, by hand-computed cases."""
 
 from dataclasses import replace
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, MachinesChange, RunEnd, RunEndReason, ShareChange, StartJob
+from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason, ShareChange, SlotsChange, StartJob
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.core import FORGET_AGAIN_SECONDS
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, Noted, Record, Start, Welcome
@@ -25,7 +25,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -51,26 +51,26 @@ def recovered(rig: Rig, cluster: tuple[ClusterEvent, ...] = ()) -> Core:
     return core
 
 
-# ----------------------------------------------------------------------------------------------------- machines that are gone
+# ----------------------------------------------------------------------------------------------------- slots that are gone
 
 
-def test_a_machine_that_a_hello_no_longer_lists_is_gone_and_its_run_is_lost() -> None:
-    rig = Rig(machines=2)
+def test_a_slot_that_a_hello_no_longer_lists_is_gone_and_its_run_is_lost() -> None:
+    rig = Rig(capacity=2)
     rig.create()
     rig.start("1", "n1/1")
     key = rig.key()
     rig.join("n1", 1, "a", runs=(key,))
-    assert set(rig.stream.machines) == set(rig.core.cluster.machines) == {"n1/0"}
+    assert set(rig.stream.slots) == set(rig.core.cluster.slots) == {"n1/0"}
     assert (rig.job().state, rig.stream.busy, rig.stream.share) == (JobState.PENDING, 0, 1)
-    assert rig.called(MachinesChange)[-1].lost == ("n1/1",)
+    assert rig.called(SlotsChange)[-1].lost == ("n1/1",)
     assert rig.of(Welcome) == [Welcome("n1", (key,))]
 
 
-def test_a_recovered_scheduler_forgets_machines_that_the_node_does_not_have_any_more() -> None:
-    rig = Rig(machines=2)
+def test_a_recovered_scheduler_forgets_slots_that_the_node_does_not_have_any_more() -> None:
+    rig = Rig(capacity=2)
     core = recovered(rig)
-    core.handle(NodeJoined(rig.now, "n1", "b", (MachineSpec("n1/0"),)))
-    assert set(core.streams["x"].machines) == {"n1/0"}
+    core.handle(NodeJoined(rig.now, "n1", "b", (SlotSpec("n1/0"),)))
+    assert set(core.streams["x"].slots) == {"n1/0"}
     assert core.cluster.tenants["x"].held == {"n1/0"}
 
 
@@ -84,10 +84,10 @@ def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
 
 
 def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_scheduler() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.command(StartJob("1", ("n1/0",)))  # The old life may have started it already: nothing was heard of it yet.
-    joined = NodeJoined(rig.now, "n1", "a", (MachineSpec("n1/0"),))
+    joined = NodeJoined(rig.now, "n1", "a", (SlotSpec("n1/0"),))
     core = recovered(rig, (joined,))
     core.handle(replace(joined, incarnation="b"))
     assert core.unacknowledged("n1") == []
@@ -100,15 +100,15 @@ def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_
 # -------------------------------------------------------------------------------------------------------------------- drain
 
 
-def test_draining_suspends_the_nodes_runs_at_their_next_boundary_and_gives_its_machines_back(rig: Rig) -> None:
+def test_draining_suspends_the_nodes_runs_at_their_next_boundary_and_gives_its_slots_back(rig: Rig) -> None:
     rig.join("n2", 1)
     rig.feed(NodeDrained(rig.now, "n1"))
     assert rig.sent(Decide)
     assert rig.job().state is JobState.SUSPENDING
-    assert set(rig.stream.machines) == {"n1/0", "n2/0"}
+    assert set(rig.stream.slots) == {"n1/0", "n2/0"}
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert set(rig.stream.machines) == {"n2/0"}
+    assert set(rig.stream.slots) == {"n2/0"}
     assert rig.stream.share == 1
     assert any(isinstance(event, NodeDraining) for event in rig.journal)
     rig.start("1", "n2/0")
@@ -120,7 +120,7 @@ def test_a_drained_node_stays_drained_after_a_recovery_until_its_agent_is_starte
         return (NodeJoined(rig.now, "n1", "a", ()), NodeDrained(rig.now, "n1"))
 
     core = recovered(rig, cluster_events())
-    specs = (MachineSpec("n1/0"), MachineSpec("n1/1"))
+    specs = (SlotSpec("n1/0"), SlotSpec("n1/1"))
     core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
     assert core.streams["x"].share == 0
     core.handle(NodeJoined(rig.now, "n1", "b", specs))
@@ -140,13 +140,13 @@ def test_draining_is_recorded_in_the_clusters_stream() -> None:
 # -------------------------------------------------------------------------------------------------------------------- pause
 
 
-def test_a_paused_experiment_gives_its_machines_and_its_share_to_others_and_gets_them_back(rig: Rig) -> None:
+def test_a_paused_experiment_gives_its_slots_and_its_share_to_others_and_gets_them_back(rig: Rig) -> None:
     rig.feed(StreamCreated(rig.now, "y", settings()))
     other = rig.core.streams["y"]
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert (rig.stream.share, other.share, set(rig.stream.machines)) == (0, 2, {"n1/0"})
+    assert (rig.stream.share, other.share, set(rig.stream.slots)) == (0, 2, {"n1/0"})
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
-    assert (set(rig.stream.machines), set(other.machines)) == (set(), {"n1/0", "n1/1"})
+    assert (set(rig.stream.slots), set(other.slots)) == (set(), {"n1/0", "n1/1"})
     rig.stored(0)
     assert rig.stream.phase is Phase.PAUSED
     rig.feed(Operated(rig.now, "x", "resume"))
@@ -157,10 +157,10 @@ def test_a_paused_experiment_gives_its_machines_and_its_share_to_others_and_gets
 
 
 def test_the_earlier_deadline_of_two_smaller_shares_holds() -> None:
-    rig = Rig(machines=3, grace=30.0)
-    for number, machine in enumerate(("n1/0", "n1/1", "n1/2"), 1):
+    rig = Rig(capacity=3, grace=30.0)
+    for number, slot in enumerate(("n1/0", "n1/1", "n1/2"), 1):
         rig.create()
-        rig.start(str(number), machine)
+        rig.start(str(number), slot)
     began = rig.now
     rig.feed(StreamCreated(rig.now, "y", settings()))
     rig.now = began + 20
@@ -171,7 +171,7 @@ def test_the_earlier_deadline_of_two_smaller_shares_holds() -> None:
 
 
 def test_a_share_that_is_met_forgets_its_deadline() -> None:
-    rig = Rig(machines=2, grace=30.0)
+    rig = Rig(capacity=2, grace=30.0)
     rig.create()
     rig.create()
     rig.start("1", "n1/0")
@@ -183,7 +183,7 @@ def test_a_share_that_is_met_forgets_its_deadline() -> None:
 
 
 def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() -> None:
-    rig = Rig(machines=2, grace=30.0)
+    rig = Rig(capacity=2, grace=30.0)
     rig.create()
     rig.create()
     rig.start("1", "n1/0", preemptible=False)
@@ -192,7 +192,7 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, "x", "core/share"))
     rig.join("n2", 1)
-    assert (rig.stream.share, len(rig.stream.machines), rig.sent(Decide)) == (2, 2, [])
+    assert (rig.stream.share, len(rig.stream.slots), rig.sent(Decide)) == (2, 2, [])
     rig.feed(StreamCreated(rig.now, "z", settings()))
     assert rig.stream.timers["core/share"] == rig.now + 30  # A still smaller share has a grace of its own.
     rig.run("1").preemptible = True
@@ -235,12 +235,12 @@ def test_a_snapshot_that_cannot_be_stored_stays_on_its_node_and_nobody_waits_for
     ]
 
 
-def test_a_lost_rank_of_a_gang_on_a_machine_that_is_gone_ends_the_run_once() -> None:
-    rig = Rig(machines=2)
+def test_a_lost_rank_of_a_gang_on_a_slot_that_is_gone_ends_the_run_once() -> None:
+    rig = Rig(capacity=2)
     rig.create()
     rig.start("1", "n1/0", "n1/1")
     rig.join("n1", 0, "a")
-    assert (rig.stream.busy, dict(rig.stream.machines), rig.job().state) == (0, {}, JobState.PENDING)
+    assert (rig.stream.busy, dict(rig.stream.slots), rig.job().state) == (0, {}, JobState.PENDING)
     assert len(rig.called(RunEnd)) == 1
 
 
@@ -252,7 +252,7 @@ def _of_experiment(event: Event) -> StreamEvent:
 
 
 def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_the_store() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0")
@@ -277,7 +277,7 @@ def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_th
 
 
 def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.start("1", "n1/0")
     rig.kept(1)
@@ -294,7 +294,7 @@ def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
 
 
 def test_a_copy_that_a_run_got_there_counts_as_there_until_it_is_stored() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0")

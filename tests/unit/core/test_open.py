@@ -20,9 +20,9 @@ pytestmark = pytest.mark.quick
 TIMER = "core/idle/x"
 
 
-def study(machines: int = 2) -> Rig:
+def study(slots: int = 2) -> Rig:
     """It makes no jobs of its own, and waits 60 s for requests."""
-    rig = Serving(machines=machines, requests=True, jobs=0, idle=60.0)
+    rig = Serving(capacity=slots, requests=True, jobs=0, idle=60.0)
     rig.demand = lambda: sum(not job.state.ended for job in rig.stream.jobs.values())
     return rig
 
@@ -48,7 +48,7 @@ def test_it_waits_for_its_idle_time_and_ends() -> None:
 
 
 def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
-    rig = study(machines=1)
+    rig = study(slots=1)
     ask(rig)
     assert SetTimer("x", TIMER, None) in rig.effects
     rig.start("1", "n1/0")
@@ -59,7 +59,7 @@ def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
     rig.ended(RunEndReason.UNTIL, 2)
     assert rig.job().state is JobState.COMPLETED
     assert rig.stream.timers[TIMER] == rig.now + 60
-    assert not rig.stream.claim  # No machine waits with it.
+    assert not rig.stream.claim  # No slot waits with it.
     elapse(rig, 60)
     assert rig.stream.phase.over
 
@@ -77,7 +77,7 @@ def test_whoever_keeps_it_open_lets_its_time_begin_anew() -> None:
 
 
 def test_answers_without_a_run_and_pauses_let_it_wait_likewise() -> None:
-    rig = study(machines=1)
+    rig = study(slots=1)
     ask(rig)
     rig.start("1", "n1/0")
     rig.report(2, at_until=True)
@@ -95,7 +95,7 @@ def test_answers_without_a_run_and_pauses_let_it_wait_likewise() -> None:
 
 
 def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
-    rig = study(machines=1)
+    rig = study(slots=1)
     ask(rig)
     rig.feed(Operated(rig.now, "x", "close"))
     assert rig.job().state is JobState.TERMINATED

@@ -39,7 +39,7 @@ def more(rig: Rig) -> None:
 
 
 def searching() -> Rig:
-    """Job 1 trains, 2 waits at 3 with a snapshot, 3 was terminated at 1, 4 waits for its first machine."""
+    """Job 1 trains, 2 waits at 3 with a snapshot, 3 was terminated at 1, 4 waits for its first slot."""
     rig = Rig(max_seconds=100.0)
     for _ in range(4):
         rig.create()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 def trained(**terms: object) -> Rig:
     """A job with a snapshot at 1, and no score yet."""
-    rig = Rig(machines=2, **terms)
+    rig = Rig(capacity=2, **terms)
     rig.create()
     rig.start("1", "n1/0", until=1)
     rig.say(rig.key(), Reports((Report(1, {"loss": 2.0}, at_until=True),)))

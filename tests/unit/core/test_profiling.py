@@ -74,10 +74,10 @@ def test_the_end_of_the_experiment_lets_it_end(rig: Rig) -> None:
     assert rig.called(RunEnd)[-1].reason is RunEndReason.LOST
 
 
-def profiled(rig: Rig, *machines: str, seconds: float = 2.5) -> list[Profiled]:
-    """What is kept of a profile on these machines."""
+def profiled(rig: Rig, *slots: str, seconds: float = 2.5) -> list[Profiled]:
+    """What is kept of a profile on these slots."""
     rig.create()
-    rig.start("1", *machines, mode=RunMode.PROFILE)
+    rig.start("1", *slots, mode=RunMode.PROFILE)
     rig.say(rig.key(), Reports((Report(0, {"seconds": seconds}, at_until=True),)))
     return rig.of(Profiled)
 
@@ -98,7 +98,7 @@ def test_a_profile_on_hosts_of_one_kind_is_kept_for_later_experiments() -> None:
     ],
 )
 def test_what_holds_for_no_other_is_kept_for_none(training: str, kinds: tuple[str, str], seconds: float) -> None:
-    rig = Rig(machines=1, hardware=kinds[0], training=training)
+    rig = Rig(capacity=1, hardware=kinds[0], training=training)
     rig.hardware = kinds[1]
     rig.join("n2")
     assert profiled(rig, "n1/0", "n2/0", seconds=seconds) == []

@@ -34,9 +34,9 @@ def save(rig: Rig, position: int, job: str = "1", *, stored: bool = True) -> Non
         rig.stored(position, job, sha256=f"{job}@{position}")
 
 
-def trained(rig: Rig, job: str, values: list[float], *, machine: str, seconds: float = 0.0) -> None:
+def trained(rig: Rig, job: str, values: list[float], *, slot: str, seconds: float = 0.0) -> None:
     """A job that trains from the start, saves at each position, and completes."""
-    rig.start(job, machine, until=len(values))
+    rig.start(job, slot, until=len(values))
     for position, value in enumerate(values, 1):
         rig.report(position, value, name=job, at_until=position == len(values), seconds=seconds)
         save(rig, position, job)
@@ -47,21 +47,21 @@ def trained(rig: Rig, job: str, values: list[float], *, machine: str, seconds: f
 
 
 def test_the_best_of_ended_jobs_go_first_and_what_an_extension_goes_on_from_last() -> None:
-    rig = Rig(machines=2, max_position=3, keep_latest=2, keep_best=1, snapshot_quota=1000)
+    rig = Rig(capacity=2, max_position=3, keep_latest=2, keep_best=1, snapshot_quota=1000)
     for _ in range(2):
         rig.create()
-    trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0")  # The best at 1, the latest at 2, the end at 3.
-    trained(rig, "2", [0.1, 0.8, 0.9], machine="n1/1")  # The incumbent: its best is its end.
+    trained(rig, "1", [0.5, 0.4, 0.3], slot="n1/0")  # The best at 1, the latest at 2, the end at 3.
+    trained(rig, "2", [0.1, 0.8, 0.9], slot="n1/1")  # The incumbent: its best is its end.
     assert (has(rig), has(rig, "2")) == ([1, 2, 3], [2, 3])
     order = [one.sha256 for one in eviction._droppable(rig.stream)]
     assert order == ["1@1", "1@2", "2@2", "1@3"]
 
 
 def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes_on_from() -> None:
-    rig = Rig(machines=2, max_position=5, keep_latest=3, keep_best=1, snapshot_quota=60)
+    rig = Rig(capacity=2, max_position=5, keep_latest=3, keep_best=1, snapshot_quota=60)
     for _ in range(2):
         rig.create()
-    trained(rig, "1", [0.1, 0.2, 0.3, 0.4, 0.9], machine="n1/0")
+    trained(rig, "1", [0.1, 0.2, 0.3, 0.4, 0.9], slot="n1/0")
     rig.start("2", "n1/1")
     values = [0.8, 0.2, 0.3, 0.1]
     for position, value in enumerate(values, 1):
@@ -78,22 +78,22 @@ def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes
 
 
 def test_the_job_with_the_worst_result_loses_its_extras_first() -> None:
-    rig = Rig(machines=3, max_position=2, keep_latest=2, snapshot_quota=60)
+    rig = Rig(capacity=3, max_position=2, keep_latest=2, snapshot_quota=60)
     for _ in range(3):
         rig.create()
-    trained(rig, "1", [0.4, 0.5], machine="n1/0")
-    trained(rig, "2", [0.1, 0.2], machine="n1/1")
-    trained(rig, "3", [0.8, 0.9], machine="n1/2")
+    trained(rig, "1", [0.4, 0.5], slot="n1/0")
+    trained(rig, "2", [0.1, 0.2], slot="n1/1")
+    trained(rig, "3", [0.8, 0.9], slot="n1/2")
     rig.stream.founder.settings = settings(max_position=2, keep_latest=2, snapshot_quota=40)
     eviction.keep_within(rig.stream)
     assert (has(rig, "1"), has(rig, "2"), has(rig, "3")) == ([2], [2], [1, 2])
 
 
 def test_equal_contents_count_once_and_go_together() -> None:
-    rig = Rig(machines=2, max_position=3, keep_latest=2, snapshot_quota=25)
-    for name, machine in (("1", "n1/0"), ("2", "n1/1")):
+    rig = Rig(capacity=2, max_position=3, keep_latest=2, snapshot_quota=25)
+    for name, slot in (("1", "n1/0"), ("2", "n1/1")):
         rig.create()
-        rig.start(name, machine)
+        rig.start(name, slot)
         for position in (1, 2):
             rig.report(position, 0.5, name=name)
             rig.taken(position, name, f"same@{position}")
@@ -112,7 +112,7 @@ def test_equal_contents_count_once_and_go_together() -> None:
 
 
 def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None:
-    rig = Rig(machines=1, keep_latest=3, snapshot_quota=5)
+    rig = Rig(capacity=1, keep_latest=3, snapshot_quota=5)
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
@@ -138,7 +138,7 @@ def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None
 
 
 def test_a_forks_origin_stays_until_the_child_has_its_own_in_the_store() -> None:
-    rig = Rig(machines=2, snapshot_quota=0)
+    rig = Rig(capacity=2, snapshot_quota=0)
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
@@ -156,7 +156,7 @@ def test_a_forks_origin_stays_until_the_child_has_its_own_in_the_store() -> None
 
 
 def test_a_snapshot_that_the_policy_asked_for_stays_while_it_may_fork_from_it() -> None:
-    rig = Rig(machines=1, snapshot_quota=0, max_failures=3)
+    rig = Rig(capacity=1, snapshot_quota=0, max_failures=3)
     rig.create()
     rig.start("1", "n1/0", snapshot_at=(2,))
     rig.command(AmendRun("1", "t", snapshot_at=(3,)))
@@ -175,7 +175,7 @@ def test_a_snapshot_that_the_policy_asked_for_stays_while_it_may_fork_from_it() 
 
 
 def test_an_amendment_that_came_too_late_asks_for_nothing() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.start("1", "n1/0")
     rig.command(AmendRun("1", "t", snapshot_at=(2,)))
@@ -187,19 +187,19 @@ def test_an_amendment_that_came_too_late_asks_for_nothing() -> None:
 
 
 def test_the_result_of_a_finished_experiment_stays_whatever_the_quota() -> None:
-    rig = Rig(machines=2, max_position=2, keep_latest=1, keep_best=1, snapshot_quota=0, jobs=2)
+    rig = Rig(capacity=2, max_position=2, keep_latest=1, keep_best=1, snapshot_quota=0, jobs=2)
     for _ in range(2):
         rig.create()
-    trained(rig, "1", [0.9, 0.4], machine="n1/0")
-    trained(rig, "2", [0.2, 0.3], machine="n1/1")
+    trained(rig, "1", [0.9, 0.4], slot="n1/0")
+    trained(rig, "2", [0.2, 0.3], slot="n1/1")
     assert (has(rig, "1"), has(rig, "2")) == ([1], [])
 
 
 def test_a_completed_fork_whose_state_was_dropped_stays_completed_when_the_experiment_is_extended() -> None:
-    rig = Rig(machines=1, max_position=2, snapshot_quota=0)
+    rig = Rig(capacity=1, max_position=2, snapshot_quota=0)
     for _ in range(2):
         rig.create()
-    trained(rig, "2", [0.8, 0.9], machine="n1/0")
+    trained(rig, "2", [0.8, 0.9], slot="n1/0")
     rig.start("1", "n1/0", until=1)
     rig.report(1, 0.5, at_until=True)
     save(rig, 1)
@@ -218,7 +218,7 @@ def test_a_completed_fork_whose_state_was_dropped_stays_completed_when_the_exper
 
 
 def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
-    rig = Rig(machines=1, snapshot_quota=0)
+    rig = Rig(capacity=1, snapshot_quota=0)
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
@@ -233,7 +233,7 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
 
 def branched(quota_bytes: int) -> Rig:
     """Job 1 trains 8 positions of 1, 2, ..., 8 seconds and saves at 2, 4 and 6; job 2 goes on from 4, with 10 seconds each."""
-    rig = Rig(machines=2, max_position=8, rebuilds=True, snapshot_quota=quota_bytes)
+    rig = Rig(capacity=2, max_position=8, rebuilds=True, snapshot_quota=quota_bytes)
     for _ in range(2):
         rig.create()
     rig.start("1", "n1/0", snapshot_at=(2, 4, 6))
@@ -273,7 +273,7 @@ def test_what_goes_makes_dearer_what_lies_behind_it() -> None:
 
 
 def test_it_is_the_time_as_it_is_after_what_went_before_that_counts() -> None:
-    rig = Rig(machines=1, max_position=9, rebuilds=True, snapshot_quota=1000)
+    rig = Rig(capacity=1, max_position=9, rebuilds=True, snapshot_quota=1000)
     rig.create()
     rig.start("1", "n1/0", snapshot_at=(2, 4, 6, 8))
     for position, seconds in enumerate((2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 1.0, 1.0), 1):
@@ -287,10 +287,10 @@ def test_it_is_the_time_as_it_is_after_what_went_before_that_counts() -> None:
 
 
 def test_of_two_that_take_as_long_the_older_goes() -> None:
-    rig = Rig(machines=2, max_position=9, rebuilds=True, snapshot_quota=1000)
-    for name, machine in (("1", "n1/0"), ("2", "n1/1")):
+    rig = Rig(capacity=2, max_position=9, rebuilds=True, snapshot_quota=1000)
+    for name, slot in (("1", "n1/0"), ("2", "n1/1")):
         rig.create()
-        rig.start(name, machine, snapshot_at=(3,))
+        rig.start(name, slot, snapshot_at=(3,))
     for name in ("2", "1"):  # Job 2 is the first to save.
         for position in range(1, 5):
             rig.report(position, 0.1, name=name, seconds=1.0)

@@ -92,7 +92,7 @@ def test_it_is_complete_at_its_own_end_and_stays_so_when_the_others_train_longer
     rig.create()
     ask(rig)
     rig.start("2", until=None)
-    (sent,) = rig.run("2").machines
+    (sent,) = rig.run("2").slots
     assert (sent, rig.run("2").until) == ("n1/0", 3)
     rig.report(3, name="2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 3, snapshot(3), name="2")

@@ -155,7 +155,7 @@ def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_
 
 
 def test_what_is_not_in_the_store_and_not_on_its_way_takes_no_room_there() -> None:
-    rig = Rig(machines=1, ship_every=0)
+    rig = Rig(capacity=1, ship_every=0)
     rig.create()
     rig.start("1")
     rig.report(1, 0.1)
@@ -174,11 +174,11 @@ def test_what_earlier_experiments_lend_is_needed() -> None:
 
 def finished(**terms: object) -> Rig:
     """Two jobs with snapshots at each of three positions; job 2 has the result, at 2, and both could be extended."""
-    rig = Rig(machines=2, max_position=3, jobs=2, keep_latest=2, keep_best=1, **terms)
+    rig = Rig(capacity=2, max_position=3, jobs=2, keep_latest=2, keep_best=1, **terms)
     for _ in range(2):
         rig.create()
-    trained(rig, "1", [0.5, 0.4, 0.3], machine="n1/0", seconds=1.0)
-    trained(rig, "2", [0.1, 0.9, 0.8], machine="n1/1", seconds=1.0)
+    trained(rig, "1", [0.5, 0.4, 0.3], slot="n1/0", seconds=1.0)
+    trained(rig, "2", [0.1, 0.9, 0.8], slot="n1/1", seconds=1.0)
     assert rig.stream.phase.over
     return rig
 
@@ -207,7 +207,7 @@ def test_it_gives_up_what_it_does_not_need_and_says_what_that_costs() -> None:
 
 
 def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is_extended() -> None:
-    rig = Rig(machines=1, max_position=3, forks=True)
+    rig = Rig(capacity=1, max_position=3, forks=True)
     rig.create()
     rig.start("1", snapshot_at=(1,))
     rig.report(1, 0.5)
@@ -257,7 +257,7 @@ def test_the_rows_of_a_finished_experiment_say_the_same() -> None:
 
 
 def test_jobs_whose_experiment_ran_out_of_time_need_what_they_have() -> None:
-    rig = Rig(machines=1, max_position=9, keep_latest=2, max_seconds=5.0)
+    rig = Rig(capacity=1, max_position=9, keep_latest=2, max_seconds=5.0)
     rig.create()
     rig.start("1")
     for position in (1, 2):

@@ -113,7 +113,7 @@ def test_an_until_that_is_reached_again_is_a_repeated_up_call() -> None:
     assert [(c.position, c.repeated) for c in rig.called(IterationFinish)] == [(1, False), (1, True)]
 
 
-def test_suspend_saves_and_the_job_resumes_from_there_on_another_machine(rig: Rig) -> None:
+def test_suspend_saves_and_the_job_resumes_from_there_on_another_slot(rig: Rig) -> None:
     decider(rig, SUSPEND)
     rig.report(1)
     assert rig.sent() == [Decide(DecisionKind.SUSPEND, 1)]
@@ -124,7 +124,7 @@ def test_suspend_saves_and_the_job_resumes_from_there_on_another_machine(rig: Ri
     start = next(
         body for body in rig.stream.live["1"].ranks[0].channel.unacknowledged.values() if isinstance(body, Start)
     )
-    assert (start.machine, start.snapshot, start.snapshot_nodes) == ("n1/1", snapshot(1), ("n1",))
+    assert (start.slot, start.snapshot, start.snapshot_nodes) == ("n1/1", snapshot(1), ("n1",))
 
 
 def test_terminate_ends_the_job_at_the_boundary(rig: Rig) -> None:
@@ -185,14 +185,14 @@ def test_park_is_legal_at_until_only_and_anything_else_pauses_the_experiment(rig
     assert "PARK is legal at a run's until only; job '1' is at 1 of 10" in rig.stream.reason
 
 
-def test_a_parked_run_keeps_its_machine_until_it_is_suspended() -> None:
+def test_a_parked_run_keeps_its_slot_until_it_is_suspended() -> None:
     rig = Rig()
     rig.create()
     rig.start("1", until=1)
     decider(rig, PARK)
     rig.report(1, at_until=True)
     assert rig.sent() == [Decide(DecisionKind.PARK, 1)]
-    assert rig.stream.machines["n1/0"].run is rig.run()
+    assert rig.stream.slots["n1/0"].run is rig.run()
     rig.command(SuspendJob("1"))
     assert rig.sent() == [Decide(DecisionKind.SUSPEND, 1)]
 
@@ -231,7 +231,7 @@ def test_an_older_attempts_word_is_refused(rig: Rig) -> None:
 
 
 def test_a_gang_is_placed_all_or_nothing() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.create()
     rig.start("1", "n1/0")
@@ -240,8 +240,8 @@ def test_a_gang_is_placed_all_or_nothing() -> None:
     assert rig.stream.busy == 1
 
 
-def test_a_lost_rank_ends_the_gang_and_the_machines_are_free_when_all_have_left() -> None:
-    rig = Rig(machines=1)
+def test_a_lost_rank_ends_the_gang_and_the_slots_are_free_when_all_have_left() -> None:
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0", "n2/0")
@@ -256,7 +256,7 @@ def test_a_lost_rank_ends_the_gang_and_the_machines_are_free_when_all_have_left(
 
 
 def test_a_gangs_source_is_pinned_until_every_rank_has_loaded_it() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.start("1")
     decider(rig, SUSPEND)

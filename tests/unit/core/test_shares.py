@@ -1,4 +1,4 @@
-"""How machines are divided: by hand, against an independent definition, against the plain version, and not too slowly."""
+"""How slots are divided: by hand, against an independent definition, against the plain version, and not too slowly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.events import NodeDrained, NodeJoined, ShareSet
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 
 pytestmark = pytest.mark.quick
 
@@ -20,26 +20,26 @@ Wish = tuple[str, float, int | None, int | None]
 """Name, weight, cap (`resources.slots`), demand (what the policy can use)."""
 
 
-def cluster_of(machines: int, wishes: list[Wish]) -> ClusterState:
+def cluster_of(slots: int, wishes: list[Wish]) -> ClusterState:
     """A cluster with one node and these experiments."""
     cluster = ClusterState()
-    if machines:
-        cluster.join(NodeJoined(0.0, "n", "a", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
+    if slots:
+        cluster.join(NodeJoined(0.0, "n", "a", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
     for name, weight, cap, demand in wishes:
         cluster.enter(name, Tenant(weight, cap))
         cluster.set_demand(name, demand)
     return cluster
 
 
-# A machine goes to whoever has the lowest level after getting it; level = machines / weight, ties in the order of names.
+# A slot goes to whoever has the lowest level after getting it; level = slots / weight, ties in the order of names.
 CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
-    # Levels after a machine: a 1, 2, ...; b 1/3, 2/3, 1, 4/3, ... b gets 1/3 and 2/3, then both stand before 1: a by its
+    # Levels after a slot: a 1, 2, ...; b 1/3, 2/3, 1, 4/3, ... b gets 1/3 and 2/3, then both stand before 1: a by its
     # name, then b.
-    "weights 1 and 3 on 4 machines": (4, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 3}),
-    # The fifth machine: a would stand at 2, b at 4/3.
-    "weights 1 and 3 on 5 machines": (5, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 4}),
+    "weights 1 and 3 on 4 slots": (4, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 3}),
+    # The fifth slot: a would stand at 2, b at 4/3.
+    "weights 1 and 3 on 5 slots": (5, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 4}),
     # Without a cap each level-1 round gives one to all: 2, 2, 2. With cap 1 a leaves one, and b comes before c by its name.
-    "a cap frees a machine for the others": (
+    "a cap frees a slot for the others": (
         6,
         [("a", 1, 1, None), ("b", 1, None, None), ("c", 1, None, None)],
         {"a": 1, "b": 3, "c": 2},
@@ -52,27 +52,27 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
         {"a": 2, "b": 8, "c": 2},
     ),
     # Nobody gets what nobody can use: 2 + 1 of 5, and 2 stay idle.
-    "caps below the machines leave some idle": (5, [("a", 1, 2, None), ("b", 4, 1, None)], {"a": 2, "b": 1}),
+    "caps below the slots leave some idle": (5, [("a", 1, 2, None), ("b", 4, 1, None)], {"a": 2, "b": 1}),
     # b's policy waits for an answer and can use none: a has all, whatever the weights.
     "zero demand": (4, [("a", 1, None, None), ("b", 100, None, 0)], {"a": 4, "b": 0}),
     # b's quota is 3, it can use 1; a has the 3 others.
     "a demand of one leaves the rest": (4, [("a", 1, None, None), ("b", 3, None, 1)], {"a": 3, "b": 1}),
-    # Five at level 1, three machines: the first three by name.
-    "more experiments than machines": (
+    # Five at level 1, three slots: the first three by name.
+    "more experiments than slots": (
         3,
         [(name, 1, None, None) for name in "abcde"],
         {"a": 1, "b": 1, "c": 1, "d": 0, "e": 0},
     ),
-    # The first machine puts a at 1/0.25 = 4, b at 1/0.5 = 2, c at 1/1.75 = 4/7. c: 4/7, 8/7, 12/7; then b at 2 before c at
-    # 16/7; c at 16/7 and 20/7, then c at 24/7; that are 7 machines, and a would be at 4 with the next.
+    # The first slot puts a at 1/0.25 = 4, b at 1/0.5 = 2, c at 1/1.75 = 4/7. c: 4/7, 8/7, 12/7; then b at 2 before c at
+    # 16/7; c at 16/7 and 20/7, then c at 24/7; that are 7 slots, and a would be at 4 with the next.
     "fractional weights": (
         7,
         [("a", 0.25, None, None), ("b", 0.5, None, None), ("c", 1.75, None, None)],
         {"a": 0, "b": 1, "c": 6},
     ),
-    # One machine: a would stand at 1/1, b at 1/2.
-    "one machine goes to the heavier one": (1, [("a", 1, None, None), ("b", 2, None, None)], {"a": 0, "b": 1}),
-    # Nothing for a cap of 0, and the odd machine to the first by name: b at 2 before c at 2.
+    # One slot: a would stand at 1/1, b at 1/2.
+    "one slot goes to the heavier one": (1, [("a", 1, None, None), ("b", 2, None, None)], {"a": 0, "b": 1}),
+    # Nothing for a cap of 0, and the odd slot to the first by name: b at 2 before c at 2.
     "a cap of 0, and a tie": (
         3,
         [("a", 9, 0, None), ("b", 1, None, None), ("c", 1, None, None)],
@@ -90,26 +90,26 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
         [("a", 2, None, None), ("b", 2, None, None), ("c", 1, None, None)],
         {"a": 5, "b": 5, "c": 2},
     ),
-    "no machine": (0, [("a", 1, None, None)], {"a": 0}),
+    "no slot": (0, [("a", 1, None, None)], {"a": 0}),
     "nobody": (3, [], {}),
 }
 
 
-@pytest.mark.parametrize(("machines", "wishes", "expected"), CASES.values(), ids=CASES)
-def test_by_hand(machines: int, wishes: list[Wish], expected: dict[str, int]) -> None:
-    cluster = cluster_of(machines, wishes)
+@pytest.mark.parametrize(("slots", "wishes", "expected"), CASES.values(), ids=CASES)
+def test_by_hand(slots: int, wishes: list[Wish], expected: dict[str, int]) -> None:
+    cluster = cluster_of(slots, wishes)
     events = cluster.rebalance(1.0, {})
     assert {name: tenant.share for name, tenant in cluster.tenants.items()} == expected
     told = {e.stream: e.slots for e in events if isinstance(e, ShareSet)}
     assert told == {name: share for name, share in expected.items() if share}
-    # Each is also given its share, since all machines are free.
+    # Each is also given its share, since all slots are free.
     assert {name: len(tenant.held) for name, tenant in cluster.tenants.items()} == expected
 
 
 def test_a_drained_node_counts_for_nobody() -> None:
-    # 4 machines on n, 2 on m; m is drained: weights 1 and 3 divide 4, not 6.
+    # 4 slots on n, 2 on m; m is drained: weights 1 and 3 divide 4, not 6.
     cluster = cluster_of(4, [("a", 1, None, None), ("b", 3, None, None)])
-    cluster.join(NodeJoined(0.0, "m", "a", (MachineSpec("m/0"), MachineSpec("m/1"))))
+    cluster.join(NodeJoined(0.0, "m", "a", (SlotSpec("m/0"), SlotSpec("m/1"))))
     cluster.drain(NodeDrained(0.0, "m").node)
     cluster.rebalance(1.0, {})
     assert {name: tenant.share for name, tenant in cluster.tenants.items()} == {"a": 1, "b": 3}
@@ -118,10 +118,10 @@ def test_a_drained_node_counts_for_nobody() -> None:
 # ------------------------------------------------------------------------------------------------------------ properties
 
 
-def plainly(machines: int, claims: list[Claim]) -> dict[str, int]:
-    """The same division as directly as it can be said: each machine to the lowest level, all claims looked at each time."""
+def plainly(slots: int, claims: list[Claim]) -> dict[str, int]:
+    """The same division as directly as it can be said: each slot to the lowest level, all claims looked at each time."""
     shares = {claim.name: 0 for claim in claims}
-    for _ in range(machines):
+    for _ in range(slots):
         open_claims = [c for c in claims if shares[c.name] < c.cap]
         if not open_claims:
             break
@@ -135,9 +135,9 @@ WEIGHTS = st.one_of(st.integers(1, 9).map(float), st.floats(0.01, 100.0), st.sam
 
 @pytest.mark.merge
 @given(st.integers(0, 60), st.lists(st.tuples(WEIGHTS, st.integers(0, 20)), max_size=9))
-def test_the_heap_divides_as_the_plain_version_does(machines: int, raw: list[tuple[float, int]]) -> None:
+def test_the_heap_divides_as_the_plain_version_does(slots: int, raw: list[tuple[float, int]]) -> None:
     claims = [Claim(str(i), weight, cap) for i, (weight, cap) in enumerate(raw)]
-    assert water_fill(machines, claims) == plainly(machines, claims)
+    assert water_fill(slots, claims) == plainly(slots, claims)
 
 
 SMALL = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=4)
@@ -145,16 +145,16 @@ SMALL = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, ma
 
 @pytest.mark.merge
 @given(st.integers(0, 8), SMALL)
-def test_no_other_division_is_fairer(machines: int, raw: list[tuple[int, int]]) -> None:
+def test_no_other_division_is_fairer(slots: int, raw: list[tuple[int, int]]) -> None:
     """Weighted max-min in integers, by its definition and without any algorithm.
 
-    A machine raises whoever gets it to a level, machines per weight. Of all ways to hand out as many machines as can be used,
+    A slot raises whoever gets it to a level, slots per weight. Of all ways to hand out as many slots as can be used,
     this is one in which they raise to the lowest levels: the highest level that anybody reaches is as low as it can be, and
     so are all others in order.
     """
     claims = [Claim(str(i), float(weight), cap) for i, (weight, cap) in enumerate(raw)]
-    shares = tuple(water_fill(machines, claims).values())
-    usable = min(machines, sum(cap for _, cap in raw))
+    shares = tuple(water_fill(slots, claims).values())
+    usable = min(slots, sum(cap for _, cap in raw))
     divisions = [d for d in itertools.product(*(range(cap + 1) for _, cap in raw)) if sum(d) == usable]
 
     def raised_to(division: tuple[int, ...]) -> list[Fraction]:
@@ -169,9 +169,9 @@ def test_no_other_division_is_fairer(machines: int, raw: list[tuple[int, int]]) 
 
 @pytest.mark.merge
 @given(st.integers(0, 40), SMALL)
-def test_nobody_can_be_raised_without_lowering_one_that_is_no_higher(machines: int, raw: list[tuple[int, int]]) -> None:
+def test_nobody_can_be_raised_without_lowering_one_that_is_no_higher(slots: int, raw: list[tuple[int, int]]) -> None:
     claims = [Claim(str(i), float(weight), cap) for i, (weight, cap) in enumerate(raw)]
-    shares = water_fill(machines, claims)
+    shares = water_fill(slots, claims)
     level = {c.name: Fraction(shares[c.name], int(c.weight)) for c in claims}
     for mine, other in itertools.permutations(claims, 2):
         raised = Fraction(shares[mine.name] + 1, int(mine.weight))
@@ -189,9 +189,9 @@ class Counted(float):
         return other / float(self)
 
 
-def test_a_machine_costs_no_look_at_every_experiment() -> None:
-    machines, experiments = 4096, 512
+def test_a_slot_costs_no_look_at_every_experiment() -> None:
+    slots, experiments = 4096, 512
     Counted.divisions = 0
-    shares = water_fill(machines, [Claim(str(i), Counted(1 + i % 7), machines) for i in range(experiments)])
-    assert sum(shares.values()) == machines
-    assert Counted.divisions <= machines + experiments
+    shares = water_fill(slots, [Claim(str(i), Counted(1 + i % 7), slots) for i in range(experiments)])
+    assert sum(shares.values()) == slots
+    assert Counted.divisions <= slots + experiments

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 @pytest.fixture
 def rig() -> Rig:
     """A run at 1 that took a snapshot there; the store has not got it yet."""
-    made = Rig(machines=1)
+    made = Rig(capacity=1)
     made.create()
     made.start("1", "n1/0")
     made.report(1)

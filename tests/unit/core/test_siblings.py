@@ -30,9 +30,9 @@ pytestmark = pytest.mark.quick
 GIVEN = {"lr": 0.1}
 
 
-def group(plan: str = "p", machines: int = 2, earlier: tuple[EarlierTrial, ...] = (), **terms: Any) -> Rig:
+def group(plan: str = "p", slots: int = 2, earlier: tuple[EarlierTrial, ...] = (), **terms: Any) -> Rig:
     """Job 1 of x and job 2 of y, which may train alike."""
-    rig = Rig(plan="p", machines=machines)
+    rig = Rig(plan="p", capacity=slots)
     rig.feed(ExperimentJoined(rig.now, "x", "y", settings(plan=plan, **terms), earlier=earlier))
     rig.command(CreateJob("1", GIVEN, "x"))
     rig.command(CreateJob("2", GIVEN, "y"))
@@ -212,7 +212,7 @@ def test_who_joins_brings_what_earlier_experiments_have_trained() -> None:
 
 
 def paid(rig: Rig) -> tuple[float, float]:
-    return rig.stream.experiments["x"].machine_seconds, rig.stream.experiments["y"].machine_seconds
+    return rig.stream.experiments["x"].slot_seconds, rig.stream.experiments["y"].slot_seconds
 
 
 def test_a_run_is_its_experiments_from_its_start_to_its_end() -> None:
@@ -234,7 +234,7 @@ def test_those_who_want_what_is_trained_have_equal_parts_of_it_up_to_there() -> 
     assert paid(rig) == pytest.approx((2 + 1.5 + 3, 1.5), abs=0.01)
 
 
-def test_a_gang_costs_as_many_machines_as_it_has() -> None:
+def test_a_gang_costs_as_many_slots_as_it_has() -> None:
     rig = group()
     rig.command(StartJob("1", ("n1/0", "n1/1"), allowed=10))
     rig.now += 3

@@ -17,10 +17,10 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobState,
     LabelJob,
-    ReleaseMachine,
+    ReleaseSlot,
     Report,
     RequestMade,
-    ReserveMachine,
+    ReserveSlot,
     RunEnd,
     RunEndReason,
     RunMode,
@@ -130,7 +130,7 @@ def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -
 
 
 def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_scratch_when_extended() -> None:
-    rig = Rig(machines=1, max_position=2)
+    rig = Rig(capacity=1, max_position=2)
     rig.join("n2")
     rig.create()
     rig.create()
@@ -214,7 +214,7 @@ def test_a_generator_is_told_what_it_reads_once_and_in_order(reads: str, kinds: 
 
 def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
     rig = Rig()
-    rig.script = lambda call: (None, [ReserveMachine("n1/0"), ReleaseMachine("n1/0")])
+    rig.script = lambda call: (None, [ReserveSlot("n1/0"), ReleaseSlot("n1/0")])
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
     assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
     assert "does not come to rest: 504 up-calls followed from one event" in rig.stream.reason
@@ -260,7 +260,7 @@ def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig:
 
 
 def test_only_rank_0_of_a_gang_hears_of_a_moved_end_and_only_its_answer_counts() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=2)
     rig.command(AmendRun("1", "t", 5, (4,)))

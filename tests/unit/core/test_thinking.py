@@ -11,13 +11,13 @@ from hopyard.policy.vocabulary import (
     ExperimentChange,
     IterationFinish,
     JobState,
-    MachinesChange,
-    ReleaseMachine,
+    ReleaseSlot,
     RequestMade,
     RunEnd,
     RunEndReason,
     RunKey,
     ShareChange,
+    SlotsChange,
     StartJob,
 )
 from hopyard_engine.core import Core
@@ -25,7 +25,6 @@ from hopyard_engine.core.effects import Record, Send, Start, UpCall, Welcome
 from hopyard_engine.core.events import (
     CopiesEvicted,
     Event,
-    MachineGranted,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -36,6 +35,7 @@ from hopyard_engine.core.events import (
     PolicyFailed,
     Requested,
     ShareSet,
+    SlotGranted,
     StreamCreated,
 )
 from hopyard_engine.core.state_machines.experiment_phases import Phase
@@ -72,11 +72,11 @@ def test_a_node_that_is_lost_meanwhile_is_lost_after_the_answer() -> None:
     rig.ponder()
     rig.expire("n1")
     assert rig.core.thinks("x")
-    assert set(rig.stream.machines) == {"n1/0", "n1/1"}
+    assert set(rig.stream.slots) == {"n1/0", "n1/1"}
     waited = rig.wake(StartJob("1", ("n1/0",)))
     assert [type(event) for event in waited][:1] == [NodeLost]
     assert not rig.core.thinks("x")
-    assert not rig.stream.machines
+    assert not rig.stream.slots
     assert rig.job().state is JobState.PENDING
     assert rig.job().attempt == 1
     assert not [e for e in rig.effects if isinstance(e, Send)]  # Nobody is told to start what is lost.
@@ -91,18 +91,18 @@ def test_time_never_goes_back() -> None:
     assert times == sorted(times)
 
 
-def test_a_lost_machine_goes_to_nobody_until_its_holder_knows() -> None:
-    rig = Thinking(machines=1, grace=0.0)
+def test_a_lost_slot_goes_to_nobody_until_its_holder_knows() -> None:
+    rig = Thinking(capacity=1, grace=0.0)
     rig.ponder()
     rig.expire("n1")
     rig.feed(StreamCreated(rig.now, "y", settings()))
     rig.join("n1", 1, life="b")
-    assert rig.core.cluster.machines["n1/0"].holder == ""
+    assert rig.core.cluster.slots["n1/0"].holder == ""
     y = rig.core.streams["y"]
-    assert not y.machines
+    assert not y.slots
     waited = rig.wake()
     assert [type(event) for event in waited[:2]] == [NodeLost, NodeBack]
-    assert rig.core.cluster.machines["n1/0"].holder in ("x", "y")
+    assert rig.core.cluster.slots["n1/0"].holder in ("x", "y")
 
 
 def test_a_smaller_share_is_told_after_the_answer_and_only_the_last_one() -> None:
@@ -119,14 +119,14 @@ def test_a_smaller_share_is_told_after_the_answer_and_only_the_last_one() -> Non
     assert rig.called(ShareChange)[-1].slots == 1
 
 
-def test_free_machines_come_after_the_answer() -> None:
-    rig = Thinking(machines=1)
+def test_free_slots_come_after_the_answer() -> None:
+    rig = Thinking(capacity=1)
     rig.ponder()
     rig.join("n2")
-    assert rig.core.cluster.machines["n2/0"].holder == ""
+    assert rig.core.cluster.slots["n2/0"].holder == ""
     waited = rig.wake()
-    assert [event.machine for event in waited if isinstance(event, MachineGranted)] == ["n2/0"]
-    assert rig.called(MachinesChange)[-1].joined == ("n2/0",)
+    assert [event.slot for event in waited if isinstance(event, SlotGranted)] == ["n2/0"]
+    assert rig.called(SlotsChange)[-1].joined == ("n2/0",)
 
 
 def started(rig: Thinking) -> list[str]:
@@ -147,16 +147,14 @@ def test_nothing_begins_on_a_node_that_is_drained_meanwhile() -> None:
     assert started(rig) == []
     assert (rig.job("1").state, rig.job("2").state) == (JobState.SUSPENDING, JobState.PENDING)
     assert rig.called(RunEnd)[-1].reason is RunEndReason.SUSPENDED
-    assert set(rig.stream.machines) == {"n1/0"}
+    assert set(rig.stream.slots) == {"n1/0"}
 
 
 @pytest.mark.parametrize("lost", ["before", "after", "not"])
-@pytest.mark.parametrize("machines", [("n2/0", "n1/0"), ("n1/0", "n2/0")])
-def test_no_rank_of_a_gang_begins_when_the_node_of_one_is_drained_meanwhile(
-    machines: tuple[str, str], lost: str
-) -> None:
+@pytest.mark.parametrize("slots", [("n2/0", "n1/0"), ("n1/0", "n2/0")])
+def test_no_rank_of_a_gang_begins_when_the_node_of_one_is_drained_meanwhile(slots: tuple[str, str], lost: str) -> None:
     """Also if the gang is over already, since the node of another rank was lost."""
-    rig = Thinking(machines=1)
+    rig = Thinking(capacity=1)
     rig.join("n2")
     rig.create()
     rig.ponder()
@@ -165,11 +163,11 @@ def test_no_rank_of_a_gang_begins_when_the_node_of_one_is_drained_meanwhile(
     rig.feed(NodeDrained(rig.now, "n1"))
     if lost == "after":
         rig.expire("n2")
-    rig.wake(StartJob("1", machines))
+    rig.wake(StartJob("1", slots))
     assert rig.of(Send) == []
     assert not rig.stream.live
     assert rig.job().state is JobState.PENDING
-    assert set(rig.stream.machines) == ({"n2/0"} if lost == "not" else set())
+    assert set(rig.stream.slots) == ({"n2/0"} if lost == "not" else set())
     assert not [ticket for ticket in rig.stream.timers if ticket.startswith("core/")]
 
 
@@ -217,11 +215,11 @@ def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:
     assert not rig.stream.live
 
 
-def test_what_the_answer_starts_on_a_machine_that_is_gone_is_lost() -> None:
+def test_what_the_answer_starts_on_a_slot_that_is_gone_is_lost() -> None:
     rig = Thinking()
     rig.create()
     rig.ponder()
-    rig.join("n1", 1)  # The same life, with one machine less.
+    rig.join("n1", 1)  # The same life, with one slot less.
     waited = rig.wake(StartJob("1", ("n1/1",)))
     assert isinstance(waited[0], NodeBack)
     assert waited[0].gone == ("n1/1",)
@@ -267,10 +265,10 @@ def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> No
 
 
 def test_an_offer_that_was_not_answered_comes_when_nothing_else_waits() -> None:
-    rig = Thinking(machines=1)
+    rig = Thinking(capacity=1)
     rig.create()
     rig.hold = True
-    rig.join("n2")  # A share, a machine, then the offer.
+    rig.join("n2")  # A share, a slot, then the offer.
     while not isinstance(rig.held[-1].call, AllocateJobs):
         call = rig.held.pop()
         rig.feed(PolicyAnswered(rig.now, "x", Answer(call.number, None, ())))
@@ -287,9 +285,9 @@ def test_what_was_refused_is_told_with_the_up_call_that_comes_again() -> None:
     rig.feed(Requested(rig.now, "x", "r1", {}, 1))
     first = rig.held.pop()
     rig.feed(Requested(rig.now, "x", "r2", {}, 1))
-    rig.feed(PolicyAnswered(rig.now, "x", Answer(first.number, None, (ReleaseMachine("nowhere"),))))
+    rig.feed(PolicyAnswered(rig.now, "x", Answer(first.number, None, (ReleaseSlot("nowhere"),))))
     second = rig.held.pop()
-    assert [v.command for v in second.verdicts] == [ReleaseMachine("nowhere")]
+    assert [v.command for v in second.verdicts] == [ReleaseSlot("nowhere")]
     given_up(rig, second)
     rig.hold = True
     rig.feed(Operated(rig.now, "x", "resume"))
@@ -324,7 +322,7 @@ def test_a_revived_experiment_asks_its_policy_again() -> None:
 
 
 def test_copies_that_a_node_deletes_before_it_is_told_of_as_back_are_not_believed_in() -> None:
-    rig = Thinking(machines=1)
+    rig = Thinking(capacity=1)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0")

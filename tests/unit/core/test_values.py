@@ -210,7 +210,7 @@ def test_whatever_happens_pinned_stays_and_dropped_is_needed_by_nobody(
 
 
 @pytest.mark.parametrize(
-    ("machines", "claims", "expected"),
+    ("slots", "claims", "expected"),
     [
         (4, [("a", 1, 9), ("b", 1, 9)], {"a": 2, "b": 2}),
         (5, [("a", 1, 9), ("b", 1, 9)], {"a": 3, "b": 2}),
@@ -221,22 +221,22 @@ def test_whatever_happens_pinned_stays_and_dropped_is_needed_by_nobody(
         (3, [], {}),
     ],
 )
-def test_water_fill_by_hand(machines: int, claims: list[tuple[str, float, int]], expected: dict[str, int]) -> None:
-    assert water_fill(machines, [Claim(*claim) for claim in claims]) == expected
+def test_water_fill_by_hand(slots: int, claims: list[tuple[str, float, int]], expected: dict[str, int]) -> None:
+    assert water_fill(slots, [Claim(*claim) for claim in claims]) == expected
 
 
 CLAIMS = st.lists(st.tuples(st.floats(0.1, 10.0), st.integers(0, 12)), max_size=6)
 
 
 @given(st.integers(0, 40), CLAIMS)
-def test_shares_add_up_respect_caps_and_are_weighted_max_min(machines: int, raw: list[tuple[float, int]]) -> None:
+def test_shares_add_up_respect_caps_and_are_weighted_max_min(slots: int, raw: list[tuple[float, int]]) -> None:
     claims = [Claim(str(i), weight, cap) for i, (weight, cap) in enumerate(raw)]
-    shares = water_fill(machines, claims)
-    assert sum(shares.values()) == min(machines, sum(c.cap for c in claims))
+    shares = water_fill(slots, claims)
+    assert sum(shares.values()) == min(slots, sum(c.cap for c in claims))
     for claim in claims:
         assert 0 <= shares[claim.name] <= claim.cap
         for other in claims:
-            # Nobody who could take more stays below what another would have after giving one machine away.
+            # Nobody who could take more stays below what another would have after giving one slot away.
             if shares[claim.name] < claim.cap and shares[other.name] > 0:
                 mine = (shares[claim.name] + 1) / claim.weight
                 assert mine >= shares[other.name] / other.weight - 1e-9

@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import (
     Decision,
     IterationFinish,
     JobState,
-    ReserveMachine,
+    ReserveSlot,
     RunEndReason,
     StartJob,
 )
@@ -33,7 +33,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.timers import BackoffTimer, ShareTimer
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.quick
 
 
 class Rig(plain.Rig):
-    """`wants` is what the policies of all experiments can use, `gang` how many machines they need at once."""
+    """`wants` is what the policies of all experiments can use, `gang` how many slots they need at once."""
 
     wants: int | None = None
     gang: int = 1
@@ -72,10 +72,10 @@ def second(rig: Rig, **terms: object) -> None:
     rig.feed(StreamCreated(rig.now, "y", settings(**terms)))
 
 
-def busy(rig: Rig, *machines: str) -> None:
-    """A job trains on each of these machines."""
-    for machine in machines:
-        rig.start(rig.create(), machine)
+def busy(rig: Rig, *slots: str) -> None:
+    """A job trains on each of these slots."""
+    for slot in slots:
+        rig.start(rig.create(), slot)
 
 
 # ----------------------------------------------------------------------------------------------------------- one job at rest
@@ -93,8 +93,8 @@ def test_it_waits_for_its_generator() -> None:
     assert why(rig) == "waits for the generator's answer"
     assert whole(rig) == "waits for the generator's answer for 1 job"
     rig.feed(Answered(rig.now, "x", "create/1", {"lr": 0.1}))
-    assert why(rig) == "the policy has not started it (2 machines are idle)"
-    assert whole(rig) == "no job runs: job 1 the policy has not started it (2 machines are idle)"
+    assert why(rig) == "the policy has not started it (2 slots are idle)"
+    assert whole(rig) == "no job runs: job 1 the policy has not started it (2 slots are idle)"
 
 
 def test_who_stands_at_a_rung_is_not_what_the_experiment_waits_for() -> None:
@@ -109,140 +109,138 @@ def test_who_stands_at_a_rung_is_not_what_the_experiment_waits_for() -> None:
     assert whole(rig) == "waits for the generator's answer for 1 job"
 
 
-def test_no_machine_in_the_cluster() -> None:
-    rig = Rig(machines=1)
+def test_no_slot_in_the_cluster() -> None:
+    rig = Rig(capacity=1)
     rig.create()
     rig.expire("n1")
-    assert why(rig) == "waits for a machine: the cluster has no machine (no agent is connected; node n1 is lost)"
-    assert whole(rig) == "the cluster has no machine (no agent is connected; node n1 is lost)"
+    assert why(rig) == "waits for a slot: the cluster has no slot (no agent is connected; node n1 is lost)"
+    assert whole(rig) == "the cluster has no slot (no agent is connected; node n1 is lost)"
     rig.join("n1", 0, "b")
-    assert why(rig) == "waits for a machine: the cluster has no machine (its agents have brought none)"
+    assert why(rig) == "waits for a slot: the cluster has no slot (its agents have brought none)"
     rig.join("n2", 2)
-    assert why(rig) == "the policy has not started it (2 machines are idle)"
+    assert why(rig) == "the policy has not started it (2 slots are idle)"
     rig.feed(NodeDrained(rig.now, "n2"))
-    assert why(rig) == "waits for a machine: the cluster has no machine (2 are being drained)"
+    assert why(rig) == "waits for a slot: the cluster has no slot (2 are being drained)"
 
 
 def test_before_any_agent_came() -> None:
-    rig = Rig(machines=0)
+    rig = Rig(capacity=0)
     rig.core.cluster.nodes.clear()
     rig.create()
-    assert whole(rig) == "the cluster has no machine (no agent is connected)"
+    assert whole(rig) == "the cluster has no slot (no agent is connected)"
 
 
-def test_all_machines_of_its_share_are_busy() -> None:
-    rig = Rig(machines=2)
+def test_all_slots_of_its_share_are_busy() -> None:
+    rig = Rig(capacity=2)
     busy(rig, "n1/0", "n1/1")
     rig.create()
-    assert why(rig, "3") == "waits for a machine: 2 of 2 in its share are busy"
+    assert why(rig, "3") == "waits for a slot: 2 of 2 in its share are busy"
     assert whole(rig) == ""
 
 
 def test_what_keeps_the_share_small_is_named() -> None:
-    rig = Rig(machines=3, slots=1)
+    rig = Rig(capacity=3, slots=1)
     busy(rig, "n1/0")
     rig.create()
-    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
-    rig = Rig(machines=3)
+    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: resources.slots is 1"
+    rig = Rig(capacity=3)
     rig.wants = 1
     rig.create()
-    rig.start("1", *rig.stream.machines)
+    rig.start("1", *rig.stream.slots)
     rig.create()
-    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: the policy can use no more than 1 now"
-    rig = Rig(machines=3)
+    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: the policy can use no more than 1 now"
+    rig = Rig(capacity=3)
     second(rig, weight=2.0)
-    busy(rig, *rig.stream.machines)
+    busy(rig, *rig.stream.slots)
     rig.create()
-    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: weight 1 beside y (weight 2: 2)"
+    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: weight 1 beside y (weight 2: 2)"
 
 
 def test_a_share_of_nothing() -> None:
-    rig = Rig(machines=1, weight=0.5)
+    rig = Rig(capacity=1, weight=0.5)
     rig.create()
     second(rig)
     rig.now += 31
     assert rig.stream.share == 0
-    assert why(rig) == "waits for a machine: its share is 0 of 1: weight 0.5 beside y (weight 1: 1)"
-    assert whole(rig) == "its share is 0 of 1 machine: weight 0.5 beside y (weight 1: 1)"
+    assert why(rig) == "waits for a slot: its share is 0 of 1: weight 0.5 beside y (weight 1: 1)"
+    assert whole(rig) == "its share is 0 of 1 slot: weight 0.5 beside y (weight 1: 1)"
     for name in "abcd":
         rig.feed(StreamCreated(rig.now, name, settings()))
     rig.join("n2", 4)
     expected = "weight 0.5 beside a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
-    assert whole(rig) == f"its share is 0 of 5 machines: {expected}"
+    assert whole(rig) == f"its share is 0 of 5 slots: {expected}"
 
 
 def test_a_policy_that_can_use_none() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.wants = 0
     rig.command(CreateJob("1"))  # The question keeps it from being over.
     rig.create()
-    assert whole(rig) == "its share is 0 of 1 machine: the policy can use none now"
-    assert why(rig, "2") == "waits for a machine: its share is 0 of 1: the policy can use none now"
+    assert whole(rig) == "its share is 0 of 1 slot: the policy can use none now"
+    assert why(rig, "2") == "waits for a slot: its share is 0 of 1: the policy can use none now"
 
 
-def test_several_machines_at_once() -> None:
-    rig = Rig(machines=2)
+def test_several_slots_at_once() -> None:
+    rig = Rig(capacity=2)
     rig.gang = 2
     rig.create()
-    assert why(rig) == "the policy has not started it (2 machines are idle)"
+    assert why(rig) == "the policy has not started it (2 slots are idle)"
     rig.stream.give_up("n1/1")  # As if another one had yet to leave it.
-    assert why(rig) == "waits for 2 machines at once: 1 is idle"
+    assert why(rig) == "waits for 2 slots at once: 1 is idle"
     rig.join("n1", 1, "b")
-    need = "each job needs 2 machines with 1 CPU thread and no GPU at once; there are 1 with 1 CPU thread and no GPU"
-    assert (why(rig), whole(rig)) == (f"waits for a machine: {need}", need)
+    need = "each job needs 2 slots with 1 CPU thread and no GPU at once; there are 1 with 1 CPU thread and no GPU"
+    assert (why(rig), whole(rig)) == (f"waits for a slot: {need}", need)
 
 
 def test_a_gang_beyond_what_the_experiment_may_hold() -> None:
-    rig = Rig(machines=2, slots=1)
+    rig = Rig(capacity=2, slots=1)
     rig.gang = 2
     rig.create()
-    assert whole(rig) == "each job needs 2 machines at once; resources.slots allows 1"
+    assert whole(rig) == "each job needs 2 slots at once; resources.slots allows 1"
 
 
-def test_no_machine_has_what_each_job_needs() -> None:
-    rig = Rig(machines=2, cpus=4, gpus=2)
+def test_no_slot_has_what_each_job_needs() -> None:
+    rig = Rig(capacity=2, cpus=4, gpus=2)
     rig.create()
-    need = "each job needs a machine with 4 CPU threads and 2 GPUs (resources.per_job)"
-    assert why(rig) == f"waits for a machine: {need}; there are 2 with 1 CPU thread and no GPU"
-    rig.feed(NodeJoined(rig.now, "n2", "a", (MachineSpec("n2/0", 4, (0, 1)),)))
-    assert why(rig) == "the policy has not started it (1 machine is idle)"
+    need = "each job needs a slot with 4 CPU threads and 2 GPUs (resources.per_job)"
+    assert why(rig) == f"waits for a slot: {need}; there are 2 with 1 CPU thread and no GPU"
+    rig.feed(NodeJoined(rig.now, "n2", "a", (SlotSpec("n2/0", 4, (0, 1)),)))
+    assert why(rig) == "the policy has not started it (1 slot is idle)"
 
 
-def test_machines_that_others_have_yet_to_leave() -> None:
-    rig = Rig(machines=2)
+def test_slots_that_others_have_yet_to_leave() -> None:
+    rig = Rig(capacity=2)
     busy(rig, "n1/0", "n1/1")
     rig.script = lambda call: (Decision.proceed() if isinstance(call, IterationFinish) else None, [])
     second(rig)
-    assert whole(rig, "y") == "its share is 1 of 2, and others have yet to leave 1 machine"
-    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine, and is made to in 30 s"
+    assert whole(rig, "y") == "its share is 1 of 2, and others have yet to leave 1 slot"
+    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 slot, and is made to in 30 s"
     rig.create()
-    assert why(rig, "3") == "waits for a machine: its share fell to 1, and 2 are busy"
+    assert why(rig, "3") == "waits for a slot: its share fell to 1, and 2 are busy"
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
     assert why(rig, "2") == "preempted: another experiment's share"
-    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 machine"
+    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 slot"
     rig.ended(RunEndReason.SUSPENDED, 0, None, "2")
     assert whole(rig) == ""
-    assert why(rig, "2").startswith(
-        "waits for a machine: 1 of 1 in its share are busy: weight 1 beside y (weight 1: 1)"
-    )
+    assert why(rig, "2").startswith("waits for a slot: 1 of 1 in its share are busy: weight 1 beside y (weight 1: 1)")
     assert why(rig, "2").endswith("; last: preempted")
 
 
-def test_one_machine_has_come_and_another_is_still_elsewhere() -> None:
-    rig = Rig(machines=2)
+def test_one_slot_has_come_and_another_is_still_elsewhere() -> None:
+    rig = Rig(capacity=2)
     second(rig)
-    busy(rig, *rig.stream.machines)
+    busy(rig, *rig.stream.slots)
     rig.create()
-    rig.stream.share = 2  # The other one is to leave its machine, and trains on it.
-    assert why(rig, "2") == "waits for a machine: 1 of 2 in its share are busy, 1 has yet to be left by others"
+    rig.stream.share = 2  # The other one is to leave its slot, and trains on it.
+    assert why(rig, "2") == "waits for a slot: 1 of 2 in its share are busy, 1 has yet to be left by others"
 
 
-def test_the_policy_thinks_or_keeps_the_machine() -> None:
-    rig = Rig(machines=1)
+def test_the_policy_thinks_or_keeps_the_slot() -> None:
+    rig = Rig(capacity=1)
     rig.create()
-    rig.command(ReserveMachine("n1/0"))
-    assert why(rig) == "waits for a machine: the policy keeps 1 idle machine for something else"
+    rig.command(ReserveSlot("n1/0"))
+    assert why(rig) == "waits for a slot: the policy keeps 1 idle slot for something else"
     rig.hold = True
     rig.join("n2", 1)
     assert why(rig) == "waits for the policy"
@@ -253,7 +251,7 @@ def test_the_policy_thinks_or_keeps_the_machine() -> None:
 
 
 def test_a_policy_that_has_no_process_is_told_of_as_long_as_it_is_asked() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     away = "no process serves remote:polly"
 
@@ -268,7 +266,7 @@ def test_a_policy_that_has_no_process_is_told_of_as_long_as_it_is_asked() -> Non
 
 
 def test_the_policy_has_nothing_to_run() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.hold = True
     rig.join("n2", 1)
     assert whole(rig) == "waits for the policy"
@@ -276,7 +274,7 @@ def test_the_policy_has_nothing_to_run() -> None:
     assert whole(rig) == "waits for the policy, which has been thinking for 3 s"
     rig.held.clear()
     rig.stream.conversation.in_flight = None
-    assert whole(rig) == "the policy has no job to run (3 machines are idle)"
+    assert whole(rig) == "the policy has no job to run (3 slots are idle)"
 
 
 # ------------------------------------------------------------------------------------------------------- losses and failures
@@ -329,11 +327,11 @@ def test_a_snapshot_that_nobody_gives(up: bool, where: str) -> None:
 
 
 def test_a_failure_is_told_beside_what_it_waits_for() -> None:
-    rig = Rig(machines=1, max_failures=2)
+    rig = Rig(capacity=1, max_failures=2)
     rig.create()
     rig.start()
     rig.ended(RunEndReason.FAILED, 0)
-    assert why(rig).startswith("the policy has not started it (1 machine is idle); last: failed (it may 1 time")
+    assert why(rig).startswith("the policy has not started it (1 slot is idle); last: failed (it may 1 time")
 
 
 def test_an_ended_job_says_how_it_ended() -> None:
@@ -349,7 +347,7 @@ def test_an_ended_job_says_how_it_ended() -> None:
 
 
 def test_starting_says_what_is_still_to_happen() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.command(StartJob("1", ("n1/0",)))
     assert why(rig) == "starts on n1/0: node n1 has not taken it over yet"
@@ -365,7 +363,7 @@ def test_starting_says_what_is_still_to_happen() -> None:
 
 
 def test_a_gang_begins_rank_by_rank() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2", 1)
     rig.create()
     rig.command(StartJob("1", ("n1/0", "n2/0")))
@@ -375,7 +373,7 @@ def test_a_gang_begins_rank_by_rank() -> None:
 
 
 def test_a_parked_run_waits_in_memory_and_an_undecided_one_for_its_decision() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.script = lambda call: (PARK if isinstance(call, IterationFinish) else None, [])
     rig.create()
     rig.start(until=3)
@@ -392,7 +390,7 @@ def test_a_parked_run_waits_in_memory_and_an_undecided_one_for_its_decision() ->
 
 
 def test_a_paused_experiment() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     busy(rig, "n1/0")
     rig.create()
     rig.feed(Operated(rig.now, "x", "pause"))
@@ -407,7 +405,7 @@ def test_a_paused_experiment() -> None:
 
 
 def test_an_ending_experiment_and_one_that_is_over() -> None:
-    rig = Rig(machines=1, target=0.9)
+    rig = Rig(capacity=1, target=0.9)
     busy(rig, "n1/0")
     rig.report(1, 0.95)
     assert whole(rig).endswith("reached the target 0.9 with 0.95 at 1; waits for 1 run to reach a boundary and leave")
@@ -421,22 +419,22 @@ def test_an_ending_experiment_and_one_that_is_over() -> None:
 
 
 def test_asking_changes_nothing_and_the_text_follows_the_state() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     busy(rig, "n1/0")
     rig.create()
     before = repr((rig.stream.__dict__, rig.core.cluster.__dict__))
-    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy"
+    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy"
     assert whole(rig) == ""
     assert repr((rig.stream.__dict__, rig.core.cluster.__dict__)) == before
     rig.feed(Updated(rig.now, "x", "u", slots=1))
-    rig.feed(NodeJoined(rig.now, "n2", "a", (MachineSpec("n2/0"),)))
-    assert why(rig, "2") == "waits for a machine: 1 of 1 in its share are busy: resources.slots is 1"
+    rig.feed(NodeJoined(rig.now, "n2", "a", (SlotSpec("n2/0"),)))
+    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: resources.slots is 1"
     rig.feed(Updated(rig.now, "x", "v", slots=5))
-    assert why(rig, "2") == "the policy has not started it (1 machine is idle)"
+    assert why(rig, "2") == "the policy has not started it (1 slot is idle)"
 
 
 def test_each_of_a_group_says_its_own() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.feed(ExperimentJoined(rig.now, "x", "y", settings(slots=1, weight=2.0)))
     rig.feed(Updated(rig.now, "x", "u", slots=1))
     rig.command(CreateJob("1", {"lr": 0.1}, "x"))
@@ -445,14 +443,14 @@ def test_each_of_a_group_says_its_own() -> None:
     experiment = rig.stream.experiments["y"]
     waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now)
     assert whole(rig) == ""
-    assert waiting.experiment(experiment) == "no job runs: job 2 the policy has not started it (1 machine is idle)"
+    assert waiting.experiment(experiment) == "no job runs: job 2 the policy has not started it (1 slot is idle)"
     rig.feed(Operated(rig.now, "x", "pause", "y"))
     assert why(rig, "2") == "waits: the experiment is paused (paused by a person)"
     rig.feed(Operated(rig.now, "x", "resume", "y"))
     rig.feed(Updated(rig.now, "x", "v", slots=1))
     rig.feed(StreamCreated(rig.now, "z", settings(weight=3.0)))
     expected = "1 of 1 in its group's share are busy: weight 3 beside z (weight 3: 1)"
-    assert why(rig, "2") == f"waits for a machine: {expected}"
+    assert why(rig, "2") == f"waits for a slot: {expected}"
 
 
 def test_a_paused_job_says_that_its_progress_was_dropped() -> None:

@@ -130,7 +130,7 @@ def test_it_completes_too_while_it_was_to_be_suspended_but_not_when_it_was_to_be
 
 
 def test_of_runs_without_a_snapshot_those_that_lose_least_are_preempted_first() -> None:
-    rig = Rig(machines=3, grace=30.0)
+    rig = Rig(capacity=3, grace=30.0)
     for name, position in (("1", 5), ("2", 1), ("3", 9)):
         rig.create()
         rig.start(name, f"n1/{int(name) - 1}")

@@ -18,7 +18,7 @@ _SLOW = ["test_it_is_neither_overconfident_nor_absurdly_wide", "test_answers_do_
 _SLOWER = ["test_history_leaves_it_honest", "test_any_history_is_survived", "test_same_question_same_answer"]
 TIERS = {"grid": pytest.mark.quick(merge=_SLOW), "pooled": pytest.mark.quick(merge=_SLOW + _SLOWER)}
 ATTRIBUTES: dict[str, dict[str, Any]] = {
-    # At least ten times what they take on an idle machine.
+    # At least ten times what they take on an idle slot.
     "grid": {"time_limit": scaled(0.05)},
     "pooled": {"time_limit": scaled(0.2)},
     # The published model is too sure of itself at every share; it is there as it was published.

@@ -180,11 +180,9 @@ def test_a_train_of_a_subclass_is_not_taken_to_gather_partitions() -> None:
     assert (MEAN.gathers_partitions, Own.gathers_partitions, Paced.gathers_partitions) == (True, False, True)
 
 
-def test_a_model_that_trains_on_one_machine_says_so_on_several(tmp_path: Path) -> None:
+def test_a_model_that_trains_on_one_slot_says_so_on_several(tmp_path: Path) -> None:
     part = partition(tmp_path / "part.npz", 10, 1)
     driver = TrainerDriver(MEAN, clock=Clock())
     context = TrainerContext(seed=1, scratch=tmp_path, inputs=part, world_size=2, mode="profile")
-    with pytest.raises(
-        UserCodeError, match=r"a Mean trains on one machine, and it was placed on 2; allowed on several"
-    ):
+    with pytest.raises(UserCodeError, match=r"a Mean trains on one slot, and it was placed on 2; allowed on several"):
         driver.start({"rate": 0.1}, context)

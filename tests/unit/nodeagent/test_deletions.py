@@ -50,7 +50,7 @@ class Node:
         )
         self.runs.shipper = self.shipper
         self.shipper.start(background)
-        start = start or wire.StartRun(machine="n/0")
+        start = start or wire.StartRun(slot="n/0")
         self.runs.command(wire.RunCommand(run=run_key_to_proto(KEY), sequence=1, start=start))
         self.run = self.runs.all()[0]
 
@@ -118,7 +118,7 @@ async def test_the_last_snapshot_is_shipped_when_the_end_is_acknowledged_and_the
 
 async def test_a_copy_makes_no_room_before_the_store_has_it_for_all_that_took_it_here(folder: Path) -> None:
     async with Background("test") as background:
-        node = Node(folder, background, wire.StartRun(machine="n/0", ships_by_order=True))
+        node = Node(folder, background, wire.StartRun(slot="n/0", ships_by_order=True))
         await node.take()
         await node.next_message()
         node.runs.acknowledged(KEY, 1)
@@ -219,7 +219,7 @@ async def test_a_deletion_between_the_last_save_and_the_word_of_it_touches_nothi
     run = NodeRun(KEY, wire.StartRun(), "n", clock=lambda: 0.0)
     assert not run.speaks_of(SHA256)
     ended = await run.make(EndedRunner(), application_pb2.ApplicationStart(), lambda request: None)
-    assert run.speaks_of(SHA256)  # scratch files are removed, the machine is freed
+    assert run.speaks_of(SHA256)  # scratch files are removed, the slot is freed
     run.end(ended)
     assert run.speaks_of(SHA256)
     message = run.outgoing.take()

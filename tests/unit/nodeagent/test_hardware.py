@@ -25,12 +25,12 @@ def test_hosts_with_other_cpus_are_of_another_kind(tmp_path: Path, monkeypatch: 
     assert hardware.cpus(listed) == hardware.cpus(tmp_path / "nothing") == f"RISC-V, {os.cpu_count()} CPUs"
 
 
-def test_machines_with_other_gpus_are_of_another_kind() -> None:
+def test_slots_with_other_gpus_are_of_another_kind() -> None:
     gpus = hardware.named(f"0, {H200}\n1, {H200}\n2, NVIDIA A100-SXM4-80GB\nno GPU at all\n")
     assert hardware.hardware("EPYC, 8 CPUs", gpus, ()) == "EPYC, 8 CPUs"
     assert hardware.hardware("EPYC, 8 CPUs", gpus, (0, 1)) == f"EPYC, 8 CPUs, 2 x {H200}"
     assert hardware.hardware("EPYC, 8 CPUs", gpus, (1, 2)) == f"EPYC, 8 CPUs, 1 x NVIDIA A100-SXM4-80GB, 1 x {H200}"
 
 
-def test_a_machine_whose_gpus_have_no_names_is_of_no_kind() -> None:
+def test_a_slot_whose_gpus_have_no_names_is_of_no_kind() -> None:
     assert hardware.hardware("EPYC, 8 CPUs", {0: H200}, (0, 1)) == ""

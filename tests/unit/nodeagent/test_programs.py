@@ -17,14 +17,14 @@ from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1.application_pb2 import ProcessHost
-from hopyard_nodeagent.command import machines
+from hopyard_nodeagent.command import divide_node
 from hopyard_nodeagent.runs.launch_spec import Preparation, ProgramRefused, agent_variables, environment_of, prepared
-from hopyard_nodeagent.settings import MachineSettings
+from hopyard_nodeagent.settings import SlotSettings
 from tests.plugins.processes import MARK
 
 pytestmark = pytest.mark.quick
 
-MACHINE = MachineSettings(id="a/0", cpus=2, gpus=(1, 3))
+SLOT = SlotSettings(id="a/0", cpus=2, gpus=(1, 3))
 
 
 def prepare(
@@ -146,7 +146,7 @@ def test_the_working_directory_is_inside_the_code_or_on_the_node(tmp_path: Path)
 
 def test_what_only_trainers_can_do_is_refused(tmp_path: Path) -> None:
     command = wire.CommandLine(arguments=["x"])
-    with pytest.raises(ProgramRefused, match="a run on 2 machines at once needs a trainer"):
+    with pytest.raises(ProgramRefused, match="a run on 2 slots at once needs a trainer"):
         prepare(tmp_path, command=command, start={"world": 2})
     with pytest.raises(ProgramRefused, match="a run that only evaluates needs a trainer"):
         prepare(tmp_path, log=wire.LogProgram(command=command), start={"mode": common_pb2.RUN_MODE_EVALUATE})
@@ -154,9 +154,9 @@ def test_what_only_trainers_can_do_is_refused(tmp_path: Path) -> None:
         prepare(tmp_path)
 
 
-def test_threads_and_gpus_come_from_the_machine_unless_the_experiment_says_otherwise() -> None:
+def test_threads_and_gpus_come_from_the_slot_unless_the_experiment_says_otherwise() -> None:
     inherited = {"PATH": "/bin", "OMP_NUM_THREADS": "64", "HOPYARD_TOKEN": "secret"}
-    environment = environment_of(wire.RunProgram(environment={"LANG": "C"}), MACHINE, inherited)
+    environment = environment_of(wire.RunProgram(environment={"LANG": "C"}), SLOT, inherited)
     assert environment["PATH"] == "/bin"
     assert environment["LANG"] == "C"
     assert (
@@ -164,13 +164,13 @@ def test_threads_and_gpus_come_from_the_machine_unless_the_experiment_says_other
     )
     assert environment["CUDA_VISIBLE_DEVICES"] == "1,3"
     assert "HOPYARD_TOKEN" not in environment
-    assert environment_of(wire.RunProgram(threads=5), MACHINE, {})["OMP_NUM_THREADS"] == "5"
-    assert environment_of(wire.RunProgram(), MachineSettings(id="a/1"), {})["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment_of(wire.RunProgram(threads=5), SLOT, {})["OMP_NUM_THREADS"] == "5"
+    assert environment_of(wire.RunProgram(), SlotSettings(id="a/1"), {})["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_an_experiment_cannot_set_hopyards_own_variables() -> None:
     with pytest.raises(ProgramRefused, match="sets HOPYARD_AGENT"):
-        environment_of(wire.RunProgram(environment={"HOPYARD_AGENT": "elsewhere:1"}), MACHINE, {})
+        environment_of(wire.RunProgram(environment={"HOPYARD_AGENT": "elsewhere:1"}), SLOT, {})
 
 
 def test_a_process_learns_where_its_agent_is() -> None:
@@ -181,19 +181,19 @@ def test_a_process_learns_where_its_agent_is() -> None:
     }
 
 
-def test_a_node_is_cut_into_machines() -> None:
-    assert machines("n", 2, 3, "0,1,4,5") == (
-        MachineSettings(id="n/0", cpus=3, gpus=(0, 1)),
-        MachineSettings(id="n/1", cpus=3, gpus=(4, 5)),
+def test_a_node_is_cut_into_slots() -> None:
+    assert divide_node("n", 2, 3, "0,1,4,5") == (
+        SlotSettings(id="n/0", cpus=3, gpus=(0, 1)),
+        SlotSettings(id="n/1", cpus=3, gpus=(4, 5)),
     )
-    assert all(machine.cpus >= 1 for machine in machines("n", 512, None, ""))
+    assert all(slot.cpus >= 1 for slot in divide_node("n", 512, None, ""))
 
 
 @pytest.mark.parametrize("gpus", ["0,x", "0,0", "-1,2", "0,1,2"])
 def test_gpus_that_cannot_be_shared_out_are_refused(gpus: str) -> None:
     with pytest.raises(InvalidInput, match="--gpus"):
-        machines("n", 2, None, gpus)
+        divide_node("n", 2, None, gpus)
 
 
 def test_training_processes_carry_the_mark_by_which_the_test_suite_finds_them() -> None:
-    assert environment_of(wire.RunProgram(), MACHINE, {MARK: "a test"})[MARK] == "a test"
+    assert environment_of(wire.RunProgram(), SLOT, {MARK: "a test"})[MARK] == "a test"

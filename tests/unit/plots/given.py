@@ -30,10 +30,10 @@ def result(
     configurations = [(curve(rng, epochs), rng.uniform(20, 60)) for _ in range(jobs)]
     rng = np.random.default_rng([order_seed, slots])
     order = rng.permutation(jobs)
-    free = [(0.0, machine) for machine in range(slots)]
+    free = [(0.0, slot) for slot in range(slots)]
     curves, runs, reached, best, full = {}, [], None, 0.0, []
     for ordinal, which in enumerate(order, 1):
-        start, machine = heapq.heappop(free)
+        start, slot = heapq.heappop(free)
         values, seconds = configurations[which]
         stop = epochs
         if policy != "default":
@@ -50,7 +50,7 @@ def result(
         end = float(times[-1])
         reason = "FAILED" if crashed else "UNTIL" if stop == epochs else "TERMINATED"
         split = start + 4.0 + seconds * (stop // 2) if policy == "pop" and stop > 20 else None
-        place = {"machine": f"node/{machine}", "job": str(ordinal)}
+        place = {"slot": f"node/{slot}", "job": str(ordinal)}
         if split is not None:
             runs.append({**place, "attempt": 1, "start": start, "end": split, "reason": "SUSPENDED"})
             runs.append({**place, "attempt": 2, "start": split + 2, "end": end, "reason": reason})
@@ -58,7 +58,7 @@ def result(
             runs.append({**place, "attempt": 1, "start": start, "end": end, "reason": reason})
         if reason == "UNTIL":
             full.append(end)
-        heapq.heappush(free, (end, machine))
+        heapq.heappush(free, (end, slot))
     last = max(run["end"] for run in runs)
     grow = [[last * k / 40, round(slots * k / 50), slots - round(slots * k / 50)] for k in range(40)]
     chances = {

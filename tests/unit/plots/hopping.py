@@ -1,4 +1,4 @@
-"""A search over partitioned data, made by a small simulation of its own: machines take the next model that has not been there."""
+"""A search over partitioned data, made by a small simulation of its own: slots take the next model that has not been there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MODEL = 3_200_000
 """Bytes of a model."""
 
 
-def search(machines: int = 6, configurations: int = 10, epochs: int = 2, *, over: float | None = None) -> Search:
-    """One of `configurations` models on as many partitions as machines; partition 1 is on two nodes. It may not be `over` yet."""
-    visits = tuple(_visits(machines, configurations, epochs))
+def search(slots: int = 6, configurations: int = 10, epochs: int = 2, *, over: float | None = None) -> Search:
+    """One of `configurations` models on as many partitions as slots; partition 1 is on two nodes. It may not be `over` yet."""
+    visits = tuple(_visits(slots, configurations, epochs))
     moved: list[tuple[float, int, int, int]] = []
     direct = 0
     for visit in sorted(visits, key=lambda visit: visit.start):
@@ -25,7 +25,7 @@ def search(machines: int = 6, configurations: int = 10, epochs: int = 2, *, over
     held = [
         PartitionReplicas(f"{split}/{number}", size, tuple({f"n{number}", "n0"} if number == 1 else {f"n{number}"}))
         for split, size in (("train", 48_000_000), ("eval", 8_000_000))
-        for number in range(machines)
+        for number in range(slots)
     ]
     return Search(
         where="experiment hopping",
@@ -41,44 +41,42 @@ def search(machines: int = 6, configurations: int = 10, epochs: int = 2, *, over
     )
 
 
-def _visits(machines: int, configurations: int, epochs: int) -> Iterator[PlottedVisit]:
-    free = [2.0] * machines
+def _visits(slots: int, configurations: int, epochs: int) -> Iterator[PlottedVisit]:
+    free = [2.0] * slots
     ready = [2.0] * configurations
     where = [-1] * configurations
-    left = [set(range(machines)) for _ in range(configurations)]
+    left = [set(range(slots)) for _ in range(configurations)]
     parts = [set[int]() for _ in range(configurations)]
     epoch = [1] * configurations
     lost = False
     while any(left) or any(parts):
         # Who can start first does; where several can, the one with most to do.
-        start, _, model, machine = min(
-            (max(free[machine], ready[model]), -len(left[model]), model, machine)
+        start, _, model, slot = min(
+            (max(free[slot], ready[model]), -len(left[model]), model, slot)
             for model in range(configurations)
-            for machine in (parts[model] or left[model])
+            for slot in (parts[model] or left[model])
         )
         evaluates = bool(parts[model])
-        hop = 0.6 if where[model] not in (-1, machine) else 0.15
+        hop = 0.6 if where[model] not in (-1, slot) else 0.15
         began = start + hop
         seconds = 1.2 if evaluates else 4.0 + model % 4 * 1.5
         broken = not lost and not evaluates and start > 60
         end = began + seconds * (0.5 if broken else 1.0)
-        got = MODEL if where[model] not in (-1, machine) else 0
-        name = f"{'eval' if evaluates else 'train'}/{machine}"
+        got = MODEL if where[model] not in (-1, slot) else 0
+        name = f"{'eval' if evaluates else 'train'}/{slot}"
         reason = "LOST" if broken else "UNTIL"
-        yield PlottedVisit(
-            f"n{machine}/0", f"n{machine}", str(model + 1), name, evaluates, start, began, end, reason, got
-        )
-        free[machine] = ready[model] = end + 0.1
+        yield PlottedVisit(f"n{slot}/0", f"n{slot}", str(model + 1), name, evaluates, start, began, end, reason, got)
+        free[slot] = ready[model] = end + 0.1
         if broken:
             lost = True
             continue
-        where[model] = machine
-        (parts if evaluates else left)[model].discard(machine)
+        where[model] = slot
+        (parts if evaluates else left)[model].discard(slot)
         if not evaluates and not left[model]:
-            parts[model] = {0, machines // 2}
+            parts[model] = {0, slots // 2}
         if evaluates and not parts[model] and epoch[model] < epochs:
             epoch[model] += 1
-            left[model] = set(range(machines))
+            left[model] = set(range(slots))
 
 
 def _cut(visit: PlottedVisit, over: float) -> PlottedVisit:
@@ -88,5 +86,5 @@ def _cut(visit: PlottedVisit, over: float) -> PlottedVisit:
         return visit
     got = visit.got if began is not None else 0
     return PlottedVisit(
-        visit.machine, visit.node, visit.job, visit.partition, visit.evaluates, visit.start, began, None, None, got
+        visit.slot, visit.node, visit.job, visit.partition, visit.evaluates, visit.start, began, None, None, got
     )

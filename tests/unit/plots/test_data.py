@@ -155,7 +155,7 @@ def test_only_what_had_the_same_to_do_is_in_one_panel() -> None:
         *reached("pop", 3.0, slots=2, traces=("t/lunar.jsonl.gz",)),
     ]
     shown = gather(some, "boxes")
-    assert [panel.title for panel in shown.panels] == ["cifar, 2 machines", "cifar, 4 machines", "lunar, 2 machines"]
+    assert [panel.title for panel in shown.panels] == ["cifar, 2 slots", "cifar, 4 slots", "lunar, 2 slots"]
     assert [panel.policies[0].times for panel in shown.panels] == [(2.0,), (1.0,), (3.0,)]
     one = gather(reached("pop", 1.0), "boxes")
     assert [panel.title for panel in one.panels] == [""]
@@ -177,13 +177,13 @@ def test_targets_are_compared_with_themselves_only() -> None:
         gather([search()], "boxes")
 
 
-def test_capacity_is_over_machines_and_orders_over_orders() -> None:
+def test_capacity_is_over_slots_and_orders_over_orders() -> None:
     some = [*reached("pop", 40.0, 60.0, slots=2), *reached("pop", 20.0, None, slots=8)]
     (panel,) = gather(some, "capacity").panels
     (pop,) = panel.policies
     assert pop.slots == (2, 8)
     assert [times.median for times in pop.times] == [50.0, math.inf]
-    with pytest.raises(InvalidInput, match=r"compares numbers of machines, and all searches here have 2"):
+    with pytest.raises(InvalidInput, match=r"compares numbers of slots, and all searches here have 2"):
         gather(reached("pop", 1.0, 2.0), "capacity")
     with pytest.raises(InvalidInput, match=r"compares orders of configurations, and all searches here have order 0"):
         gather(reached("pop", 1.0), "orders")
@@ -194,10 +194,10 @@ def test_capacity_is_over_machines_and_orders_over_orders() -> None:
 # -------------------------------------------------------------------------------------------------------------- timelines
 
 
-def test_machines_are_in_the_order_of_their_numbers() -> None:
+def test_slots_are_in_the_order_of_their_numbers() -> None:
     runs = tuple(PlottedRun(f"node{k}/{m}", "1", 1, 0.0, 5.0, "UNTIL") for k in (10, 2) for m in (10, 9))
     shown = gather([search(runs=runs)], "gantt")
-    assert shown.machines == ("node2/9", "node2/10", "node10/9", "node10/10")
+    assert shown.slots == ("node2/9", "node2/10", "node10/9", "node10/10")
     assert shown.time == 5.0
     going_on = gather([search(runs=(*runs, PlottedRun("node2/9", "2", 1, 6.0)))], "gantt")
     assert going_on.time == 100.0
@@ -205,7 +205,7 @@ def test_machines_are_in_the_order_of_their_numbers() -> None:
         gather([search(runs=())], "gantt")
 
 
-def test_a_gang_is_one_run_of_so_many_machines() -> None:
+def test_a_gang_is_one_run_of_so_many_slots() -> None:
     runs = (
         PlottedRun("a/0", "10", 1, 0.0, 20.0, "SUSPENDED"),
         PlottedRun("a/0", "10", 2, 20.0, 21.0, "UNTIL", mode="PROFILE"),
@@ -217,7 +217,7 @@ def test_a_gang_is_one_run_of_so_many_machines() -> None:
     )
     shown = gather([search(runs=runs)], "gangs")
     assert shown.jobs == ("2", "10")
-    assert {(run.job, run.attempt): (run.machines, run.end) for run in shown.runs} == {
+    assert {(run.job, run.attempt): (run.slots, run.end) for run in shown.runs} == {
         ("10", 1): (1, 20.0),
         ("10", 2): (1, 21.0),
         ("10", 3): (2, 51.0),
@@ -247,7 +247,7 @@ def test_pools_and_jobs_at_the_end() -> None:
 # ------------------------------------------------------------------------------------------------------------------- hops
 
 
-def test_what_machines_did_counts_from_the_first_visit_to_the_last() -> None:
+def test_what_slots_did_counts_from_the_first_visit_to_the_last() -> None:
     visits = (
         PlottedVisit("b/0", "b", "2", "train/1", False, 12.0, 13.0, 20.0, "UNTIL", 7),
         PlottedVisit("a/0", "a", "1", "train/0", False, 10.0, 11.0, 15.0, "UNTIL"),
@@ -260,8 +260,8 @@ def test_what_machines_did_counts_from_the_first_visit_to_the_last() -> None:
         PartitionReplicas("eval/0", 10, ("c",)),
     )
     shown = gather([search(visits=visits, held=held, moved=((13.0, 7, 0, 0),), time=30.0, best_job="2")], "hops")
-    first, second = shown.machines
-    assert (first.machine, first.partitions) == ("a/0", ("eval/0", "train/0"))
+    first, second = shown.slots
+    assert (first.slot, first.partitions) == ("a/0", ("eval/0", "train/0"))
     assert (first.training, first.evaluating, first.starting, first.idle) == (4.0, 1.5, 1.5, 13.0)
     assert (second.partitions, second.training) == (("train/1", "train/10"), 7.0)
     assert (second.hopping, second.starting) == (1.0, 9.0)

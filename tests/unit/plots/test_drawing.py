@@ -100,7 +100,7 @@ def test_durations(searches: dict[str, list[Search]]) -> None:
 
 def test_boxes_show_every_search_and_those_that_never_reached_it(searches: dict[str, list[Search]]) -> None:
     _, (two, eight), data = drawn(searches, "boxes")
-    assert (two.get_title(), eight.get_title()) == ("2 machines", "8 machines")
+    assert (two.get_title(), eight.get_title()) == ("2 slots", "8 slots")
     assert [label.get_text() for label in two.get_xticklabels()] == ["default\nn = 5", "bandit\nn = 5", "pop\nn = 5"]
     assert len(named(two, "reached default")[0].get_xdata()) == 3
     assert len(named(two, "never default")[0].get_xdata()) == 2
@@ -170,16 +170,16 @@ def test_jobs_that_wait_on_a_rung_are_not_called_complete(tmp_path: Path) -> Non
 
 
 def gang_search() -> Search:
-    """Job 1 on one machine, measured on two, lost on two, then on four."""
+    """Job 1 on one slot, measured on two, lost on two, then on four."""
     sizes = [
         (0.0, 10.0, 1, "SUSPENDED", "TRAIN"),
         (10.0, 11.0, 2, "UNTIL", "PROFILE"),
         (11.0, 15.0, 2, "LOST", "TRAIN"),
     ]
     runs = [
-        PlottedRun(f"n/{machine}", "1", attempt, start, end, reason, mode)
+        PlottedRun(f"n/{slot}", "1", attempt, start, end, reason, mode)
         for attempt, (start, end, size, reason, mode) in enumerate([*sizes, (20.0, 60.0, 4, "UNTIL", "TRAIN")], 1)
-        for machine in range(size)
+        for slot in range(size)
     ]
     return Search(where="gangs", source=SearchSource.SIMULATION, runs=tuple(runs))
 
@@ -201,7 +201,7 @@ def test_a_gang_counts_once_and_what_is_measured_apart() -> None:
     assert legend(axes) == ["1 trained to the end", "1 measured", "1 suspended", "1 lost"]
 
 
-def test_a_model_on_several_machines_is_drawn_on_the_first_and_tied_to_the_others() -> None:
+def test_a_model_on_several_slots_is_drawn_on_the_first_and_tied_to_the_others() -> None:
     found = hopping.search()
     assert found.visits is not None
     assert found.best_job == "3"
@@ -231,7 +231,7 @@ def test_hops(over: float | None) -> None:
     assert texts(held) == ["320 MiB", "374 MiB", "1.88 GiB"]
 
 
-def test_many_hops_are_pixels_and_machines_without_names(tmp_path: Path) -> None:
+def test_many_hops_are_pixels_and_slots_without_names(tmp_path: Path) -> None:
     data = gather([hopping.search(48, 50, 1)], "hops")
     visits = figure(data).axes[0]
     assert len(visits.get_yticklabels()) <= 12

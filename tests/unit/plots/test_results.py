@@ -15,7 +15,7 @@ from hopyard.plots import JobEnd, SearchSource, read
 from tests.unit.plots.given import result
 
 LEAST = {"policy": "bandit", "slots": 2, "target": 0.9, "time_to_target": None}
-RUN = {"machine": "n/0", "job": 1, "attempt": 1, "start": 0, "end": 5, "reason": "TERMINATED"}
+RUN = {"slot": "n/0", "job": 1, "attempt": 1, "start": 0, "end": 5, "reason": "TERMINATED"}
 
 
 def test_a_result_is_read(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_result_is_read(tmp_path: Path) -> None:
     "text",
     [
         json.dumps([LEAST, LEAST]),
-        json.dumps({"runs": [LEAST, LEAST], "machine": "laptop"}, indent=1),
+        json.dumps({"runs": [LEAST, LEAST], "slot": "laptop"}, indent=1),
         f"{json.dumps(LEAST)}\n\n{json.dumps(LEAST)}\n",
         f"{json.dumps(LEAST, indent=2)}\n{json.dumps(LEAST, indent=2)}\n",
     ],
@@ -66,7 +66,7 @@ def test_several_results_are_a_list_an_object_or_follow_each_other(tmp_path: Pat
         ({**LEAST, "target": "high"}, '"target" must be a number, and is "high"'),
         ({**LEAST, "mode": "up"}, '"mode" must be "max" or "min", and is "up"'),
         ({"policy": "pop", "target": 0.9}, 'it has "target", but no "time_to_target" (null: never reached)'),
-        ({**LEAST, "runs": [RUN, {**RUN, "end": -1}]}, '"runs"[1] is {"machine"'),
+        ({**LEAST, "runs": [RUN, {**RUN, "end": -1}]}, '"runs"[1] is {"slot"'),
         ({**LEAST, "runs": [{**RUN, "end": -1}]}, "it ends before it starts"),
         ({**LEAST, "runs": [{**RUN, "reason": "BORED"}]}, "reason must be one of UNTIL, SUSPENDED,"),
         ({**LEAST, "runs": [{"job": "1"}]}, "no 'start'"),

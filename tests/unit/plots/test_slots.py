@@ -21,9 +21,9 @@ from tests.unit.plots.test_data import curve, search
 CHANCES = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=12)
 
 
-@given(chances=CHANCES, machines=st.integers(0, 20), per_job=st.integers(1, 3))
-def test_slots_are_divided_as_pop_divides_them(chances: list[float], machines: int, per_job: int) -> None:
-    shown, divided = moment(0.0, machines, sorted(chances, reverse=True), per_job), divide(chances, machines, per_job)
+@given(chances=CHANCES, slots=st.integers(0, 20), per_job=st.integers(1, 3))
+def test_slots_are_divided_as_pop_divides_them(chances: list[float], slots: int, per_job: int) -> None:
+    shown, divided = moment(0.0, slots, sorted(chances, reverse=True), per_job), divide(chances, slots, per_job)
     assert (shown.promising, shown.threshold, shown.effective) == (
         divided.promising,
         divided.threshold,
@@ -45,7 +45,7 @@ def test_an_early_moment_and_a_late_one() -> None:
 
 
 def test_slots_are_drawn_by_hand() -> None:
-    """Jobs with 0.9, 0.5, 0.5 and 0.1 on 4 machines: 1, 3 and 4 slots are wanted; 3.6, 2 and 0.4 deserved. At 0.5 it is 2."""
+    """Jobs with 0.9, 0.5, 0.5 and 0.1 on 4 slots: 1, 3 and 4 slots are wanted; 3.6, 2 and 0.4 deserved. At 0.5 it is 2."""
     axes = figure(gather([search(confidences=((0.0, 4, (0.9, 0.5, 0.5, 0.1)),))], "slots")).axes[0]
     lines: dict[str, Any] = {str(line.get_gid()): line for line in axes.lines}
     assert lines["effective"].get_xydata().tolist() == [[0.5, 2.0]]
@@ -108,8 +108,8 @@ def test_a_simulation_with_details_tells_labels_and_confidences(tmp_path: Path) 
     assert found.labels is not None
     assert any(label > 0 for given in found.labels.values() for _, label in given)
     assert found.confidences
-    for _, machines, chances in found.confidences:
-        assert machines == 2
+    for _, slots, chances in found.confidences:
+        assert slots == 2
         assert list(chances) == sorted(chances, reverse=True)
     assert gather([found], "curves").promising is not None
 
@@ -117,7 +117,7 @@ def test_a_simulation_with_details_tells_labels_and_confidences(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("confidences", [[1.0, 2]], "a time, a number of machines, and a list of chances"),
+        ("confidences", [[1.0, 2]], "a time, a number of slots, and a list of chances"),
         ("confidences", [[1.0, 2, [1.5]]], r"a chance lies in 0\.\.1"),
         ("labels", {"1": [[1.0]]}, "must be a list of 2 numbers"),
         ("labels", [1], "an object with a list for each job"),

@@ -15,7 +15,7 @@ TREE = Tree(
     "epochs",
     (
         StageView(1, None, 0, 40, DONE, ("1", "2", "3"), reused=2, by="1"),
-        StageView(2, 1, 40, 80, RUNNING, ("1",), by="1", machine="n/1"),
+        StageView(2, 1, 40, 80, RUNNING, ("1",), by="1", slot="n/1"),
         StageView(3, 2, 80, 100, UNWANTED, ("1",), ("1",)),
         StageView(4, 1, 40, 100, WAITING, ("2",), ("2",)),
         StageView(5, 1, 40, 100, DONE, ("3",), ("3",), by="3"),

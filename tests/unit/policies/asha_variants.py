@@ -30,19 +30,19 @@ class AsMeant(Policy):
         self.heading: dict[str, int] = {}
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        machines = [machine.id for machine in cluster.idle_machines()]
+        slots = [slot.id for slot in cluster.idle_slots()]
         waiting = [job.id for job in cluster.idle_jobs()]
         lost = [job for job in waiting if job in self.heading and job not in self.values[self.heading[job]]]
         fresh = [job for job in waiting if job not in self.heading]
-        while machines:
+        while slots:
             job = lost.pop(0) if lost else self.pick(waiting)
             if job is None and fresh:
                 job = fresh.pop(0)
                 self.heading[job] = 0
             if job is None:
                 break
-            cluster.start_job(job, machines.pop(0), until=RUNGS[self.heading[job]])
-        for _ in range(min(cluster.experiment.jobs_left, len(machines) - cluster.count(JobState.CREATING))):
+            cluster.start_job(job, slots.pop(0), until=RUNGS[self.heading[job]])
+        for _ in range(min(cluster.experiment.jobs_left, len(slots) - cluster.count(JobState.CREATING))):
             cluster.create_job()
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:

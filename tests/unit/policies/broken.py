@@ -23,9 +23,9 @@ class Greedy(Policy):
     """The sound policy that the mistakes are made in."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine, job in zip(cluster.idle_machines(), self.order(cluster), strict=False):
-            cluster.start_job(job, machine.id, allowed=cluster.experiment.max_position)
-        for _ in range(min(cluster.experiment.jobs_left, len(cluster.idle_machines()))):
+        for slot, job in zip(cluster.idle_slots(), self.order(cluster), strict=False):
+            cluster.start_job(job, slot.id, allowed=cluster.experiment.max_position)
+        for _ in range(min(cluster.experiment.jobs_left, len(cluster.idle_slots()))):
             cluster.create_job()
 
     def order(self, cluster: Cluster) -> list[str]:
@@ -69,17 +69,17 @@ class SharedMemory(Greedy):
         return jobs[::-1] if self.reverse else jobs
 
 
-class BusyMachine(Greedy):
+class BusySlot(Greedy):
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        cluster.start_job(created.job, next(iter(cluster.machines)))
+        cluster.start_job(created.job, next(iter(cluster.slots)))
 
 
 class StartsTwice(Greedy):
     def allocate_jobs(self, cluster: Cluster) -> None:
         jobs = cluster.idle_jobs()
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             if jobs:
-                cluster.start_job(jobs[0].id, machine.id)
+                cluster.start_job(jobs[0].id, slot.id)
         super().allocate_jobs(cluster)
 
 
@@ -93,17 +93,17 @@ class ForgetsLostJobs(Greedy):
         self.queue.append(created.job)
 
     def order(self, cluster: Cluster) -> list[str]:
-        count = len(cluster.idle_machines())
+        count = len(cluster.idle_slots())
         now, self.queue = self.queue[:count], self.queue[count:]
         return now
 
 
-class LeaksAMachine(Greedy):
+class LeaksASlot(Greedy):
     def __init__(self) -> None:
         self.kept: str | None = None
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        if self.kept is None and len(cluster.idle_machines()) > 1:
+        if self.kept is None and len(cluster.idle_slots()) > 1:
             self.kept = cluster.reserve_idle_machine()
         super().allocate_jobs(cluster)
 
@@ -177,9 +177,9 @@ class SharedMemorySuite(PolicyConformance):
         return SharedMemory()
 
 
-class BusyMachineSuite(PolicyConformance):
+class BusySlotSuite(PolicyConformance):
     def make_policy(self) -> Policy:
-        return BusyMachine()
+        return BusySlot()
 
 
 class StartsTwiceSuite(PolicyConformance):
@@ -192,9 +192,9 @@ class ForgetsLostJobsSuite(PolicyConformance):
         return ForgetsLostJobs()
 
 
-class LeaksAMachineSuite(PolicyConformance):
+class LeaksASlotSuite(PolicyConformance):
     def make_policy(self) -> Policy:
-        return LeaksAMachine()
+        return LeaksASlot()
 
 
 class ParksAnywhereSuite(PolicyConformance):

@@ -24,15 +24,15 @@ VALUES = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.9, 5: 0.2, 6: 0.8, 7: 0.7, 8: 0.6, 9: 0.0
 
 
 def cluster_of(policy: HalvingPolicy, values: Mapping[int, float] = VALUES, **terms: Any) -> VirtualCluster:
-    given: dict[str, Any] = {"machines": 2, "jobs": 8, "max_position": 4}
+    given: dict[str, Any] = {"slots": 2, "jobs": 8, "max_position": 4}
     return VirtualCluster(
         policy, curve=lambda job, _: VirtualStep({"accuracy": values[job["x"]]}), **{**given, **terms}
     )
 
 
 def rows(cluster: VirtualCluster) -> list[Row]:
-    """Job, machine, when, and from where to where, in the order of their ends."""
-    return [(run.job, run.machines[0], run.began, run.ended, run.start, run.position) for run in cluster.runs]
+    """Job, slot, when, and from where to where, in the order of their ends."""
+    return [(run.job, run.slots[0], run.began, run.ended, run.start, run.position) for run in cluster.runs]
 
 
 def rungs_of(policy: HalvingPolicy, cluster: VirtualCluster) -> tuple[Rung, ...]:
@@ -46,7 +46,7 @@ def standing(policy: HalvingPolicy, cluster: VirtualCluster) -> dict[tuple[int, 
     return {(rung.bracket, rung.number): [s.job for s in rung.standings] for rung in rungs_of(policy, cluster)}
 
 
-def test_two_machines_eight_configurations() -> None:
+def test_two_slots_eight_configurations() -> None:
     """Eta 2, rungs at 1, 2 and 4. Job 4 is promoted twice in memory; job 6 waits at 2 until job 7's result lets it go on."""
     policy = AshaPolicy(eta=2, brackets=[0])
     cluster = cluster_of(policy)
@@ -59,7 +59,7 @@ def test_two_machines_eight_configurations() -> None:
         ("6", "m01", 3, 5, 0, 2),
         ("4", "m02", 2, 6, 0, 4),
         ("7", "m01", 5, 7, 0, 2),
-        ("8", "m02", 6, 8, 0, 2),  # Its own machine has nothing better to do: job 6 is for the one that job 7 leaves.
+        ("8", "m02", 6, 8, 0, 2),  # Its own slot has nothing better to do: job 6 is for the one that job 7 leaves.
         ("6", "m01", 7, 9, 2, 4),
     ]
     assert standing(policy, cluster) == {
@@ -72,7 +72,7 @@ def test_two_machines_eight_configurations() -> None:
     assert left == ["1", "2", "3", "5", "7", "8"]
 
 
-def test_the_tail_hands_machines_over_at_once() -> None:
+def test_the_tail_hands_slots_over_at_once() -> None:
     """All have begun when job 8 does; from then on it wants only what can be used."""
     cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))
     history = cluster.run()
@@ -89,8 +89,8 @@ def held(cluster: VirtualCluster, *jobs: str) -> VirtualCluster:
     return cluster
 
 
-def test_no_machine_is_wanted_for_jobs_that_a_person_has_paused() -> None:
-    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), machines=1, jobs=3)
+def test_no_slot_is_wanted_for_jobs_that_a_person_has_paused() -> None:
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), slots=1, jobs=3)
     cluster.run(until=0.2)
     history = held(cluster, "2", "3").run()
     assert cluster.jobs["1"].state is JobState.SUSPENDED
@@ -98,7 +98,7 @@ def test_no_machine_is_wanted_for_jobs_that_a_person_has_paused() -> None:
 
 
 def test_jobs_that_a_person_has_paused_are_not_ready_ones() -> None:
-    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), machines=1, jobs=8)
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]), slots=1, jobs=8)
     cluster.run(until=0.2)
     held(cluster, "2", "3").run(until=1.5)
     assert {job.id: job.state for job in cluster.jobs.values()} == {
@@ -151,7 +151,7 @@ def test_a_promoted_job_that_is_lost_goes_on_from_its_snapshot_at_the_rung() -> 
     """Job 2 leaves at 1 with a snapshot, is promoted by job 4's result, and lost before it comes to 2."""
     values = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.2}
     policy = AshaPolicy(eta=4, brackets=[0], r=2)
-    cluster = cluster_of(policy, values, jobs=4, max_position=8, machines=1)
+    cluster = cluster_of(policy, values, jobs=4, max_position=8, slots=1)
     cluster.at(9.5, cluster.lose_run, "2")
     cluster.run()
     assert [row for row in rows(cluster) if row[0] == "2"] == [
@@ -164,7 +164,7 @@ def test_a_promoted_job_that_is_lost_goes_on_from_its_snapshot_at_the_rung() -> 
 def test_a_result_stands_though_the_run_is_lost_while_it_saves() -> None:
     """What was reported counts once. The job has nothing more to do at its rung, and begins again only when it is promoted."""
     values = {1: 0.9, 2: 0.1, 3: 0.1, 4: 0.1}
-    cluster = cluster_of(AshaPolicy(eta=4, brackets=[0]), values, machines=1, jobs=4, delays=Delays(save=1.0))
+    cluster = cluster_of(AshaPolicy(eta=4, brackets=[0]), values, slots=1, jobs=4, delays=Delays(save=1.0))
     cluster.at(1.5, cluster.lose_run, "1")
     cluster.run()
     mine = [(run.start, run.position, run.reason) for run in cluster.runs if run.job == "1"]
@@ -178,7 +178,7 @@ def test_a_failed_configuration_is_worst_and_counts() -> None:
         return VirtualStep({"accuracy": -5.0})
 
     policy = AshaPolicy(eta=2, brackets=[0])
-    cluster = VirtualCluster(policy, machines=1, jobs=2, max_position=2, curve=curve, max_failures=0)
+    cluster = VirtualCluster(policy, slots=1, jobs=2, max_position=2, curve=curve, max_failures=0)
     cluster.run()
     assert standing(policy, cluster) == {(0, 0): ["2", "1"], (0, 1): ["2"]}
 
@@ -197,7 +197,7 @@ def test_reports_need_not_fall_on_rungs(interval: int) -> None:
     policy = AshaPolicy(eta=4, brackets=[0])
     cluster = VirtualCluster(
         policy,
-        machines=1,
+        slots=1,
         jobs=4,
         max_position=16,
         interval=interval,
@@ -216,7 +216,7 @@ def test_training_that_ends_early_has_its_last_value_there() -> None:
     policy = AshaPolicy(eta=2, brackets=[0], r=2)
     cluster = VirtualCluster(
         policy,
-        machines=1,
+        slots=1,
         jobs=4,
         max_position=8,
         curve=lambda job, position: VirtualStep(
@@ -230,7 +230,7 @@ def test_training_that_ends_early_has_its_last_value_there() -> None:
 
 def test_without_parameters_it_runs_the_three_standard_brackets() -> None:
     policy = AshaPolicy()
-    cluster = cluster_of(policy, {x: x / 100 for x in range(1, 17)}, machines=3, jobs=16, max_position=256)
+    cluster = cluster_of(policy, {x: x / 100 for x in range(1, 17)}, slots=3, jobs=16, max_position=256)
     cluster.run()
     found = rungs_of(policy, cluster)
     assert [(rung.bracket, rung.position) for rung in found] == [
@@ -245,7 +245,7 @@ def test_without_parameters_it_runs_the_three_standard_brackets() -> None:
 def test_brackets_grow_side_by_side_the_cheap_ones_first() -> None:
     """The one that is furthest behind its part of 8, 3 and 1 gets the next configuration."""
     policy = AshaPolicy()
-    cluster = cluster_of(policy, dict.fromkeys(range(1, 17), 0.5), machines=16, jobs=16, max_position=256)
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 17), 0.5), slots=16, jobs=16, max_position=256)
     history = cluster.run()
     bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
     assert bottoms[:16] == [1, 1, 1, 1, 4, 1, 1, 1, 1, 4, 1, 1, 1, 1, 4, 16]
@@ -254,7 +254,7 @@ def test_brackets_grow_side_by_side_the_cheap_ones_first() -> None:
 def test_infinite_horizon_goes_up_as_far_as_there_are_configurations() -> None:
     policy = AshaPolicy(eta=2, infinite=True)
     values = {x: 1 / x for x in range(1, 33)}
-    cluster = cluster_of(policy, values, machines=1, jobs=16, max_position=1_000)
+    cluster = cluster_of(policy, values, slots=1, jobs=16, max_position=1_000)
     cluster.run()
     best = max(cluster.jobs.values(), key=lambda job: job.position)
     assert (best.position, best.state) == (16, JobState.SUSPENDED)
@@ -267,7 +267,7 @@ def test_async_hyperband_loops_through_its_brackets() -> None:
     """Eta 2 and rungs at 1, 2, 4: Hyperband's brackets have 4, 3 and 3 configurations."""
     policy = AsyncHyperbandPolicy(eta=2)
     values = dict.fromkeys(range(1, 31), 0.0)
-    cluster = cluster_of(policy, values, machines=25, jobs=25)
+    cluster = cluster_of(policy, values, slots=25, jobs=25)
     history = cluster.run()
     bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
     loop = [1, 1, 1, 1, 2, 2, 2, 4, 4, 4]

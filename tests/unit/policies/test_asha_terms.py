@@ -51,7 +51,7 @@ def test_with_fewer_configurations_than_brackets_the_first_ones_get_one_each(n: 
 )
 def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, rungs: tuple[int, ...]) -> None:
     policy = AshaPolicy(r=r, brackets=[0])
-    cluster = cluster_of(policy, {x: (x * 37 % 257) / 257 for x in range(1, n + 1)}, jobs=n, max_position=R, machines=4)
+    cluster = cluster_of(policy, {x: (x * 37 % 257) / 257 for x in range(1, n + 1)}, jobs=n, max_position=R, slots=4)
     cluster.run()
     assert tuple(rung.position for rung in rungs_of(policy, cluster)) == rungs
     assert {run.position for run in cluster.runs} == set(rungs)
@@ -60,13 +60,13 @@ def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, run
     assert all_are_promoted_who_may_be(policy, cluster, 4)
 
 
-def test_a_full_bottom_rung_grows_no_more_and_its_machines_are_free() -> None:
+def test_a_full_bottom_rung_grows_no_more_and_its_slots_are_free() -> None:
     """Two configurations, of which job 1 is slow: until it reports nobody can be promoted, and nobody else begins."""
 
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": -job["x"]}, seconds=5.0 if job["x"] == 1 else 1.0)
 
-    cluster = VirtualCluster(AshaPolicy(eta=2, brackets=[0]), machines=2, jobs=2, max_position=4, curve=curve)
+    cluster = VirtualCluster(AshaPolicy(eta=2, brackets=[0]), slots=2, jobs=2, max_position=4, curve=curve)
     history = cluster.run()
     assert rows(cluster) == [
         ("2", "m02", 0, 1, 0, 1),
@@ -85,7 +85,7 @@ def test_a_full_bottom_rung_grows_no_more_and_its_machines_are_free() -> None:
 def test_no_bracket_grows_while_another_one_has_somebody_to_promote() -> None:
     """Five configurations are for bracket 0 and three for bracket 1, in the order 0 1 0 0 1. There job 2 waits at 2 until job 5."""
     policy = AshaPolicy(eta=2, brackets=[0, 1])
-    cluster = cluster_of(policy, {x: 1 / x for x in range(1, 9)}, machines=1, jobs=8, max_position=4)
+    cluster = cluster_of(policy, {x: 1 / x for x in range(1, 9)}, slots=1, jobs=8, max_position=4)
     cluster.run()
     starts = [(run.job, run.start) for run in cluster.runs]
     assert [start for job, start in starts if job == "2"] == [0, 2]
@@ -109,7 +109,7 @@ def test_a_running_experiment_that_is_extended_goes_on_with_wider_brackets() -> 
 @pytest.mark.merge
 def test_the_parts_of_a_running_experiment_are_divided_anew_when_it_is_extended() -> None:
     policy = AshaPolicy()
-    cluster = cluster_of(policy, dict.fromkeys(range(1, 101), 0.5), machines=3, jobs=16, max_position=256)
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 101), 0.5), slots=3, jobs=16, max_position=256)
     cluster.at(1.5, cluster.extend, 84)
     cluster.run()
     bottoms = [rung for rung in rungs_of(policy, cluster) if rung.number == 0]
@@ -121,7 +121,7 @@ def test_the_parts_of_a_running_experiment_are_divided_anew_when_it_is_extended(
 
 def test_the_best_so_far_is_the_best_of_all_losses_also_between_rungs() -> None:
     """The bottom rung of bracket 1 is at 4; what is reported before needs no decision, and may be the best."""
-    rig = Searching(AshaPolicy(r=1, brackets=[1]), machines=1, mode="min", max_position=16, jobs=4)
+    rig = Searching(AshaPolicy(r=1, brackets=[1]), capacity=1, mode="min", max_position=16, jobs=4)
     rig.go_on()
     for position, loss in enumerate((0.9, math.nan, 0.1, 0.5), 1):
         rig.report(position, loss, at_until=position == 4)
@@ -130,17 +130,17 @@ def test_the_best_so_far_is_the_best_of_all_losses_also_between_rungs() -> None:
     assert [(one.job, one.value) for one in rung.standings] == [("1", 0.5)]
 
 
-def test_machines_that_the_tail_cannot_use_go_to_others_at_once() -> None:
-    """Both configurations have begun. The first that waits at its rung leaves its machine to the other experiment."""
-    rig = Searching(AshaPolicy(eta=2, brackets=[0]), machines=3, max_position=4, jobs=2)
+def test_slots_that_the_tail_cannot_use_go_to_others_at_once() -> None:
+    """Both configurations have begun. The first that waits at its rung leaves its slot to the other experiment."""
+    rig = Searching(AshaPolicy(eta=2, brackets=[0]), capacity=3, max_position=4, jobs=2)
     rig.go_on()
     rig.feed(StreamCreated(rig.now, "z", settings()))
     z = rig.core.streams["z"]
-    assert (len(rig.stream.machines), len(z.machines)) == (2, 1)
+    assert (len(rig.stream.slots), len(z.slots)) == (2, 1)
     rig.report(1, 0.9, "1", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="1")
     assert rig.stream.demand == 1
-    assert (len(rig.stream.machines), len(z.machines)) == (1, 2)
+    assert (len(rig.stream.slots), len(z.slots)) == (1, 2)
     rig.report(1, 0.1, "2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="2")
-    assert (rig.run("1").until, len(rig.stream.machines), rig.stream.demand) == (2, 1, 1)
+    assert (rig.run("1").until, len(rig.stream.slots), rig.stream.demand) == (2, 1, 1)

@@ -32,17 +32,17 @@ def levels(values: Levels) -> Any:
 
 
 def searched(policy: BanditPolicy, values: Levels, **changes: Any) -> VirtualCluster:
-    """The jobs of `values` on one machine, one after the other, four units each; run to its end."""
-    terms: dict[str, Any] = {"machines": 1, "jobs": len(values), "max_position": 4}
+    """The jobs of `values` on one slot, one after the other, four units each; run to its end."""
+    terms: dict[str, Any] = {"slots": 1, "jobs": len(values), "max_position": 4}
     cluster = VirtualCluster(policy, curve=levels(values), **{**terms, **changes})
     cluster.run()
     return cluster
 
 
 def runs(cluster: VirtualCluster) -> list[tuple[object, ...]]:
-    """(job, machine, began, ended, position, reason) of each run, by beginning."""
-    logs = sorted(cluster.runs, key=lambda r: (r.began, r.machines))
-    return [(r.job, r.machines[0], r.began, r.ended, r.position, r.reason) for r in logs]
+    """(job, slot, began, ended, position, reason) of each run, by beginning."""
+    logs = sorted(cluster.runs, key=lambda r: (r.began, r.slots))
+    return [(r.job, r.slots[0], r.began, r.ended, r.position, r.reason) for r in logs]
 
 
 def trained(cluster: VirtualCluster) -> dict[str, int]:
@@ -62,11 +62,11 @@ def test_the_papers_numbers() -> None:
     ]
 
 
-def test_two_machines_fifo_and_no_idle_slot() -> None:
-    # Job 2 is judged at 2 s, when job 1 has 0.9 (0.3 * 1.5 is less), and job 3 takes its machine at once. Job 3 falls
+def test_two_slots_fifo_and_no_idle_slot() -> None:
+    # Job 2 is judged at 2 s, when job 1 has 0.9 (0.3 * 1.5 is less), and job 3 takes its slot at once. Job 3 falls
     # behind at its second boundary only: 0.6 is near to 0.9, and no more to 1.0, which job 1 reaches at 3 s.
     values: Levels = {1: (0.9, 0.9, 1.0, 1.0), 2: 0.3, 3: 0.62, 4: 0.8, 5: 0.1}
-    cluster = searched(BanditPolicy(evaluation_boundary=2), values, machines=2)
+    cluster = searched(BanditPolicy(evaluation_boundary=2), values, slots=2)
     assert runs(cluster) == [
         ("1", "m01", 0, 4, 4, UNTIL),
         ("2", "m02", 0, 2, 2, TERMINATED),
@@ -139,7 +139,7 @@ def test_a_job_that_trains_again_is_not_judged_again() -> None:
     # Job 1 passes its boundary at 2, and is lost before it can save at its end, when job 2 is long the better one.
     policy = BanditPolicy(evaluation_boundary=2)
     cluster = VirtualCluster(
-        policy, machines=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: (0.5, 0.5, 0.9, 0.9)}), snapshot_every=0
+        policy, slots=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: (0.5, 0.5, 0.9, 0.9)}), snapshot_every=0
     )
     cluster.at(3.5, cluster.lose_run, "1")
     cluster.run()
@@ -153,7 +153,7 @@ def test_a_job_that_trains_again_is_not_judged_again() -> None:
 def test_a_boundary_at_which_a_run_took_no_decision_is_made_up_for() -> None:
     # Job 2 reaches its boundary at 2 while it is being suspended. Resumed, it is judged at its next report, not at 4.
     policy = BanditPolicy(evaluation_boundary=2)
-    cluster = VirtualCluster(policy, machines=1, jobs=2, max_position=8, curve=levels({1: 0.9, 2: 0.1}))
+    cluster = VirtualCluster(policy, slots=1, jobs=2, max_position=8, curve=levels({1: 0.9, 2: 0.1}))
     cluster.at(9.5, cluster.pause)
     cluster.at(12, cluster.resume)
     cluster.run()
@@ -169,7 +169,7 @@ def test_training_that_ends_by_itself_at_a_boundary_is_complete() -> None:
         last = hyperparameters["x"] == 2 and position == 2
         return VirtualStep({"accuracy": 0.1 if hyperparameters["x"] == 2 else 0.9}, finished=last)
 
-    cluster = VirtualCluster(BanditPolicy(evaluation_boundary=2), machines=1, jobs=2, max_position=4, curve=curve)
+    cluster = VirtualCluster(BanditPolicy(evaluation_boundary=2), slots=1, jobs=2, max_position=4, curve=curve)
     cluster.run()
     assert [job.state for job in cluster.jobs.values()] == [JobState.COMPLETED, JobState.COMPLETED]
 

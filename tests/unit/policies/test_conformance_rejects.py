@@ -15,7 +15,7 @@ pytestmark = pytest.mark.nightly
 # The tests of the suite, each with arguments of its parametrization.
 SUITE: dict[str, tuple[Any, ...]] = {
     "test_experiment_drains": (2, 6),
-    "test_no_machine_idles_forever_while_a_job_waits": (),
+    "test_no_slot_idles_forever_while_a_job_waits": (),
     "test_slow_services": (),
     "test_survives_late_answers": (),
     "test_survives_an_early_end_of_training": (),
@@ -24,7 +24,7 @@ SUITE: dict[str, tuple[Any, ...]] = {
     "test_survives_failing_jobs": (2,),
     "test_survives_metrics_that_are_not_finite": (math.nan,),
     "test_stops_when_the_generator_is_exhausted": (1,),
-    "test_survives_machines_that_come_and_go": (),
+    "test_survives_slots_that_come_and_go": (),
     "test_survives_a_share_that_shrinks_and_grows": (),
     "test_survives_a_pause": (),
     "test_survives_refused_commands": (),
@@ -52,14 +52,14 @@ BROKEN = [
     (broken.SetOrderSuite, "test_answers_do_not_depend_on_hash_order", r"first \d+ \(None, .*, then \d+ \(None, "),
     (broken.SharedMemorySuite, "test_same_up_calls_same_answers", "were answered differently"),
     (broken.SharedMemorySuite, "test_rebuilt_policy_goes_on_the_same", "the rebuilt policy went another way: up-call"),
-    (broken.BusyMachineSuite, "test_commands_are_legal", r"JobCreated at .* machine 'm\d+' is busy with job '\d+'"),
+    (broken.BusySlotSuite, "test_commands_are_legal", r"JobCreated at .* slot 'm\d+' is busy with job '\d+'"),
     (broken.StartsTwiceSuite, "test_commands_are_legal", r"job '\d+' is STARTING; it must be idle"),
     (broken.ParksAnywhereSuite, "test_commands_are_legal", "PARK for job '1' at 1, where its run is not at `until`"),
     (broken.ForgetsLostJobsSuite, "test_survives_lost_runs", r"job \d+ is left \w+ at position \d after .* was LOST"),
     (
-        broken.LeaksAMachineSuite,
-        "test_no_machine_idles_forever_while_a_job_waits",
-        r"4 machines were demanded, but only \['m02', 'm03', 'm04'\] ever ran a job",
+        broken.LeaksASlotSuite,
+        "test_no_slot_idles_forever_while_a_job_waits",
+        r"4 slots were demanded, but only \['m02', 'm03', 'm04'\] ever ran a job",
     ),
     (broken.CrashesOnNaNSuite, "test_survives_metrics_that_are_not_finite", "cannot convert float NaN to integer"),
     (

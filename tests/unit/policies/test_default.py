@@ -37,19 +37,17 @@ def paced(seconds: Mapping[int, float]) -> Any:
 
 
 def runs(cluster: VirtualCluster) -> list[tuple[object, ...]]:
-    """(job, machine, began, start, ended, position, reason) of each run, by beginning."""
-    logs = sorted(cluster.runs, key=lambda r: (r.began, r.machines))
-    return [(r.job, r.machines[0], r.began, r.start, r.ended, r.position, r.reason) for r in logs]
+    """(job, slot, began, start, ended, position, reason) of each run, by beginning."""
+    logs = sorted(cluster.runs, key=lambda r: (r.began, r.slots))
+    return [(r.job, r.slots[0], r.began, r.start, r.ended, r.position, r.reason) for r in logs]
 
 
 def commands(cluster: VirtualCluster, kind: type) -> list[Any]:
     return [command for entry in cluster.history for command in entry.commands if isinstance(command, kind)]
 
 
-def test_greedy_two_machines_four_jobs() -> None:
-    cluster = VirtualCluster(
-        DefaultPolicy(), machines=2, jobs=4, max_position=3, curve=paced({1: 1, 2: 2.5, 3: 1, 4: 1})
-    )
+def test_greedy_two_slots_four_jobs() -> None:
+    cluster = VirtualCluster(DefaultPolicy(), slots=2, jobs=4, max_position=3, curve=paced({1: 1, 2: 2.5, 3: 1, 4: 1}))
     cluster.run()
     assert runs(cluster) == [
         ("1", "m01", 0, 0, 3, 3, UNTIL),
@@ -67,7 +65,7 @@ def test_greedy_two_machines_four_jobs() -> None:
 def test_jobs_created_ahead_spare_waiting_for_the_generator(ahead: int, finished_at: float) -> None:
     cluster = VirtualCluster(
         DefaultPolicy(ahead=ahead),
-        machines=1,
+        slots=1,
         jobs=2,
         max_position=2,
         curve=paced({1: 1, 2: 3}),
@@ -79,7 +77,7 @@ def test_jobs_created_ahead_spare_waiting_for_the_generator(ahead: int, finished
 
 
 def test_only_a_few_jobs_are_created_ahead() -> None:
-    cluster = VirtualCluster(DefaultPolicy(ahead=2), machines=3, jobs=50)
+    cluster = VirtualCluster(DefaultPolicy(ahead=2), slots=3, jobs=50)
     cluster.run(until=0.5)
     assert len(cluster.jobs) == 5
 
@@ -90,7 +88,7 @@ def test_lost_and_failed_runs_start_again_from_what_was_saved() -> None:
             raise TrainingFailed("ValueError")
         return VirtualStep({"accuracy": 0.5})
 
-    cluster = VirtualCluster(DefaultPolicy(), machines=2, jobs=2, curve=curve, snapshot_every=1, max_failures=1)
+    cluster = VirtualCluster(DefaultPolicy(), slots=2, jobs=2, curve=curve, snapshot_every=1, max_failures=1)
     cluster.at(2.5, cluster.lose_run, "1")
     cluster.run()
     assert runs(cluster) == [
@@ -102,24 +100,24 @@ def test_lost_and_failed_runs_start_again_from_what_was_saved() -> None:
     assert cluster.jobs["2"].state is JobState.FAILED
 
 
-def test_barrier_with_fewer_machines_than_jobs() -> None:
+def test_barrier_with_fewer_slots_than_jobs() -> None:
     cluster = VirtualCluster(
-        DefaultPolicy(barrier=True), machines=2, jobs=3, max_position=2, curve=paced({1: 1, 2: 3, 3: 1})
+        DefaultPolicy(barrier=True), slots=2, jobs=3, max_position=2, curve=paced({1: 1, 2: 3, 3: 1})
     )
     cluster.run()
     assert runs(cluster) == [
         # Round 1: job 1 is saved at once, since job 3 waits; job 3 parks, since nobody waits any more.
         ("1", "m01", 0, 0, 1, 1, UNTIL),
         ("2", "m02", 0, 0, 6, 2, UNTIL),
-        # Round 2 opens at 3 s: jobs 2 and 3 go on in memory; job 1 gets the machine of job 3 when that is done.
+        # Round 2 opens at 3 s: jobs 2 and 3 go on in memory; job 1 gets the slot of job 3 when that is done.
         ("3", "m01", 1, 0, 4, 2, UNTIL),
         ("1", "m01", 4, 1, 5, 2, UNTIL),
     ]
 
 
-def test_barrier_with_a_machine_for_each_job_saves_nothing_on_the_way() -> None:
+def test_barrier_with_a_slot_for_each_job_saves_nothing_on_the_way() -> None:
     cluster = VirtualCluster(
-        DefaultPolicy(barrier=True, epoch=2), machines=3, jobs=3, max_position=5, curve=paced({1: 1, 2: 2, 3: 1})
+        DefaultPolicy(barrier=True, epoch=2), slots=3, jobs=3, max_position=5, curve=paced({1: 1, 2: 2, 3: 1})
     )
     cluster.run()
     # Rounds end at positions 2, 4, 5 and last as long as job 2 takes: 4, 4 and 2 s; the last has no barrier behind it.
@@ -134,7 +132,7 @@ def test_barrier_with_a_machine_for_each_job_saves_nothing_on_the_way() -> None:
 
 
 def test_barrier_in_cohorts_of_two() -> None:
-    cluster = VirtualCluster(DefaultPolicy(barrier=True, width=2), machines=4, jobs=4, max_position=2)
+    cluster = VirtualCluster(DefaultPolicy(barrier=True, width=2), slots=4, jobs=4, max_position=2)
     cluster.run()
     assert [(job, began, ended) for job, _, began, _, ended, _, _ in runs(cluster)] == [
         ("1", 0, 2),
@@ -144,9 +142,9 @@ def test_barrier_in_cohorts_of_two() -> None:
     ]
 
 
-def test_a_parked_job_gives_its_machine_to_one_that_lost_its_own() -> None:
-    cluster = VirtualCluster(DefaultPolicy(barrier=True), machines=2, jobs=2, max_position=2, curve=paced({1: 1, 2: 3}))
-    cluster.at(2, cluster.lose_machine, "m02")
+def test_a_parked_job_gives_its_slot_to_one_that_lost_its_own() -> None:
+    cluster = VirtualCluster(DefaultPolicy(barrier=True), slots=2, jobs=2, max_position=2, curve=paced({1: 1, 2: 3}))
+    cluster.at(2, cluster.lose_slot, "m02")
     cluster.run()
     assert runs(cluster) == [
         ("1", "m01", 0, 0, 2, 1, SUSPENDED),
@@ -157,7 +155,7 @@ def test_a_parked_job_gives_its_machine_to_one_that_lost_its_own() -> None:
 
 
 def test_a_job_that_rewinds_does_not_close_a_barrier_that_it_had_passed() -> None:
-    cluster = VirtualCluster(DefaultPolicy(barrier=True), machines=2, jobs=2, max_position=3)
+    cluster = VirtualCluster(DefaultPolicy(barrier=True), slots=2, jobs=2, max_position=3)
     cluster.at(1.5, cluster.lose_run, "1")  # In round 2, with nothing saved.
     cluster.run()
     # Job 1 trains rounds 1 and 2 again in one go, until 3.5 s, while job 2 waits for it since 2 s.
@@ -174,7 +172,7 @@ def test_a_job_that_fails_for_good_opens_the_barrier() -> None:
             raise TrainingFailed("ValueError")
         return VirtualStep({"accuracy": 0.5}, 1 if hyperparameters["x"] == 1 else 4)
 
-    cluster = VirtualCluster(DefaultPolicy(barrier=True), machines=2, jobs=2, curve=curve, max_failures=0)
+    cluster = VirtualCluster(DefaultPolicy(barrier=True), slots=2, jobs=2, curve=curve, max_failures=0)
     cluster.run()
     assert runs(cluster) == [("1", "m01", 0, 0, 6, 3, UNTIL), ("2", "m02", 0, 0, 4, 1, RunEndReason.FAILED)]
 
@@ -182,7 +180,7 @@ def test_a_job_that_fails_for_good_opens_the_barrier() -> None:
 def test_round_one_waits_for_all_configurations_or_the_end_of_the_generator() -> None:
     cluster = VirtualCluster(
         DefaultPolicy(barrier=True, ahead=0),
-        machines=2,
+        slots=2,
         jobs=9,
         max_position=3,
         generator=lambda made: counting(made) if made < 3 else None,
@@ -195,9 +193,9 @@ def test_round_one_waits_for_all_configurations_or_the_end_of_the_generator() ->
     assert min(second_round) == 3  # Two jobs in the first second, the third in the next; then round 2.
 
 
-def test_a_smaller_share_takes_parked_machines_first() -> None:
+def test_a_smaller_share_takes_parked_slots_first() -> None:
     cluster = VirtualCluster(
-        DefaultPolicy(barrier=True), machines=3, jobs=3, max_position=2, curve=paced({1: 1, 2: 1, 3: 5})
+        DefaultPolicy(barrier=True), slots=3, jobs=3, max_position=2, curve=paced({1: 1, 2: 1, 3: 5})
     )
     cluster.at(2, cluster.set_share, 1)
     cluster.run()
@@ -223,7 +221,7 @@ def test_no_job_is_ahead_of_the_barrier(seed: int) -> None:
 
 
 def test_a_run_that_is_ending_already_is_not_amended() -> None:
-    cluster = VirtualCluster(DefaultPolicy(barrier=True), machines=1, jobs=1, max_position=2)
+    cluster = VirtualCluster(DefaultPolicy(barrier=True), slots=1, jobs=1, max_position=2)
     entry = next(e for e in cluster.run() if isinstance(e.call, IterationFinish))
     assert entry.commands
     jobs = {"1": replace(entry.moment.jobs["1"], state=JobState.SUSPENDING)}
@@ -233,12 +231,12 @@ def test_a_run_that_is_ending_already_is_not_amended() -> None:
 
 
 def test_demand_is_what_can_be_used() -> None:
-    greedy = VirtualCluster(DefaultPolicy(), machines=2, jobs=6)
+    greedy = VirtualCluster(DefaultPolicy(), slots=2, jobs=6)
     greedy.run()
     demands = [entry.demand for entry in greedy.history]
     assert demands[0] == 6
     assert demands[-1] == 0
-    barrier = VirtualCluster(DefaultPolicy(barrier=True, width=3), machines=2, jobs=6)
+    barrier = VirtualCluster(DefaultPolicy(barrier=True, width=3), slots=2, jobs=6)
     barrier.run()
     assert max(entry.demand or 0 for entry in barrier.history) == 3
 

@@ -1,4 +1,4 @@
-"""How many machines a job trains on, worked out by hand: at its start, while it trains, and beside others."""
+"""How many slots a job trains on, worked out by hand: at its start, while it trains, and beside others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOUR = {"profile": PROFILE, "pause": 0}
         (PROFILE, 0.75, (1, 2, 4)),
         (PROFILE, 0.625, (1, 2, 4, 8)),
         (PROFILE, 0.92, (1,)),
-        ({4: 2.0, 8: 1.2}, 0.75, (4, 8)),  # Measured by the machines of the smallest gang.
+        ({4: 2.0, 8: 1.2}, 0.75, (4, 8)),  # Measured by the slots of the smallest gang.
         ({1: 8.0, 2: 8.5, 4: 2.0}, 0.75, (1, 4)),  # Two are slower than one, four are not.
         ({1: 8.0, 2: 3.0, 3: 3.2}, 0.75, (1, 2)),  # Three are efficient enough, and slower than two.
     ],
@@ -47,7 +47,7 @@ def test_a_job_trains_on_gangs_of_the_profile_that_are_efficient(
 
 
 @pytest.mark.parametrize(
-    ("weights", "machines", "sizes"),
+    ("weights", "slots", "sizes"),
     [
         ([1] * 8, 32, [4] * 8),
         ([1] * 8, 16, [2] * 8),
@@ -55,17 +55,15 @@ def test_a_job_trains_on_gangs_of_the_profile_that_are_efficient(
         ([1] * 8, 20, [4, 4, 2, 2, 2, 2, 2, 2]),
         ([1] * 8, 3, [1, 1, 1, 0, 0, 0, 0, 0]),
         ([1] * 8, 0, [0] * 8),
-        # A second machine saves 3.6 s a unit, a third and fourth 0.9 s each: who has more than 4 times as far to go gets these first.
+        # A second slot saves 3.6 s a unit, a third and fourth 0.9 s each: who has more than 4 times as far to go gets these first.
         ([1, 5], 5, [1, 4]),
         ([1, 3], 5, [2, 2]),  # Another two for the second would be worth it, and there is one.
         ([1, 3], 6, [2, 4]),
         ([], 8, []),
     ],
 )
-def test_machines_are_divided_by_what_a_further_one_saves(
-    weights: list[float], machines: int, sizes: list[int]
-) -> None:
-    assert Scaling(PROFILE, 0.75).divide(weights, machines) == sizes
+def test_slots_are_divided_by_what_a_further_one_saves(weights: list[float], slots: int, sizes: list[int]) -> None:
+    assert Scaling(PROFILE, 0.75).divide(weights, slots) == sizes
 
 
 @pytest.mark.parametrize(
@@ -79,9 +77,9 @@ def test_machines_are_divided_by_what_a_further_one_saves(
             {"profile": PROFILE, "kappa": 4},
             r"elastic has no option kappa; it may have profile, efficiency, pause, most, anew",
         ),
-        ({"profile": {}}, r"elastic.profile is {}; it must be seconds by number of machines"),
+        ({"profile": {}}, r"elastic.profile is {}; it must be seconds by number of slots"),
         ({"profile": [8.0]}, r"elastic.profile is \[8.0\]; it must be seconds"),
-        ({"profile": {0: 1.0}}, r"elastic.profile has 0: 1.0; it must be a number of machines"),
+        ({"profile": {0: 1.0}}, r"elastic.profile has 0: 1.0; it must be a number of slots"),
         ({"profile": {1: 0.0}}, r"elastic.profile has 1: 0.0;"),
         ({"profile": {1: 1.0, "1": 2.0}}, r"elastic.profile has '1': 2.0; .*each once"),
         ({"profile": PROFILE, "efficiency": 0}, r"elastic.efficiency is 0; it must be a number above 0, up to 1"),
@@ -90,7 +88,7 @@ def test_machines_are_divided_by_what_a_further_one_saves(
         ({"most": 10_001}, r"elastic.most is 10001; it must be at most 10000"),
         ({"profile": {2: 4.0, 4: 2.2}, "most": 1}, r"elastic.most is 1; with this profile it must be at least 2"),
         ({1: 8.0, "kappa": 4}, r"elastic has no option 1, kappa; it may have"),
-        ({"profile": {10_001: 1.0}}, r"elastic.profile has 10001: 1.0; it must be a number of machines, up to 10000"),
+        ({"profile": {10_001: 1.0}}, r"elastic.profile has 10001: 1.0; it must be a number of slots, up to 10000"),
         ({"profile": {"9" * 5000: 1.0}}, r"elastic.profile has '9{29}\.\.\.: 1.0;"),
         ({"profile": {1: 10**400}}, r"elastic.profile has 1: 10{29}\.\.\.;"),
     ],
@@ -102,7 +100,7 @@ def test_options_that_are_wrong(option: object, message: str) -> None:
 
 def test_a_profile_may_have_come_as_json_and_is_cut_at_the_most() -> None:
     for option in ({"profile": {"1": 8, "2": 4.4}}, {"profile": PROFILE, "most": 3}):
-        cluster = VirtualCluster(DefaultPolicy(elastic=option), machines=8, jobs=1, max_position=3, curve=second)
+        cluster = VirtualCluster(DefaultPolicy(elastic=option), slots=8, jobs=1, max_position=3, curve=second)
         cluster.run()
         assert [run[1] for run in gangs(cluster)] == [2]
 
@@ -120,56 +118,56 @@ def second(hyperparameters: Mapping[str, Any], position: int) -> VirtualStep:
 
 
 def gangs(cluster: VirtualCluster) -> list[tuple[str, int, float, float, int]]:
-    """(job, machines, start, end, position at the end) of each run, by beginning."""
+    """(job, slots, start, end, position at the end) of each run, by beginning."""
     return [
-        (r.job, len(r.machines), r.began, r.ended, r.position)
+        (r.job, len(r.slots), r.began, r.ended, r.position)
         for r in sorted(cluster.runs, key=lambda r: (r.began, r.job))
     ]
 
 
-def test_few_jobs_share_all_machines_and_many_get_one_each() -> None:
-    few = VirtualCluster(DefaultPolicy(elastic=FOUR), machines=8, jobs=2, max_position=3, curve=second)
+def test_few_jobs_share_all_slots_and_many_get_one_each() -> None:
+    few = VirtualCluster(DefaultPolicy(elastic=FOUR), slots=8, jobs=2, max_position=3, curve=second)
     few.run()
     assert gangs(few) == [("1", 4, 0, 3, 3), ("2", 4, 0, 3, 3)]
-    many = VirtualCluster(DefaultPolicy(elastic=FOUR), machines=3, jobs=6, max_position=3, curve=second)
+    many = VirtualCluster(DefaultPolicy(elastic=FOUR), slots=3, jobs=6, max_position=3, curve=second)
     many.run()
     assert [run[1] for run in gangs(many)] == [1] * 6
 
 
-def test_machines_that_come_free_go_to_who_trains_if_it_pays() -> None:
-    def machines(pause: float) -> list[tuple[str, int, float, float, int]]:
+def test_slots_that_come_free_go_to_who_trains_if_it_pays() -> None:
+    def slots(pause: float) -> list[tuple[str, int, float, float, int]]:
         cluster = VirtualCluster(
             DefaultPolicy(elastic={"profile": PROFILE, "pause": pause}),
-            machines=1,
+            slots=1,
             jobs=1,
             max_position=20,
             curve=second,
             delays=Delays(start=0.5),
         )
-        cluster.at(5.0, cluster.join_machine, "m02")
+        cluster.at(5.0, cluster.join_slot, "m02")
         cluster.run()
         return gangs(cluster)
 
-    # At 5 s it has reported position 4: 16 units take 57.6 s less on two machines. It moves at its next boundary, 5.5 s.
-    assert machines(57.0) == [("1", 1, 0, 5.5, 5), ("1", 2, 5.5, 21.0, 20)]
-    assert machines(58.0) == [("1", 1, 0, 20.5, 20)]
+    # At 5 s it has reported position 4: 16 units take 57.6 s less on two slots. It moves at its next boundary, 5.5 s.
+    assert slots(57.0) == [("1", 1, 0, 5.5, 5), ("1", 2, 5.5, 21.0, 20)]
+    assert slots(58.0) == [("1", 1, 0, 20.5, 20)]
 
 
 def test_jobs_make_room_for_each_other_when_the_share_becomes_smaller() -> None:
-    cluster = VirtualCluster(DefaultPolicy(elastic=FOUR), machines=8, jobs=2, max_position=6, curve=second, grace=100)
+    cluster = VirtualCluster(DefaultPolicy(elastic=FOUR), slots=8, jobs=2, max_position=6, curve=second, grace=100)
     cluster.at(2.5, cluster.set_share, 5)
     cluster.run(until=3.5)
-    live = {job.id: job.run.command.machines for job in cluster.jobs.values() if job.run is not None}
-    assert sorted(map(len, live.values())) == [2, 2]  # One and four would leave no machine idle, and save less.
+    live = {job.id: job.run.command.slots for job in cluster.jobs.values() if job.run is not None}
+    assert sorted(map(len, live.values())) == [2, 2]  # One and four would leave no slot idle, and save less.
     cluster.set_share(2)
     cluster.run()
-    assert {len(run.machines) for run in cluster.runs if run.began >= 4} == {1}
+    assert {len(run.slots) for run in cluster.runs if run.began >= 4} == {1}
     assert {job.state for job in cluster.jobs.values()} == {JobState.COMPLETED}
 
 
-def test_a_gang_has_at_least_the_machines_of_the_smallest_profile() -> None:
+def test_a_gang_has_at_least_the_slots_of_the_smallest_profile() -> None:
     policy = DefaultPolicy(elastic={"profile": {2: 4.0, 4: 2.2}})
-    cluster = VirtualCluster(policy, machines=5, jobs=3, max_position=2, curve=second)
+    cluster = VirtualCluster(policy, slots=5, jobs=3, max_position=2, curve=second)
     cluster.run()
     assert [run[:3] for run in gangs(cluster)] == [("1", 2, 0), ("2", 2, 0), ("3", 4, 2)]
 
@@ -180,11 +178,11 @@ def test_asha_trains_the_top_of_its_ladder_on_what_the_bottom_needs_no_more() ->
     def better(given: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": float(given["x"])}, 1.0)
 
-    cluster = VirtualCluster(policy, machines=4, jobs=4, max_position=4, curve=better)
+    cluster = VirtualCluster(policy, slots=4, jobs=4, max_position=4, curve=better)
     cluster.run()
-    assert [len(run.machines) for run in cluster.runs if run.began == 0] == [1, 1, 1, 1]
+    assert [len(run.slots) for run in cluster.runs if run.began == 0] == [1, 1, 1, 1]
     last = max(cluster.runs, key=lambda run: run.ended)
-    assert (len(last.machines), last.position, last.reason) == (4, 4, RunEndReason.UNTIL)
+    assert (len(last.slots), last.position, last.reason) == (4, 4, RunEndReason.UNTIL)
 
 
 # ------------------------------------------------------------------------------------------------------------- fair shares
@@ -216,7 +214,7 @@ class Users(Bench):
     ids=["asha", "default"],
 )
 def test_the_papers_example_of_fair_shares(make: Any) -> None:
-    """Section 5.3 of the ASHA paper: 32 machines; 8 configurations on 4 each; then another user who can use 64."""
+    """Section 5.3 of the ASHA paper: 32 slots; 8 configurations on 4 each; then another user who can use 64."""
     users = Users(32)
     first = users.create("a", make(), jobs=8, max_position=256)
     assert (first.share, first.demand) == (32, 32)
@@ -248,7 +246,7 @@ def test_what_a_paused_experiment_of_a_group_was_to_get_is_for_the_others() -> N
 
 
 def hours(policy: type[Policy] | str, parameters: Mapping[str, Any]) -> tuple[float, float]:
-    """When a search is over, and what part of 8 machines it used: 8 configurations of 16 units, of which one is left alone for long."""
+    """When a search is over, and what part of 8 slots it used: 8 configurations of 16 units, of which one is left alone for long."""
     lengths = [4, 4, 4, 4, 4, 4, 4, 16]
     workload = CurveWorkload(
         lambda given, position: float(given["x"]), [{"x": x, "of": of} for x, of in enumerate(lengths)], 16, seconds=8.0
@@ -274,7 +272,7 @@ def test_a_simulated_gang_trains_as_fast_as_is_said() -> None:
 
 
 def runs(jobs: int, slots: int, **option: Any) -> list[tuple[str, int, int, str]]:
-    """(job, machines, units trained, how it ended) of each run of a search whose jobs train 4 units, in order of beginning."""
+    """(job, slots, units trained, how it ended) of each run of a search whose jobs train 4 units, in order of beginning."""
     workload = CurveWorkload(lambda given, position: 0.5, [{"x": x} for x in range(jobs)], 4, seconds=8.0)
     result = simulate(
         workload,
@@ -291,18 +289,18 @@ def runs(jobs: int, slots: int, **option: Any) -> list[tuple[str, int, int, str]
     return [(job, len(ranks), max(ranks)[0], ranks[0][1]) for (_, job), ranks in sorted(gangs.items())]
 
 
-def test_a_job_is_profiled_on_more_and_more_machines_before_it_starts() -> None:
-    """Eight machines are 62.5 % efficient, so that more are not tried, and four are chosen."""
+def test_a_job_is_profiled_on_more_and_more_slots_before_it_starts() -> None:
+    """Eight slots are 62.5 % efficient, so that more are not tried, and four are chosen."""
     assert runs(1, 32) == [("1", size, 0, "UNTIL") for size in (1, 2, 4, 8)] + [("1", 4, 4, "UNTIL")]
     assert runs(1, 32, most=2) == [("1", 1, 0, "UNTIL"), ("1", 2, 0, "UNTIL"), ("1", 2, 4, "UNTIL")]
     assert runs(1, 3)[-1] == ("1", 2, 4, "UNTIL")
 
 
-def test_nothing_is_measured_with_machines_that_others_wait_for() -> None:
+def test_nothing_is_measured_with_slots_that_others_wait_for() -> None:
     assert runs(3, 3) == [(str(job), 1, 4, "UNTIL") for job in (1, 2, 3)]
 
 
-def test_a_program_that_cannot_be_profiled_trains_on_one_machine() -> None:
+def test_a_program_that_cannot_be_profiled_trains_on_one_slot() -> None:
     calls: list[int] = []
 
     def broken(given: Mapping[str, Any], position: int) -> VirtualStep:
@@ -311,9 +309,7 @@ def test_a_program_that_cannot_be_profiled_trains_on_one_machine() -> None:
             raise TrainingFailed("there is no profile()")
         return VirtualStep({"accuracy": 0.5}, 1.0)
 
-    cluster = VirtualCluster(
-        DefaultPolicy(elastic={}), machines=4, jobs=1, max_position=3, curve=broken, max_failures=0
-    )
+    cluster = VirtualCluster(DefaultPolicy(elastic={}), slots=4, jobs=1, max_position=3, curve=broken, max_failures=0)
     cluster.run()
     assert [run[1] for run in gangs(cluster)] == [1, 1]
     assert cluster.jobs["1"].state is JobState.COMPLETED
@@ -321,7 +317,7 @@ def test_a_program_that_cannot_be_profiled_trains_on_one_machine() -> None:
 
 def test_a_profile_that_is_lost_again_and_again_is_given_up() -> None:
     cluster = VirtualCluster(
-        DefaultPolicy(elastic={}), machines=4, jobs=1, max_position=3, curve=second, delays=Delays(start=1)
+        DefaultPolicy(elastic={}), slots=4, jobs=1, max_position=3, curve=second, delays=Delays(start=1)
     )
     for moment in (0.5, 1.0, 1.5):
         cluster.at(moment, cluster.lose_run, "1")

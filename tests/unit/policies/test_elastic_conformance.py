@@ -1,4 +1,4 @@
-"""Policies whose jobs train on changing numbers of machines pass the suite that every policy passes."""
+"""Policies whose jobs train on changing numbers of slots pass the suite that every policy passes."""
 
 from __future__ import annotations
 

@@ -25,23 +25,23 @@ EPYC = {f"m{number:02}": "EPYC" for number in range(1, 33)}
 
 
 def ran(cluster: VirtualCluster) -> list[tuple[str, bool, str]]:
-    """(job, whether it was profiled, the kinds of its machines in rank order) of each run, by beginning."""
+    """(job, whether it was profiled, the kinds of its slots in rank order) of each run, by beginning."""
     cluster.run()
     return [
         (
             run.job,
             run.mode is RunMode.PROFILE,
-            " ".join(cluster.machines[machine].hardware for machine in run.machines),
+            " ".join(cluster.slots[slot].hardware for slot in run.slots),
         )
         for run in sorted(cluster.runs, key=lambda run: (run.began, run.job))
     ]
 
 
 def one_job(elastic: Mapping[str, Any], scaling: Mapping[str, Mapping[int, float]]) -> list[tuple[int, bool]]:
-    """On how many machines a job ran, and whether it was profiled there; a unit takes a second on any number of them."""
+    """On how many slots a job ran, and whether it was profiled there; a unit takes a second on any number of them."""
     policy = DefaultPolicy(elastic={"pause": 0, **elastic})
     cluster = VirtualCluster(
-        policy, machines=8, jobs=1, max_position=3, curve=second, hardware=EPYC, scaling=scaling, watch=True
+        policy, slots=8, jobs=1, max_position=3, curve=second, hardware=EPYC, scaling=scaling, watch=True
     )
     return [(len(kinds.split()), profiled) for _, profiled, kinds in ran(cluster)]
 
@@ -58,7 +58,7 @@ def test_what_an_earlier_experiment_measured_is_not_measured_again() -> None:
 def test_all_policies_with_elastic_jobs_go_by_it(make: Any) -> None:
     policy: Policy = make(elastic={"pause": 0})
     cluster = VirtualCluster(
-        policy, machines=8, jobs=1, max_position=4, curve=second, hardware=EPYC, scaling={"EPYC": PROFILE}
+        policy, slots=8, jobs=1, max_position=4, curve=second, hardware=EPYC, scaling={"EPYC": PROFILE}
     )
     assert {(profiled, len(kinds.split())) for _, profiled, kinds in ran(cluster)} == {(False, 4)}
     assert policy.scales
@@ -70,7 +70,7 @@ def test_it_is_measured_on_from_where_the_earlier_one_ended() -> None:
 
 
 def test_an_efficiency_of_its_own_decides_whether_more_are_tried() -> None:
-    """Four machines were 77 % efficient: an earlier experiment stopped at eight, which are 62.5 %."""
+    """Four slots were 77 % efficient: an earlier experiment stopped at eight, which are 62.5 %."""
     assert one_job({"efficiency": 0.9}, {"EPYC": {1: 8.0, 2: 4.4, 4: 2.6}}) == [(2, False)]
     assert one_job({"efficiency": 0.6, "most": 16}, {"EPYC": PROFILE}) == [(8, False)]
 
@@ -97,7 +97,7 @@ def test_a_given_profile_goes_before_all_that_was_measured() -> None:
 
 
 def hosts(**kinds: int) -> dict[str, str]:
-    """So many machines of each kind, in order."""
+    """So many slots of each kind, in order."""
     names = [kind for kind, count in kinds.items() for _ in range(count)]
     return {f"m{number:02}": kind for number, kind in enumerate(names, 1)}
 
@@ -106,22 +106,20 @@ def test_each_kind_has_its_own_profile() -> None:
     hardware = hosts(EPYC=4, Xeon=4)
     policy = DefaultPolicy(elastic={"pause": 0})
     scaling = {"EPYC": PROFILE, "Xeon": {1: 8.0, 2: 8.5}}
-    cluster = VirtualCluster(
-        policy, machines=8, jobs=2, max_position=3, curve=second, hardware=hardware, scaling=scaling
-    )
+    cluster = VirtualCluster(policy, slots=8, jobs=2, max_position=3, curve=second, hardware=hardware, scaling=scaling)
     assert ran(cluster) == [("1", False, "EPYC EPYC EPYC EPYC"), ("2", False, "Xeon")]
 
 
 def test_each_kind_is_measured_for_itself() -> None:
     policy = DefaultPolicy(elastic={"pause": 1000})
-    cluster = VirtualCluster(policy, machines=4, jobs=1, max_position=3, curve=second, hardware=hosts(EPYC=2, Xeon=2))
+    cluster = VirtualCluster(policy, slots=4, jobs=1, max_position=3, curve=second, hardware=hosts(EPYC=2, Xeon=2))
     profiled = [kinds for _, measures, kinds in ran(cluster) if measures]
     assert profiled == ["EPYC", "EPYC EPYC", "Xeon", "Xeon Xeon"]
 
 
-def test_the_smallest_gang_is_of_several_kinds_where_none_has_machines_enough() -> None:
+def test_the_smallest_gang_is_of_several_kinds_where_none_has_slots_enough() -> None:
     policy = DefaultPolicy(elastic={"profile": {2: 4.0}})
-    cluster = VirtualCluster(policy, machines=2, jobs=1, max_position=3, curve=second, hardware=hosts(EPYC=1, Xeon=1))
+    cluster = VirtualCluster(policy, slots=2, jobs=1, max_position=3, curve=second, hardware=hosts(EPYC=1, Xeon=1))
     assert ran(cluster) == [("1", False, "EPYC Xeon")]
 
 
@@ -138,12 +136,12 @@ def test_the_smallest_gang_is_of_several_kinds_where_none_has_machines_enough() 
 def test_gangs_are_of_one_kind_and_all_jobs_come_to_their_ends(
     epyc: int, xeon: int, jobs: int, known: bool, make: Any, share: int
 ) -> None:
-    machines = max(epyc + xeon, 1)
+    slots = max(epyc + xeon, 1)
     scaling = {"EPYC": PROFILE} if known else {}
     policy: Policy = make(elastic={"pause": 0, "most": 4})
     hardware = hosts(EPYC=epyc, Xeon=xeon)
     cluster = VirtualCluster(
-        policy, machines=machines, jobs=jobs, max_position=3, curve=second, hardware=hardware, scaling=scaling
+        policy, slots=slots, jobs=jobs, max_position=3, curve=second, hardware=hardware, scaling=scaling
     )
     cluster.at(1.5, cluster.set_share, share)
     assert all(len(set(kinds.split())) <= 1 for _, _, kinds in ran(cluster))
@@ -158,7 +156,7 @@ def test_gangs_are_of_one_kind_and_all_jobs_come_to_their_ends(
     [lambda: DefaultPolicy(elastic=FOUR), lambda: AshaPolicy(r=16, brackets=[0], elastic=FOUR)],
     ids=["default", "asha"],
 )
-def test_a_limit_of_jobs_is_none_of_machines(make: Any) -> None:
+def test_a_limit_of_jobs_is_none_of_slots(make: Any) -> None:
     users = Users(32)
     x = users.create("a", make(), jobs=8, max_position=16, concurrency=2, scales=True)
     assert (x.share, x.demand) == (8, 8)
@@ -168,7 +166,7 @@ def test_a_limit_of_jobs_is_none_of_machines(make: Any) -> None:
 
 
 def test_who_trains_gets_what_nobody_else_may_use() -> None:
-    """Two of many jobs may train; the machines that come later are for these."""
+    """Two of many jobs may train; the slots that come later are for these."""
     users = Users(2)
     policy = DefaultPolicy(elastic=FOUR)
     x = users.create("a", policy, jobs=8, max_position=256, concurrency=2, scales=True)
@@ -180,7 +178,7 @@ def test_who_trains_gets_what_nobody_else_may_use() -> None:
     assert {job.attempt for job in x.jobs.values() if job.run is not None} == {2}
 
 
-def test_a_limit_that_changes_moves_jobs_and_machines() -> None:
+def test_a_limit_that_changes_moves_jobs_and_slots() -> None:
     users = Users(8)
     policy = DefaultPolicy(elastic=FOUR)
     x = users.create("a", policy, jobs=8, max_position=256, scales=True)

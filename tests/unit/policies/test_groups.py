@@ -1,4 +1,4 @@
-"""Built-in policies on a group of which one experiment is paused: its jobs keep no machine, and hold nobody up."""
+"""Built-in policies on a group of which one experiment is paused: its jobs keep no slot, and hold nobody up."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ R = 4
 class Group(Searching):
     """Experiment x, and y that has joined it; both train to 4, and one policy serves them."""
 
-    def __init__(self, policy: Policy, *, machines: int, x: int, y: int, weight: float = 1.0) -> None:
+    def __init__(self, policy: Policy, *, slots: int, x: int, y: int, weight: float = 1.0) -> None:
         terms: dict[str, Any] = {"max_position": R, "space": {"lr": {"uniform": [0, 100]}}}
-        super().__init__(policy, machines=machines, jobs=x, **terms)
+        super().__init__(policy, slots=slots, jobs=x, **terms)
         self.feed(ExperimentJoined(self.now, "x", "y", replace(self.stream.settings, jobs=y, weight=weight)))
         self.go_on()
 
@@ -73,8 +73,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=NAMES)
-def test_no_machine_is_wanted_for_what_is_paused(make: Callable[[], Policy]) -> None:
-    rig = Group(make(), machines=2, x=1, y=6)
+def test_no_slot_is_wanted_for_what_is_paused(make: Callable[[], Policy]) -> None:
+    rig = Group(make(), slots=2, x=1, y=6)
     assert len(rig.of_member("x", JobState.RUNNING)) == len(rig.of_member("y", JobState.RUNNING)) == 1
     before = rig.stream.demand
     assert before is not None
@@ -82,16 +82,16 @@ def test_no_machine_is_wanted_for_what_is_paused(make: Callable[[], Policy]) -> 
     rig.act("pause", "y")
     assert len(rig.of_member("y", JobState.PENDING)) > 0
     assert rig.stream.demand == 1
-    assert len(rig.stream.machines) == 1, "the other one is for others"
+    assert len(rig.stream.slots) == 1, "the other one is for others"
     rig.act("resume", "y")
     assert rig.stream.demand == before
     assert len(rig.of_member("y", JobState.RUNNING)) == 1
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=NAMES)
-def test_the_machines_of_what_is_paused_are_for_the_others(make: Callable[[], Policy]) -> None:
+def test_the_slots_of_what_is_paused_are_for_the_others(make: Callable[[], Policy]) -> None:
     """Nearly all jobs that were created ahead are y's when it is paused."""
-    rig = Group(make(), machines=4, x=4, y=40, weight=10.0)
+    rig = Group(make(), slots=4, x=4, y=40, weight=10.0)
     rig.act("pause", "y")
     assert len(rig.of_member("x", JobState.RUNNING)) == 4
     assert rig.stream.conversation.refusal == "", "nobody tries to start what is paused"
@@ -99,7 +99,7 @@ def test_the_machines_of_what_is_paused_are_for_the_others(make: Callable[[], Po
 
 def test_nobody_of_what_is_paused_is_promoted() -> None:
     """Jobs 2 and 4 are y's. Job 2 becomes promotable when y is paused, and is promoted when y goes on."""
-    rig = Group(AshaPolicy(eta=2, brackets=[0]), machines=2, x=1, y=3)
+    rig = Group(AshaPolicy(eta=2, brackets=[0]), slots=2, x=1, y=3)
     rig.report(1, 0.9, "2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, name="2")
     rig.go_on()

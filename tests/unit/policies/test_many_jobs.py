@@ -69,12 +69,12 @@ def test_ahead_has_a_bound(policy: Callable[..., Policy]) -> None:
 
 
 @pytest.mark.merge
-def test_a_large_population_is_created_as_machines_take_its_members() -> None:
+def test_a_large_population_is_created_as_slots_take_its_members() -> None:
     rig = Asked(PbtPolicy(population=600))
     assert len(rig.stream.asks) == AT_ONCE
     while rig.stream.asks:
         rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), {"x": 0.5}))
-    # Two machines have taken two, and two more may be made when the policy is next offered a machine.
+    # Two slots have taken two, and two more may be made when the policy is next offered a slot.
     assert AT_ONCE <= len(rig.stream.jobs) <= AT_ONCE + 2
     assert len(rig.stream.live) == 2
 

@@ -29,8 +29,8 @@ def levels(values: Levels) -> Any:
 
 
 def searched(policy: MedianPolicy, values: Levels, **changes: Any) -> VirtualCluster:
-    """The jobs of `values` on one machine, one after the other, four units each; run to its end."""
-    terms: dict[str, Any] = {"machines": 1, "jobs": len(values), "max_position": 4}
+    """The jobs of `values` on one slot, one after the other, four units each; run to its end."""
+    terms: dict[str, Any] = {"slots": 1, "jobs": len(values), "max_position": 4}
     cluster = VirtualCluster(policy, curve=levels(values), **{**terms, **changes})
     cluster.run()
     return cluster
@@ -122,7 +122,7 @@ def test_a_boundary_that_no_report_meets_is_judged_at_the_next_report() -> None:
 
 def test_a_job_that_trains_again_is_not_judged_again() -> None:
     # Job 1 passes its boundary at 2 first of all, and is lost at 3.5; when it comes back there, job 2 is better.
-    cluster = VirtualCluster(rule(), machines=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: 0.9}))
+    cluster = VirtualCluster(rule(), slots=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: 0.9}))
     cluster.at(3.5, cluster.lose_run, "1")
     cluster.run()
     assert trained(cluster) == {"1": 4, "2": 4}

@@ -26,7 +26,7 @@ def levels(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
 
 
 def searched(policy: PbtPolicy, values: Mapping[int, float], **changes: Any) -> VirtualCluster:
-    """Members whose values are `values`, two positions each, on one machine; run to the end."""
+    """Members whose values are `values`, two positions each, on one slot; run to the end."""
     cluster = prepared(policy, values, **changes)
     cluster.run()
     return cluster
@@ -34,7 +34,7 @@ def searched(policy: PbtPolicy, values: Mapping[int, float], **changes: Any) -> 
 
 def prepared(policy: PbtPolicy, values: Mapping[int, float], **changes: Any) -> VirtualCluster:
     """The same, not run yet."""
-    terms: dict[str, Any] = {"machines": 1, "jobs": len(values), "max_position": 4, "curve": levels, "space": SPACE}
+    terms: dict[str, Any] = {"slots": 1, "jobs": len(values), "max_position": 4, "curve": levels, "space": SPACE}
     terms["generator"] = lambda made: {"x": values[made + 1], "width": 32} if made < len(values) else None
     return VirtualCluster(policy, **{**terms, **changes})
 
@@ -55,7 +55,7 @@ def copies(cluster: VirtualCluster) -> dict[str, tuple[str, int]]:
 
 
 def test_the_worst_of_five_goes_on_as_a_changed_copy_of_the_best() -> None:
-    # One machine: each trains to 2 in turn. Job 5 comes last, is the worst fifth of five, and job 2 the best fifth.
+    # One slot: each trains to 2 in turn. Job 5 comes last, is the worst fifth of five, and job 2 the best fifth.
     cluster = searched(five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 10})
     assert runs(cluster) == [
         ("1", 0, 2, 0, 2, UNTIL),
@@ -114,7 +114,7 @@ def test_minimising_copies_the_smallest() -> None:
 def test_the_best_without_a_snapshot_is_not_copied() -> None:
     # All report at 2 s, job 5 last and worst; saving takes a second, so that nobody has a snapshot yet. At 4 there is one at 2 of all.
     cluster = searched(
-        five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 10}, machines=5, max_position=6, delays=Delays(save=1.0), keep_latest=1
+        five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 10}, slots=5, max_position=6, delays=Delays(save=1.0), keep_latest=1
     )
     assert copies(cluster) == {"6": ("2", 2)}
     assert [(r.ended, r.position) for r in cluster.runs if r.job == "5"] == [(3, 2), (5, 4)]
@@ -130,7 +130,7 @@ def test_a_copy_that_has_not_saved_is_copied_from_its_parent() -> None:
     cluster = prepared(
         PbtPolicy(population=2, interval=2, resample=0, truncation=0.5),
         {1: 50, 2: 50},
-        machines=2,
+        slots=2,
         max_position=8,
         space=Space.from_dict({"x": {"choice": [50, 90]}}),
         generator=lambda made: [{"x": 50}, {"x": 50, "off": 10}][made],
@@ -144,23 +144,23 @@ def test_a_copy_that_has_not_saved_is_copied_from_its_parent() -> None:
 
 
 def test_no_member_trains_more_than_the_lag_ahead_of_the_slowest() -> None:
-    # Two machines; job 1 takes ten times as long. With a lag of 4 the other goes on to 4 and waits for job 1 to pass 2.
+    # Two slots; job 1 takes ten times as long. With a lag of 4 the other goes on to 4 and waits for job 1 to pass 2.
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": 0.5}, seconds=10 if hyperparameters["x"] == 1 else 1)
 
     policy = PbtPolicy(population=2, interval=2, lag=4)
-    cluster = searched(policy, {1: 1, 2: 2}, machines=2, max_position=8, curve=curve)
+    cluster = searched(policy, {1: 1, 2: 2}, slots=2, max_position=8, curve=curve)
     assert [(r.began, r.position) for r in cluster.runs if r.job == "2"] == [(0, 2), (2, 4), (20, 6), (40, 8)]
     assert [(r.began, r.position) for r in cluster.runs if r.job == "1"] == [(0, 2), (20, 4), (40, 6), (60, 8)]
 
 
-def test_a_new_population_begins_when_a_machine_would_idle() -> None:
-    # Two machines and populations of two, whose second members wait in vain for the first, three times as slow.
+def test_a_new_population_begins_when_a_slot_would_idle() -> None:
+    # Two slots and populations of two, whose second members wait in vain for the first, three times as slow.
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": 0.5}, seconds=3 if hyperparameters["x"] == 1 else 1)
 
     policy = PbtPolicy(population=2, interval=1, lag=1)
-    cluster = searched(policy, {1: 1, 2: 2, 3: 3, 4: 4}, machines=2, max_position=2, curve=curve)
+    cluster = searched(policy, {1: 1, 2: 2, 3: 3, 4: 4}, slots=2, max_position=2, curve=curve)
     assert [(r.job, r.began, r.position) for r in sorted(cluster.runs, key=lambda r: (r.began, r.job))] == [
         ("1", 0, 1),
         ("2", 0, 1),
@@ -173,8 +173,8 @@ def test_a_new_population_begins_when_a_machine_would_idle() -> None:
     ]
 
 
-def test_with_machines_enough_the_jobs_are_one_population() -> None:
-    cluster = searched(PbtPolicy(population=4, interval=2), {n: float(n) for n in range(1, 5)}, machines=4)
+def test_with_slots_enough_the_jobs_are_one_population() -> None:
+    cluster = searched(PbtPolicy(population=4, interval=2), {n: float(n) for n in range(1, 5)}, slots=4)
     assert [entry.moment.now for entry in cluster.history for c in entry.commands if isinstance(c, CreateJob)] == [
         0
     ] * 4
@@ -227,7 +227,7 @@ def test_a_member_that_fails_leaves_its_population_smaller() -> None:
 
 def test_a_run_that_is_lost_behind_a_boundary_is_not_judged_there_again() -> None:
     # Job 5 passes 2 as the second best; lost before it can save, it comes there again when the others have.
-    cluster = prepared(five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 85}, machines=5, max_position=6, delays=Delays(save=0.5))
+    cluster = prepared(five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 85}, slots=5, max_position=6, delays=Delays(save=0.5))
     cluster.at(2.2, cluster.lose_run, "5")
     cluster.run()
     judged = [e.moment.now for e in cluster.history if isinstance(e.call, IterationFinish) and e.call.job == "5"]
@@ -240,13 +240,13 @@ def test_a_run_that_is_lost_behind_a_boundary_is_not_judged_there_again() -> Non
 
 
 def test_the_defaults_follow_from_the_length_of_a_job() -> None:
-    cluster = searched(PbtPolicy(population=2), {1: 1, 2: 1}, max_position=90, machines=2)
+    cluster = searched(PbtPolicy(population=2), {1: 1, 2: 1}, max_position=90, slots=2)
     assert {(r.position - r.start) for r in cluster.runs} == {3}
 
 
 def test_no_interval_by_default_is_longer_than_the_lag() -> None:
     # A thirtieth would be 3. Nor may an extension make it longer, when nobody could mend the lag any more.
-    cluster = searched(PbtPolicy(population=2, lag=2), {1: 1, 2: 1}, max_position=90, machines=2)
+    cluster = searched(PbtPolicy(population=2, lag=2), {1: 1, 2: 1}, max_position=90, slots=2)
     assert {(r.position - r.start) for r in cluster.runs} == {2}
 
 

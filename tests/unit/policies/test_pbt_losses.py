@@ -20,7 +20,7 @@ class Live(Rig):
     def __init__(self) -> None:
         self._host = PolicyHost(PbtPolicy(population=4, interval=2, resample=0, truncation=0.5))
         quiet = {"every_iteration": False, "ends_jobs": False, "statistics": False}
-        super().__init__(machines=1, jobs=4, space={"lr": {"uniform": [0, 100]}}, **quiet)
+        super().__init__(capacity=1, jobs=4, space={"lr": {"uniform": [0, 100]}}, **quiet)
         for node in ("n2", "n3", "n4"):
             self.join(node)
         for number in range(1, 5):
@@ -55,7 +55,7 @@ def test_a_copy_whose_parents_snapshot_is_lost_before_it_starts_is_made_once_mor
         "the snapshot it was forked from was lost before it was stored",
     )
     assert rig.job("6").origin == (other, 2)
-    # The next machine goes to the one that is furthest behind now.
+    # The next slot goes to the one that is furthest behind now.
     rig.ended(RunEndReason.TERMINATED, 2, None, "4")
     assert (rig.job(parent).state, rig.job("6").state) == (JobState.STARTING, JobState.PENDING)
 

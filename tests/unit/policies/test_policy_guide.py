@@ -10,7 +10,7 @@ import typing
 import pytest
 
 from hopyard import policy
-from hopyard.policy import Cluster, CurvePoint, ExperimentView, Incumbent, JobState, JobView, MachineView, Policy
+from hopyard.policy import Cluster, CurvePoint, ExperimentView, Incumbent, JobState, JobView, Policy, SlotView
 from hopyard.policy import vocabulary as words
 from tests.unit.architecture.tree import ROOT
 
@@ -58,7 +58,7 @@ def test_every_up_call_is_named_with_its_arguments() -> None:
 
 def test_all_of_the_view_and_every_down_call_are_named_with_their_arguments() -> None:
     told = [re.match(r"`(.*?)`", row)[1] for title in ("The view", "Down-calls") for row in rows(title)]  # type: ignore[index]
-    views = {view.__name__ for view in (JobView, MachineView, ExperimentView, CurvePoint, Incumbent)}
+    views = {view.__name__ for view in (JobView, SlotView, ExperimentView, CurvePoint, Incumbent)}
     expected = {
         name if isinstance(value, property) else signature(value)
         for name, value in public(Cluster).items()
@@ -72,7 +72,7 @@ SHOWN = [
     words.Report,
     words.Verdict,
     JobView,
-    MachineView,
+    SlotView,
     ExperimentView,
     CurvePoint,
     Incumbent,

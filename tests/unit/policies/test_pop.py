@@ -1,4 +1,4 @@
-"""POP on small searches in virtual time: who ends, who keeps a machine, who takes turns."""
+"""POP on small searches in virtual time: who ends, who keeps a slot, who takes turns."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def search(*traces: Trace, slots: int = 1, target: float | None = 0.9, **options
 
 
 def runs(result: Result) -> list[tuple[str, float, float]]:
-    return [
-        (one.job, one.start, one.end) for one in sorted(result.runs or (), key=lambda one: (one.start, one.machine))
-    ]
+    return [(one.job, one.start, one.end) for one in sorted(result.runs or (), key=lambda one: (one.start, one.slot))]
 
 
 def test_a_job_without_a_chance_ends() -> None:
@@ -80,7 +78,7 @@ def test_a_job_that_never_learns_ends_at_its_boundary_unasked() -> None:
 
 
 def test_opportunistic_jobs_take_turns() -> None:
-    # One machine, p = 0.5 each: nobody deserves a whole slot. At 3.0 job 1 leaves for the next one, and so on; new ones go first.
+    # One slot, p = 0.5 each: nobody deserves a whole slot. At 3.0 job 1 leaves for the next one, and so on; new ones go first.
     result = search(*(trace(job, 0.5) for job in (1, 2, 3)))
     assert runs(result)[:5] == [("1", 0.0, 3.0), ("2", 3.0, 6.0), ("3", 6.0, 9.0), ("1", 9.0, 11.0), ("2", 11.0, 13.0)]
 
@@ -90,7 +88,7 @@ def test_opportunistic_jobs_take_turns_with_a_boundary_at_each_report() -> None:
     assert runs(result)[:3] == [("1", 0.0, 2.0), ("2", 2.0, 4.0), ("1", 4.0, 6.0)]
 
 
-def test_a_promising_job_keeps_its_machine() -> None:
+def test_a_promising_job_keeps_its_slot() -> None:
     result = search(*(trace(job, 1.0) for job in (1, 2)))
     assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 20.0)]
     assert result.suspends == 0
@@ -135,7 +133,7 @@ def test_what_is_refused_is_asked_again_and_not_waited_for(policy: type[PopPolic
         return "not now" if isinstance(command, Predict) else ""
 
     cluster = VirtualCluster(
-        Watched(evaluation_boundary=5), machines=1, jobs=2, max_position=20, target=5.0, refuse=refuse
+        Watched(evaluation_boundary=5), slots=1, jobs=2, max_position=20, target=5.0, refuse=refuse
     )
     cluster.run()
     assert asked.count("2") >= 2

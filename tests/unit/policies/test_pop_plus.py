@@ -71,7 +71,7 @@ def test_it_asks_at_few_boundaries() -> None:
 
 
 def test_a_suspended_job_pays_for_the_switch() -> None:
-    # Suspended job 2 is worth a little more than job 1 on its machine, 0.11 in 8 s and not 0.1, but a switch takes 2 s.
+    # Suspended job 2 is worth a little more than job 1 on its slot, 0.11 in 8 s and not 0.1, but a switch takes 2 s.
     policy = PopPlusPolicy(first_look=2)
     for job, chance in (("1", 0.10), ("2", 0.11)):
         policy._experience.look(job, Prospect(chance, 8.0), 2.0, 10.0)

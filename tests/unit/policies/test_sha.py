@@ -41,7 +41,7 @@ def test_a_rung_waits_for_all_its_results_and_then_ends_who_does_not_go_on() -> 
 
 def test_who_trains_to_the_end_in_memory_is_completed() -> None:
     """Job 2 decides the first rung, goes on in memory to the top, and decides that as well: nobody is left behind it."""
-    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, machines=1, max_position=2)
+    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, slots=1, max_position=2)
     cluster.run()
     assert rows(cluster) == [("1", "m01", 0, 1, 0, 1), ("2", "m01", 1, 3, 0, 2)]
     assert {job.id: job.state for job in cluster.jobs.values()} == {"1": JobState.TERMINATED, "2": JobState.COMPLETED}
@@ -53,19 +53,19 @@ def test_a_program_that_ends_by_itself_at_a_rung_is_completed() -> None:
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": -job["x"]}, finished=job["x"] == 2)
 
-    cluster = VirtualCluster(ShaPolicy(eta=2), machines=1, jobs=2, max_position=2, curve=curve)
+    cluster = VirtualCluster(ShaPolicy(eta=2), slots=1, jobs=2, max_position=2, curve=curve)
     cluster.run()
     assert {job.id: job.state for job in cluster.jobs.values()} == dict.fromkeys("12", JobState.COMPLETED)
 
 
-def test_a_new_bracket_begins_when_a_machine_would_idle() -> None:
-    """Job 1 is slow: while its rung waits for it, the other machine begins the next bracket."""
+def test_a_new_bracket_begins_when_a_slot_would_idle() -> None:
+    """Job 1 is slow: while its rung waits for it, the other slot begins the next bracket."""
 
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
 
     policy = ShaPolicy(eta=2)
-    cluster = VirtualCluster(policy, machines=2, jobs=4, max_position=2, curve=curve)
+    cluster = VirtualCluster(policy, slots=2, jobs=4, max_position=2, curve=curve)
     cluster.run()
     assert rows(cluster) == [
         ("2", "m02", 0, 1, 0, 1),
@@ -83,7 +83,7 @@ def test_a_failed_configuration_is_worst_and_nobody_waits_for_it() -> None:
         return VirtualStep({"accuracy": math.nan if job["x"] == 2 else -1.0})
 
     policy = ShaPolicy(eta=2, width=4)
-    cluster = VirtualCluster(policy, machines=1, jobs=4, max_position=2, curve=curve, max_failures=0)
+    cluster = VirtualCluster(policy, slots=1, jobs=4, max_position=2, curve=curve, max_failures=0)
     cluster.run()
     assert standing(policy, cluster) == {
         (0, 0): ["3", "4", "1", "2"],
@@ -105,7 +105,7 @@ def test_a_lost_run_is_trained_again_before_its_rung_is_decided() -> None:
 def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
     """Job 1 is paused at 0.5; job 2 goes on without it. Resumed, job 1 trains to its rung, too late, and ends."""
     policy = ShaPolicy(eta=2, width=2)
-    cluster = cluster_of(policy, jobs=2, machines=1, max_position=4)
+    cluster = cluster_of(policy, jobs=2, slots=1, max_position=4)
 
     def pause() -> None:
         cluster.lose_run("1")
@@ -124,7 +124,7 @@ def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
 
 def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
     """Job 1 has reported at its rung when it is paused; the rung is decided meanwhile, and job 1 is among those who do not go on."""
-    cluster = cluster_of(ShaPolicy(eta=2, width=2), jobs=2, machines=1, max_position=4)
+    cluster = cluster_of(ShaPolicy(eta=2, width=2), jobs=2, slots=1, max_position=4)
 
     def pause() -> None:
         assert cluster.jobs["1"].state is JobState.SUSPENDED
@@ -143,17 +143,17 @@ def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.HELD, JobState.TERMINATED])
-def test_who_is_paused_or_ended_while_there_is_no_machine_holds_nobody_up(state: JobState) -> None:
-    """Job 1 waits at its rung for job 2, whose machine is lost."""
-    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, machines=1, max_position=2)
+def test_who_is_paused_or_ended_while_there_is_no_slot_holds_nobody_up(state: JobState) -> None:
+    """Job 1 waits at its rung for job 2, whose slot is lost."""
+    cluster = cluster_of(ShaPolicy(eta=2), jobs=2, slots=1, max_position=2)
 
     def act() -> None:
         cluster.jobs["2"].state = state
 
-    cluster.at(1.5, cluster.lose_machine, "m01")
+    cluster.at(1.5, cluster.lose_slot, "m01")
     cluster.at(3, act)
     cluster.at(3.5, cluster.extend)  # Of which a policy hears, such as more time.
-    cluster.at(4, cluster.join_machine, "m02")
+    cluster.at(4, cluster.join_slot, "m02")
     cluster.run()
     assert rows(cluster)[-1] == ("1", "m02", 4, 5, 1, 2)
 
@@ -161,7 +161,7 @@ def test_who_is_paused_or_ended_while_there_is_no_machine_holds_nobody_up(state:
 @pytest.mark.parametrize("make", [lambda: ShaPolicy(eta=2), lambda: StageTreePolicy(tuner={"name": "sha", "eta": 2})])
 def test_a_bracket_waits_for_a_configuration_that_is_there_and_was_not_told_of_yet(make: Callable[[], Policy]) -> None:
     """Job 2 gets its configuration while the policy is asked about job 1: the bracket is still to have both."""
-    rig = Searching(make(), machines=1, max_position=2, jobs=2)
+    rig = Searching(make(), capacity=1, max_position=2, jobs=2)
     rig.propose("1")
     rig.begin()
     rig.hold = True
@@ -200,7 +200,7 @@ def test_an_extended_experiment_gets_new_brackets_and_further_rungs() -> None:
 def test_who_has_trained_beyond_the_next_rung_stands_there_at_once() -> None:
     """Reports come at 3, 6 and 8 only: of rungs at 1, 2, 4 and 8, the first two are passed at once."""
     policy = ShaPolicy(eta=2)
-    cluster = cluster_of(policy, machines=1, interval=3, max_position=8)
+    cluster = cluster_of(policy, slots=1, interval=3, max_position=8)
     cluster.run()
     assert standing(policy, cluster)[0, 1] == ["4", "6", "7", "8"]
     assert {job.id: job.high_water for job in cluster.jobs.values()} == {**dict.fromkeys("123578", 3), "6": 6, "4": 8}
@@ -209,7 +209,7 @@ def test_who_has_trained_beyond_the_next_rung_stands_there_at_once() -> None:
 def test_several_brackets_begin_one_after_the_other_again_and_again() -> None:
     """Rungs at 1, 2 and 4, eta 2: brackets of 4 and 2, which begin at 1 and 2."""
     policy = ShaPolicy(eta=2, brackets=[1, 0])
-    cluster = cluster_of(policy, dict.fromkeys(range(1, 13), 0.5), machines=12, jobs=12)
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 13), 0.5), slots=12, jobs=12)
     history = cluster.run()
     bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
     assert bottoms[:12] == [1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 2, 2]
@@ -219,7 +219,7 @@ def test_several_brackets_begin_one_after_the_other_again_and_again() -> None:
 def test_hyperband_loops_through_brackets() -> None:
     """Rungs at 1, 2 and 4, eta 2: brackets of 4, 3 and 3 that begin at 1, 2 and 4."""
     policy = HyperbandPolicy(eta=2)
-    cluster = cluster_of(policy, dict.fromkeys(range(1, 15), 0.5), machines=14, jobs=14)
+    cluster = cluster_of(policy, dict.fromkeys(range(1, 15), 0.5), slots=14, jobs=14)
     history = cluster.run()
     bottoms = [command.until for entry in history for command in entry.commands if hasattr(command, "until")]
     assert bottoms[:14] == [1, 1, 1, 1, 2, 2, 2, 4, 4, 4, 1, 1, 1, 1]

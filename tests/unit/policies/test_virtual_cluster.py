@@ -36,12 +36,12 @@ from hopyard.policy.vocabulary import (
     ApplicationStat,
     Ask,
     Call,
-    MachinesChange,
     Predict,
     RequestMade,
     RunEnd,
     RunEndReason,
     ShareChange,
+    SlotsChange,
     StartJob,
 )
 from hopyard.predictor import Prediction
@@ -91,8 +91,8 @@ def create(cluster: Cluster) -> None:
     cluster.create_job({"x": 1})
 
 
-def start(job: str = "1", *machines: str, **options: Any) -> Act:
-    return lambda cluster: cluster.start_job(job, machines or [cluster.idle_machines()[0].id], **options)
+def start(job: str = "1", *slots: str, **options: Any) -> Act:
+    return lambda cluster: cluster.start_job(job, slots or [cluster.idle_slots()[0].id], **options)
 
 
 def calls(cluster: VirtualCluster) -> list[Call]:
@@ -104,11 +104,11 @@ def names(cluster: VirtualCluster) -> list[str]:
 
 
 def test_order_of_up_calls() -> None:
-    cluster = VirtualCluster(Scripted(create, start()), machines=1, jobs=1, max_position=2)
+    cluster = VirtualCluster(Scripted(create, start()), slots=1, jobs=1, max_position=2)
     cluster.run()
     assert names(cluster) == [
         "ShareChange",
-        "MachinesChange",
+        "SlotsChange",
         "AllocateJobs",
         "JobCreated",
         "AllocateJobs",
@@ -128,13 +128,13 @@ def test_a_run_waits_at_allowed_and_trains_on_below_it() -> None:
         start(allowed=3),
         decide=lambda _, e: Decision.proceed(3) if e.position != 1 else SUSPEND,
     )
-    cluster = VirtualCluster(suspend, machines=1, jobs=1, max_position=5)
+    cluster = VirtualCluster(suspend, slots=1, jobs=1, max_position=5)
     cluster.run()
     assert [(r.position, r.reason) for r in cluster.runs] == [(2, RunEndReason.SUSPENDED)]
     assert [c.position for c in calls(cluster) if isinstance(c, IterationFinish)] == [1]
     # Without `allowed` it waits at each report, so the decision takes effect there.
     waiting = Scripted(create, start(), decide=lambda _, e: SUSPEND)
-    cluster = VirtualCluster(waiting, machines=1, jobs=1, max_position=5)
+    cluster = VirtualCluster(waiting, slots=1, jobs=1, max_position=5)
     cluster.run()
     assert [(r.position, r.reason) for r in cluster.runs] == [(1, RunEndReason.SUSPENDED)]
     assert cluster.over == "the policy has nothing left to do"
@@ -143,7 +143,7 @@ def test_a_run_waits_at_allowed_and_trains_on_below_it() -> None:
 def test_a_run_with_nothing_more_to_train_ends_there() -> None:
     cluster = VirtualCluster(
         Scripted(create, start()),
-        machines=1,
+        slots=1,
         jobs=1,
         max_position=5,
         curve=lambda _, p: VirtualStep({}, finished=p == 2),
@@ -166,7 +166,7 @@ def test_park_amend_and_go_on_without_a_save() -> None:
             cluster.amend_run("1", until=3)
 
     policy = Waker(create, start(until=1), decide=decide)
-    cluster = VirtualCluster(policy, machines=1, jobs=1, max_position=3)
+    cluster = VirtualCluster(policy, slots=1, jobs=1, max_position=3)
     cluster.run()
     assert [(r.began, r.ended, r.position) for r in cluster.runs] == [(0, 7, 3)]
     assert set(cluster.jobs["1"].saves) == {3}
@@ -180,7 +180,7 @@ def test_an_amendment_may_come_too_late() -> None:
         return Decision.proceed(4)
 
     policy = Scripted(create, start(allowed=4), decide=decide)
-    cluster = VirtualCluster(policy, machines=1, jobs=1, max_position=4)
+    cluster = VirtualCluster(policy, slots=1, jobs=1, max_position=4)
     cluster.run()
     assert policy.answers == [{"accepted": False, "position": 2}]
 
@@ -194,7 +194,7 @@ def test_lost_runs_rewind_and_repeat_only_at_until() -> None:
             start(),
             decide=lambda _, e: PARK if e.at_until and e.position == 3 and not e.repeated else CONTINUE,
         ),
-        machines=1,
+        slots=1,
         jobs=1,
         max_position=4,
     )
@@ -234,7 +234,7 @@ def test_fork_evaluate_and_answer() -> None:
         create(cluster)
 
     policy = Scripted(both, start(until=2, allowed=4), fork, evaluate, finish)
-    cluster = VirtualCluster(policy, machines=1, jobs=2, max_position=4)
+    cluster = VirtualCluster(policy, slots=1, jobs=2, max_position=4)
     cluster.run()
     states = {job.id: (job.state, job.position) for job in cluster.jobs.values()}
     assert states["2"] == (JobState.COMPLETED, 2)
@@ -245,15 +245,15 @@ def test_fork_evaluate_and_answer() -> None:
     assert [p.position for p in cluster.jobs["3"].points] == [1, 2, 3, 4]
 
 
-def test_one_lost_machine_ends_the_run_of_a_gang() -> None:
+def test_one_lost_slot_ends_the_run_of_a_gang() -> None:
     gang = start("1", "m01", "m02")
-    cluster = VirtualCluster(Scripted(create, gang, lambda c: c.terminate_job("1")), machines=2, jobs=1)
-    cluster.at(1.5, cluster.lose_machine, "m02")
+    cluster = VirtualCluster(Scripted(create, gang, lambda c: c.terminate_job("1")), slots=2, jobs=1)
+    cluster.at(1.5, cluster.lose_slot, "m02")
     cluster.run()
-    assert [(r.machines, r.ended, r.reason) for r in cluster.runs] == [(("m01", "m02"), 1.5, RunEndReason.LOST)]
+    assert [(r.slots, r.ended, r.reason) for r in cluster.runs] == [(("m01", "m02"), 1.5, RunEndReason.LOST)]
     assert cluster.jobs["1"].state is JobState.TERMINATED
-    order = [type(c).__name__ for c in calls(cluster) if isinstance(c, RunEnd | MachinesChange | ShareChange)]
-    assert order[-3:] == ["RunEnd", "MachinesChange", "ShareChange"]
+    order = [type(c).__name__ for c in calls(cluster) if isinstance(c, RunEnd | SlotsChange | ShareChange)]
+    assert order[-3:] == ["RunEnd", "SlotsChange", "ShareChange"]
 
 
 def test_the_core_preempts_after_the_deadline_but_never_what_is_not_preemptible() -> None:
@@ -265,7 +265,7 @@ def test_the_core_preempts_after_the_deadline_but_never_what_is_not_preemptible(
         cluster.start_job("1", "m01", allowed=9)
         cluster.start_job("2", "m02", allowed=9, preemptible=False)
 
-    cluster = VirtualCluster(Scripted(both, start_both), machines=2, jobs=2, max_position=6, grace=1.5)
+    cluster = VirtualCluster(Scripted(both, start_both), slots=2, jobs=2, max_position=6, grace=1.5)
     cluster.at(1.2, cluster.set_share, 0)
     with pytest.raises(StalledError, match=r"stalled at 6 s .* jobs \[1 SUSPENDED at 3, 2 COMPLETED at 6\]"):
         cluster.run()
@@ -277,7 +277,7 @@ def test_the_core_preempts_after_the_deadline_but_never_what_is_not_preemptible(
     assert change.deadline == pytest.approx(2.7)
 
 
-def test_snapshots_that_are_not_stored_die_with_their_machine() -> None:
+def test_snapshots_that_are_not_stored_die_with_their_slot() -> None:
     seen: list[tuple[float, int, list[int], JobState]] = []
 
     def look(cluster: Cluster) -> None:
@@ -286,9 +286,9 @@ def test_snapshots_that_are_not_stored_die_with_their_machine() -> None:
         cluster.wake_at(20)
 
     policy = Scripted(create, start("1", "m01", until=2, allowed=9), look, look)
-    cluster = VirtualCluster(policy, machines=1, jobs=1, delays=Delays(store=10))
-    cluster.at(4, cluster.join_machine, "m02")
-    cluster.at(5, cluster.lose_machine, "m01")
+    cluster = VirtualCluster(policy, slots=1, jobs=1, delays=Delays(store=10))
+    cluster.at(4, cluster.join_slot, "m02")
+    cluster.at(5, cluster.lose_slot, "m01")
     cluster.run(until=6)
     assert seen[:1] == [(2, 2, [2], JobState.SUSPENDED)]
     job = cluster.jobs["1"]
@@ -309,7 +309,7 @@ def test_predictions_questions_timers_and_requests() -> None:
         start()(cluster)
 
     policy = Scripted(ask, then)
-    cluster = VirtualCluster(policy, machines=1, jobs=1, respond=respond, delays=Delays(answer=2), max_position=9)
+    cluster = VirtualCluster(policy, slots=1, jobs=1, respond=respond, delays=Delays(answer=2), max_position=9)
     cluster.at(3, cluster.request, "r1", {"x": 9}, 4)
     cluster.run()
     assert policy.answers == [{"kind": "plan"}, PREDICTION, 7.5]
@@ -323,7 +323,7 @@ def test_a_prediction_of_a_job_that_has_ended_meanwhile_fails() -> None:
 
     policy = Scripted(create, then)
     cluster = VirtualCluster(
-        policy, machines=1, jobs=1, respond=lambda _: PREDICTION, delays=Delays(answer=5), max_position=2
+        policy, slots=1, jobs=1, respond=lambda _: PREDICTION, delays=Delays(answer=5), max_position=2
     )
     cluster.run()
     assert policy.answers == ["job 1 is COMPLETED by now"]
@@ -331,20 +331,20 @@ def test_a_prediction_of_a_job_that_has_ended_meanwhile_fails() -> None:
 
 def test_a_prediction_is_a_prediction() -> None:
     cluster = VirtualCluster(
-        Scripted(create, lambda c: c.predict("1")), machines=1, jobs=1, respond=lambda _: {"mean": 0.5}
+        Scripted(create, lambda c: c.predict("1")), slots=1, jobs=1, respond=lambda _: {"mean": 0.5}
     )
     with pytest.raises(TypeError, match=r"answered by a hopyard\.predictor\.Prediction, found \{'mean'"):
         cluster.run()
 
 
 def test_a_refused_command_comes_back_with_the_next_up_call() -> None:
-    refusals = iter(["machine 'm01' is gone", ""])
+    refusals = iter(["slot 'm01' is gone", ""])
     policy = Scripted(create, start())
     cluster = VirtualCluster(
-        policy, machines=1, jobs=1, refuse=lambda c: next(refusals) if isinstance(c, StartJob) else ""
+        policy, slots=1, jobs=1, refuse=lambda c: next(refusals) if isinstance(c, StartJob) else ""
     )
     cluster.run()
-    assert policy.refused == ["machine 'm01' is gone"]
+    assert policy.refused == ["slot 'm01' is gone"]
     assert cluster.over == "all jobs ended"
 
 
@@ -352,31 +352,31 @@ def test_a_refused_command_comes_back_with_the_next_up_call() -> None:
     ("act", "message"),
     [
         (start("7"), r"up-call 5 \(AllocateJobs at 0 s\): StartJob.*: job '7' is unknown at this moment"),
-        (start("1", "m99"), r"machine 'm99' is not one of \['m01'\]"),
-        (start("1", "m01", "m01"), "it needs one or more different machines"),
+        (start("1", "m99"), r"slot 'm99' is not one of \['m01'\]"),
+        (start("1", "m01", "m01"), "it needs one or more different slots"),
         (start("1", until=9), r"until is 9; it must lie in 1\.\.3"),
         (start("1", snapshot_at=[8]), r"save points lie in 1\.\.3"),
         (start("1", mode=RunMode.EVALUATE), "it has no snapshot to evaluate"),
         (start("1", from_snapshot=("1", 2)), r"job '1' has snapshots at \[\] only"),
-        (start("1", inputs={"m02": "a"}), "inputs name machines that are not in the gang"),
+        (start("1", inputs={"m02": "a"}), "inputs name slots that are not in the gang"),
         (lambda c: c.resume_job("1", "m01"), "job '1' has no snapshot; use start_job"),
         (lambda c: c.suspend_job("1"), "job '1' is PENDING; it must be live"),
         (lambda c: c.amend_run("1", until=2) and None, "job '1' is PENDING; it must be STARTING or RUNNING"),
         (lambda c: c.create_job() and None, r"no more jobs may be created \(jobs_left is 0\)"),
         (lambda c: c.fork_job("1", 1, {}) and None, r"job '1' has snapshots at \[\] only"),
         (lambda c: c.answer_job("1", "1", 0), "another job's results up to 0 are there"),
-        (lambda c: c.release_machine("m01"), "machine 'm01' is not reserved"),
+        (lambda c: c.release_machine("m01"), "slot 'm01' is not reserved"),
         (lambda c: c.label_job("1", float("nan")), "a priority is a number, not NaN"),
         (lambda c: c.wake_at(float("inf")) and None, "the time must be finite"),
     ],
 )
 def test_illegal_commands_are_named(act: Act, message: str) -> None:
-    cluster = VirtualCluster(Scripted(create, act), machines=1, jobs=1)
+    cluster = VirtualCluster(Scripted(create, act), slots=1, jobs=1)
     with pytest.raises(ValueError, match=message):
         cluster.run()
 
 
-def test_reserved_machines_are_not_idle_until_released_or_used() -> None:
+def test_reserved_slots_are_not_idle_until_released_or_used() -> None:
     def reserve(cluster: Cluster) -> None:
         create(cluster)
         assert cluster.reserve_idle_machine() == "m01"
@@ -385,13 +385,13 @@ def test_reserved_machines_are_not_idle_until_released_or_used() -> None:
 
     class Later(Scripted):
         def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-            assert not cluster.idle_machines()
+            assert not cluster.idle_slots()
             cluster.start_job("1", "m01")
 
-    cluster = VirtualCluster(Later(reserve), machines=1, jobs=1)
+    cluster = VirtualCluster(Later(reserve), slots=1, jobs=1)
     cluster.run()
     assert [(r.began, r.ended) for r in cluster.runs] == [(3, 6)]
-    assert not cluster.machines["m01"].reserved
+    assert not cluster.slots["m01"].reserved
 
 
 def test_priorities_order_idle_jobs_first_come_first_served() -> None:
@@ -406,7 +406,7 @@ def test_priorities_order_idle_jobs_first_come_first_served() -> None:
             if len(cluster.jobs) == 3 and cluster.jobs["3"].priority is None:
                 cluster.label_job("3", 2.0)
 
-    cluster = VirtualCluster(Labels(), machines=2, jobs=3)
+    cluster = VirtualCluster(Labels(), slots=2, jobs=3)
     cluster.run()
     assert seen[0] == []
     assert ["1", "2", "3"] in seen
@@ -419,7 +419,7 @@ def test_a_spinning_policy_is_stopped() -> None:
         def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
             cluster.wake_at(cluster.now)
 
-    cluster = VirtualCluster(Spins(lambda c: c.wake_at(0) and None), machines=1, max_calls=100)
+    cluster = VirtualCluster(Spins(lambda c: c.wake_at(0) and None), slots=1, max_calls=100)
     with pytest.raises(SpinningError, match="100 up-calls were made; the last: up-call 100"):
         cluster.run()
 
@@ -427,7 +427,7 @@ def test_a_spinning_policy_is_stopped() -> None:
 def test_the_target_ends_the_experiment() -> None:
     cluster = VirtualCluster(
         Scripted(create, start(allowed=9)),
-        machines=1,
+        slots=1,
         jobs=1,
         max_position=9,
         target=0.5,
@@ -438,7 +438,7 @@ def test_the_target_ends_the_experiment() -> None:
 
 
 def test_a_replay_shows_a_different_answer() -> None:
-    cluster = VirtualCluster(Scripted(create, start()), machines=1, jobs=1)
+    cluster = VirtualCluster(Scripted(create, start()), slots=1, jobs=1)
     history = cluster.run()
     assert difference(history, replay(Scripted(create, start()), history)) == ""
     found = difference(history, replay(Scripted(create, start(until=2)), history))
@@ -457,7 +457,7 @@ def test_a_policy_hears_no_more_than_it_wants() -> None:
 
     assert (Deaf().every_iteration, Deciding().every_iteration, DefaultPolicy().every_iteration) == (False, True, False)
     assert (Deaf().ends_jobs, Deciding().ends_jobs, DefaultPolicy().ends_jobs) == (False, True, False)
-    cluster = VirtualCluster(Deaf(), machines=1, jobs=1, max_position=3)
+    cluster = VirtualCluster(Deaf(), slots=1, jobs=1, max_position=3)
     cluster.run()
     assert [call.position for call in calls(cluster) if isinstance(call, IterationFinish)] == [2]
     assert "ApplicationStat" not in names(cluster)

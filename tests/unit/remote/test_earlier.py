@@ -59,6 +59,6 @@ def test_what_earlier_experiments_measured_and_kinds_of_hosts_are_told() -> None
     rig.create()
     far.hear(rig)
     assert far.state.scaling == {"EPYC": {1: 8.0, 2: 4.4}, "Xeon": {1: 9.0}}
-    assert {machine.hardware for machine in far.state.machines.values()} == {"EPYC"}
+    assert {slot.hardware for slot in far.state.slots.values()} == {"EPYC"}
     rig.create()
     far.hear(rig)

@@ -26,7 +26,7 @@ from hopyard_engine.core.events import (
     PolicyFailed,
     StreamCreated,
 )
-from hopyard_engine.core.types import MachineSpec, Settings
+from hopyard_engine.core.types import Settings, SlotSpec
 from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
@@ -86,7 +86,7 @@ class Rig:
             "mine", "x", "{}", {}, source, self.read, limits, "hopyard resume x", lambda *said: self.said.append(said)
         )
         self.now = 1.0
-        self.take(NodeJoined(self.now, "n", "n-1", (MachineSpec("n/0", 1, ()),), (), ()))
+        self.take(NodeJoined(self.now, "n", "n-1", (SlotSpec("n/0", 1, ()),), (), ()))
         settings = Settings(metric="m", mode="max", max_position=4, jobs=9, seed=1)
         self.take(StreamCreated(self.now, "x", settings, {}))
 

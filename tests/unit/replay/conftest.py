@@ -9,4 +9,4 @@ from tests.unit.core.rig import Rig
 
 @pytest.fixture
 def rig() -> Rig:
-    return Rig(machines=2)
+    return Rig(capacity=2)

@@ -12,8 +12,6 @@ from hopyard_engine.core.events import (
     Imported,
     JobHeld,
     JobOperated,
-    MachineRecalled,
-    MachineReserved,
     NodeDraining,
     NodeEvicted,
     Operated,
@@ -21,6 +19,8 @@ from hopyard_engine.core.events import (
     PolicyProcess,
     Requested,
     RunMessage,
+    SlotRecalled,
+    SlotReserved,
     SnapshotsGivenUp,
     SnapshotShipped,
     TimerElapsed,
@@ -51,7 +51,7 @@ def quiet(rig: Rig, event: Event) -> str:
 
 def eventful() -> Rig:
     """An experiment with every class of event and of message in its journal."""
-    rig = Rig(machines=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
+    rig = Rig(capacity=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
     rig.create()
     rig.create(0.2)
     rig.command(CreateJob(str(rig.stream.ordinals + 1)))
@@ -63,12 +63,12 @@ def eventful() -> Rig:
     rig.command(AmendRun("1", "t1", until=8))
     rig.say(rig.key(), Amended("t1", True, 1))
     rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
-    rig.feed(MachineReserved(rig.now, "x", "n1/1", "a"))
+    rig.feed(SlotReserved(rig.now, "x", "n1/1", "a"))
     rig.feed(JobHeld(rig.now, "x", "2", True))
     rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
     rig.feed(NodeDraining(rig.now, "x", "n9"))
-    rig.feed(MachineRecalled(rig.now, "x", "n9/0"))
+    rig.feed(SlotRecalled(rig.now, "x", "n9/0"))
     rig.feed(DataChanged(rig.now, "x", (PlacedPartition("train/0", places={"n1": "/a"}),)))
     rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
     rig.feed(Operated(rig.now, "x", "pause"))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_a_kept_view_is_what_a_fresh_one_would_be() -> None:
-    rig, views = Rig(machines=2), JobViews()
+    rig, views = Rig(capacity=2), JobViews()
     steps: list[Callable[[], object]] = [
         rig.create,
         rig.create,

@@ -32,7 +32,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
     OBJECTION,
@@ -62,11 +62,11 @@ class First(Policy):
         self.broken = False
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None:
                 break
-            cluster.start_job(job, machine.id)
+            cluster.start_job(job, slot.id)
         while cluster.experiment.jobs_left:
             cluster.create_job()
 
@@ -120,10 +120,10 @@ class Cluster_:
         self.say(job, Reports((Report(position, {"score": score}),)))
 
 
-def begun(policy: Policy, machines: int = 2) -> Cluster_:
-    """Two jobs that train on two machines."""
+def begun(policy: Policy, slots: int = 2) -> Cluster_:
+    """Two jobs that train on two slots."""
     live = Cluster_(PolicyHost(policy))
-    live.feed(NodeJoined(live.now, "n", "i", tuple(MachineSpec(f"n/{i}") for i in range(machines))))
+    live.feed(NodeJoined(live.now, "n", "i", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
     live.feed(StreamCreated(live.now, "x", settings(jobs=2), None))
     for job in ("1", "2"):
         live.feed(Answered(live.now, "x", f"create/{job}", {"lr": 0.1}))
@@ -285,7 +285,7 @@ def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     assert driven.unseen.event < (driven.number - 3)
     third.feed(ShareSet(third.now, "x", third.stream.share))
     assert third.stream.phase in (Phase.PAUSING, Phase.PAUSED)
-    assert "it could use 7 machines" in third.stream.reason
+    assert "it could use 7 slots" in third.stream.reason
 
 
 def test_a_difference_after_an_accepted_one_counts() -> None:
@@ -354,12 +354,12 @@ def test_until_stops_behind_its_event() -> None:
     assert Until(at=109.0).passed(9, event, 100.0)
 
 
-def test_the_state_shows_jobs_machines_and_snapshots() -> None:
+def test_the_state_shows_jobs_slots_and_snapshots() -> None:
     live = raced(First())
     state = state_of(live.stream, len(live.journal), live.now)
-    assert (state.state, state.share, state.machines) == ("RUNNING", 2, {"n/0": "1", "n/1": "2"})
+    assert (state.state, state.share, state.slots) == ("RUNNING", 2, {"n/0": "1", "n/1": "2"})
     one, two = state.jobs
-    assert (one.state, one.position, one.attempt, one.machines) == ("SUSPENDING", 2, 1, ("n/0",))
+    assert (one.state, one.position, one.attempt, one.slots) == ("SUSPENDING", 2, 1, ("n/0",))
     assert (two.state, two.position, two.best, two.snapshots) == ("RUNNING", 2, 0.6, ())
     assert RunEndReason.TERMINATED.value.lower() in one.reason
 

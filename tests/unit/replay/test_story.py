@@ -20,7 +20,6 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobCreated,
     KeepSnapshots,
-    MachinesChange,
     Predict,
     PredictionReady,
     Report,
@@ -28,6 +27,7 @@ from hopyard.policy.vocabulary import (
     RunEnd,
     RunEndReason,
     ShareChange,
+    SlotsChange,
     StartJob,
     TerminateJob,
     TimerFired,
@@ -55,7 +55,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.timers import BackoffTimer
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.explain.story import Story
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION
@@ -89,7 +89,7 @@ def test_processes_of_a_policy_that_come_and_go_are_told() -> None:
 def test_every_event_of_the_cluster_has_a_sentence() -> None:
     story = Story()
     events: list[Event] = [
-        NodeJoined(1.0, "n", "i", (MachineSpec("n/0"), MachineSpec("n/1"))),
+        NodeJoined(1.0, "n", "i", (SlotSpec("n/0"), SlotSpec("n/1"))),
         NodeDrained(2.0, "n"),
         NodeExpired(3.0, "n"),
         NodeEvicted(4.0, "n", ("s",)),
@@ -107,15 +107,16 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
 
 
 _VALUES: dict[str, Any] = {
-    "job": "3", "ticket": "7.1", "machine": "n/0", "machines": ("n/0",), "source": "1", "parent": "1", "position": 4,
+    "job": "3", "ticket": "7.1", "slot": "n/0", "slots": ("n/0",), "source": "1", "parent": "1", "position": 4,
     "hyperparameters": {"lr": 0.5}, "priority": 2.0, "kind": "milp", "at": 9.0, "report": Report(4, {"score": 0.5}),
-    "attempt": 2, "reason": RunEndReason.LOST, "resume_position": 2, "slots": 2, "change": "paused",
+    "attempt": 2, "reason": RunEndReason.LOST, "resume_position": 2, "change": "paused",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("cls", [*get_args(Call), *get_args(Command)], ids=lambda cls: cls.__name__)
 def test_every_up_call_and_command_has_words(cls: type) -> None:
-    made = cls(**{name: _VALUES[name] for name in cls.__dataclass_fields__ if name in _VALUES})  # type: ignore[attr-defined]
+    values = _VALUES | ({"slots": 2} if cls is ShareChange else {})
+    made = cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})  # type: ignore[attr-defined]
     said = answer_text.told(made) if isinstance(made, Call) else answer_text.command(made)
     assert said
     assert "None" not in said
@@ -135,12 +136,12 @@ def test_up_calls_are_told_with_what_they_carry() -> None:
             AnswerReady("7.2"),
             RequestMade("r", {"lr": 0.5}, 9),
             ShareChange(1, 10.0),
-            MachinesChange(("n/0",), ("n/1",)),
+            SlotsChange(("n/0",), ("n/1",)),
             ExperimentChange("target"),
             TimerFired("t"),
         )
     ] == [
-        "offered idle machines",
+        "offered idle slots",
         "told of job 3 at 6",
         "asked again about job 3 at its until 6",
         "told that run 2 of job 3 ended LOST at 7",
@@ -148,7 +149,7 @@ def test_up_calls_are_told_with_what_they_carry() -> None:
         "given the prediction for job 3, which failed: no predictor",
         "given the answer to 7.2",
         "asked for lr=0.5 at 9",
-        "told that its share is 1 machine",
+        "told that its share is 1 slot",
         "told that n/0 came and n/1 went",
         "told that the experiment is retargeted",
         "told that the time of t has come",
@@ -181,8 +182,8 @@ def test_a_policy_that_changed_is_told(rig: Rig) -> None:
 
 
 def test_shares_and_people(rig: Rig) -> None:
-    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share changed 2 -> 4 machines"
-    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share is 4 machines as before"
+    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share changed 2 -> 4 slots"
+    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share is 4 slots as before"
     assert quiet(rig, Operated(rig.now, "x", "pause")).startswith(
         "a person paused the experiment; the experiment is PAUS"
     )
@@ -229,7 +230,7 @@ def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
 
 
 def test_a_line_about_one_job_leaves_the_others_out() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.create(0.2)
     rig.command(StartJob("1", ("n1/0",)), StartJob("2", ("n1/1",)))

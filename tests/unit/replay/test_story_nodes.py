@@ -70,7 +70,7 @@ def test_a_lost_node_tells_what_was_lost_and_where_it_goes_on(rig: Rig) -> None:
 
 
 def test_a_hop_says_where_from_and_a_lost_snapshot_what_that_means() -> None:
-    rig = Rig(machines=1, ship_every=0)
+    rig = Rig(capacity=1, ship_every=0)
     rig.join("n2")
     rig.create()
     rig.start("1", "n1/0", until=1)
@@ -91,7 +91,7 @@ def test_a_hop_says_where_from_and_a_lost_snapshot_what_that_means() -> None:
 
 
 def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
-    rig = Rig(machines=1, snapshot_quota=4)
+    rig = Rig(capacity=1, snapshot_quota=4)
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1)
@@ -103,7 +103,7 @@ def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
 
 
 def test_that_a_snapshot_was_stored_is_routine_and_that_it_was_not_is_none() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.start("1", "n1/0")
     for position in (1, 2):
@@ -120,7 +120,7 @@ def test_that_a_snapshot_was_stored_is_routine_and_that_it_was_not_is_none() -> 
 
 
 def test_evicted_copies_are_told() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.start("1", "n1/0")
     rig.report(1)
@@ -131,7 +131,7 @@ def test_evicted_copies_are_told() -> None:
 
 
 def test_where_partitions_are_is_told() -> None:
-    rig = Rig(machines=1, data=PlacedData("d", (PlacedPartition("train/0"),)))
+    rig = Rig(capacity=1, data=PlacedData("d", (PlacedPartition("train/0"),)))
     here = PlacedPartition("train/0", places={"n2": "/b", "n1": "/a"})
     far = PlacedPartition("eval/0", url="s3://b/e")
     assert quiet(rig, DataChanged(rig.now, "x", (here, far))) == (
@@ -145,13 +145,13 @@ def test_where_partitions_are_is_told() -> None:
 
 def test_a_lost_node_takes_its_partitions_along() -> None:
     parts = [PlacedPartition(f"train/{n}", places={f"n{n}": "/a"}, homes=(f"n{n}",)) for n in (1, 2)]
-    rig = Rig(machines=1, data=PlacedData("d", tuple(parts)))
+    rig = Rig(capacity=1, data=PlacedData("d", tuple(parts)))
     rig.expire("n1")
     assert last(rig, NodeLost) == "node n1 is lost; no live node holds partition train/1"
 
 
 def test_an_import_is_told_with_what_came_along() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     assert quiet(rig, Imported(rig.now, "x", "r", ("s1",))).startswith(
         "the experiment was brought here from another cluster; 1 snapshot came along"
     )

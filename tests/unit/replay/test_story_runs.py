@@ -76,7 +76,7 @@ def test_an_end_says_where_the_job_stands(rig: Rig) -> None:
     before = len(rig.journal)
     rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
     assert told(rig)[before].text == (
-        "run 1 of job 1 left its machine at 4 (UNTIL, its state saved): told; "
+        "run 1 of job 1 left its slot at 4 (UNTIL, its state saved): told; "
         "job 1 is SUSPENDED and goes on from the snapshot at 4: reached position 4"
     )
 
@@ -87,12 +87,12 @@ def test_a_job_that_is_trained_to_its_end_leaves_and_is_not_suspended() -> None:
     rig.start(until=4)
     rig.report(4, at_until=True)
     told_ = "; ".join(line.text for line in told(rig))
-    assert "job 1 leaves its machine: has no more to train, saving" in told_
+    assert "job 1 leaves its slot: has no more to train, saving" in told_
     assert "SUSPEND" not in told_
 
 
 def test_bodies_that_a_rig_does_not_say() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.command(StartJob("1", ("n1/0", "n1/1"), mode=RunMode.TRAIN))
     rig.say(rig.key(rank=1), Started(0))
@@ -104,5 +104,5 @@ def test_bodies_that_a_rig_does_not_say() -> None:
     rig.say(rig.key(), Ended(RunEndReason.FAILED, 3, None, True, "train at position 3: ValueError: no\n  File ..."))
     assert told(rig)[before].text == (
         "run 1 of job 1 failed at 3: train at position 3: ValueError: no; "
-        "job 1 leaves its machine: its run is over, and its other processes leave"
+        "job 1 leaves its slot: its run is over, and its other processes leave"
     )

@@ -25,8 +25,8 @@ def all_told(rig: Rig) -> JournalStory:
     return timeline.told["x"]
 
 
-def test_a_run_is_told_with_its_machine_its_times_and_why_it_ended() -> None:
-    rig = Rig(machines=2)
+def test_a_run_is_told_with_its_slot_its_times_and_why_it_ended() -> None:
+    rig = Rig(capacity=2)
     rig.create()
     rig.create()
     rig.now = 110.0
@@ -47,12 +47,12 @@ def test_a_run_is_told_with_its_machine_its_times_and_why_it_ended() -> None:
     rig.expire("n1")
     first, second, third = told(rig)
     assert first == PlottedRun("n1/0", "1", 1, began, 125.0, "SUSPENDED")
-    assert (second.machine, second.job, second.end, second.reason) == ("n1/1", "2", 130.0, "TERMINATED")
-    assert (third.machine, third.attempt, third.end, third.reason) == ("n1/1", 2, 150.0, "LOST")
+    assert (second.slot, second.job, second.end, second.reason) == ("n1/1", "2", 130.0, "TERMINATED")
+    assert (third.slot, third.attempt, third.end, third.reason) == ("n1/1", 2, 150.0, "LOST")
 
 
-def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_machine() -> None:
-    rig = Rig(machines=2)
+def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_slot() -> None:
+    rig = Rig(capacity=2)
     rig.create()
     rig.start("1", "n1/0", "n1/1")
     began = rig.now
@@ -61,7 +61,7 @@ def test_a_run_that_goes_on_has_no_end_and_a_gang_a_bar_on_each_machine() -> Non
 
 
 def test_a_run_that_is_measured_says_so() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.command(StartJob("1", ("n1/0",), 5, mode=RunMode.PROFILE))
     assert [run.mode for run in told(rig)] == ["PROFILE"]
@@ -74,7 +74,7 @@ def test_events_of_the_cluster_itself_are_passed_over() -> None:
 
 
 def test_labels_and_pools_are_told_as_they_change() -> None:
-    rig = Rig(machines=2)
+    rig = Rig(capacity=2)
     rig.create()
     rig.create()
     rig.now = 110.0

@@ -54,12 +54,12 @@ def test_a_visit_is_told_with_what_its_model_s_way_there_took() -> None:
 def test_each_rank_of_a_gang_visits_a_partition_and_a_profile_is_no_visit() -> None:
     rig = DataRig()
     rig.create()
-    machines, inputs = ("n1/0", "n2/0"), {"n1/0": "train/0", "n2/0": "train/1"}
-    rig.command(StartJob("1", machines, inputs=inputs, mode=RunMode.PROFILE))
+    slots, inputs = ("n1/0", "n2/0"), {"n1/0": "train/0", "n2/0": "train/1"}
+    rig.command(StartJob("1", slots, inputs=inputs, mode=RunMode.PROFILE))
     assert told(rig).told == {}
     for rank in range(2):
         rig.ended(RunEndReason.UNTIL, 0, rank=rank)
-    rig.command(StartJob("1", machines, until=2, inputs=inputs))
+    rig.command(StartJob("1", slots, until=2, inputs=inputs))
     began, rig.now = rig.now, 120.0
     rig.say(rig.key(rank=1), Started(0, 10))
     assert told(rig).told == {

@@ -51,7 +51,7 @@ def cluster(
 ) -> VirtualCluster:
     plan = folder / "plan.json"
     plan.write_text(json.dumps(chains))
-    given: dict[str, Any] = {"machines": 3, "jobs": len(chains), "max_position": 5, "keep_latest": 1, "watch": True}
+    given: dict[str, Any] = {"slots": 3, "jobs": len(chains), "max_position": 5, "keep_latest": 1, "watch": True}
     return kind(RecordedPolicy(str(plan)), **{**given, **terms})
 
 
@@ -62,7 +62,7 @@ def done(made: VirtualCluster) -> list[tuple[int, str, int, tuple[str, ...]]]:
         for command in entry.commands:
             if isinstance(command, StartJob):
                 number = round(-(made.jobs[command.job].priority or 0.0))
-                inputs = tuple(command.inputs.get(machine, "") for machine in command.machines)
+                inputs = tuple(command.inputs.get(slot, "") for slot in command.slots)
                 found.append((number, command.mode.value, command.until or 0, inputs))
     return found
 
@@ -80,9 +80,9 @@ WANTED = [
 ]
 
 
-@pytest.mark.parametrize("machines", [2, 3, 5])
-def test_each_stretch_and_each_evaluation_is_made_once_whatever_room_there_is(tmp_path: Path, machines: int) -> None:
-    made = cluster(tmp_path, machines=machines)
+@pytest.mark.parametrize("slots", [2, 3, 5])
+def test_each_stretch_and_each_evaluation_is_made_once_whatever_room_there_is(tmp_path: Path, slots: int) -> None:
+    made = cluster(tmp_path, slots=slots)
     made.run()
     assert sorted(done(made)) == sorted(WANTED)
     assert made.over == "everything was trained again that can be"

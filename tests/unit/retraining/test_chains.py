@@ -34,16 +34,16 @@ def outline(chains: list[TrainingChain]) -> list[tuple[str, Any, list[tuple[int,
     ]
 
 
-def unit(rig: Rig, name: str, machine: str, partition: str, score: float = 0.5) -> None:
+def unit(rig: Rig, name: str, slot: str, partition: str, score: float = 0.5) -> None:
     """A run of one position on a partition, which leaves a snapshot."""
-    rig.start(name, machine, until=rig.job(name).position + 1, inputs={machine: partition}, preemptible=False)
+    rig.start(name, slot, until=rig.job(name).position + 1, inputs={slot: partition}, preemptible=False)
     position = rig.run(name).until
     rig.report(position, score, name, at_until=True)
     rig.ended(RunEndReason.UNTIL, position, snapshot(position, f"{name}-{position}"), name)
 
 
 def test_the_units_of_a_model_in_the_order_in_which_it_visited_them_though_one_was_lost() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.join("n2")
     rig.create()
     unit(rig, "1", "n1/0", "b")

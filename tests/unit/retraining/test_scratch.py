@@ -91,11 +91,11 @@ def test_partitions_are_where_any_node_had_them_and_what_is_nowhere_is_named(tmp
     assert (second.url, second.sha256, second.replicas) == ("s3://data/1", "b", ())
 
 
-def test_a_gang_needs_its_machines_and_gpus_are_refused() -> None:
+def test_a_gang_needs_its_slots_and_gpus_are_refused() -> None:
     program = ExperimentProgram(load_spec(FILE), "", "")
     assert slots_for(program, [chain(1, ranks=64)], None) == 64
     assert slots_for(program, [chain(1)], 3) == 3
-    with pytest.raises(InvalidInput, match="--slots 2: a job was on 4 machines at once; give at least --slots 4"):
+    with pytest.raises(InvalidInput, match="--slots 2: a job was on 4 slots at once; give at least --slots 4"):
         slots_for(program, [chain(1, ranks=4)], 2)
     program = ExperimentProgram(load_spec(FILE.replace("cpus: 2", "gpus: 1")), "", "")
     with pytest.raises(InvalidInput, match=r"resources.per_job.gpus is 1: only what is trained on CPUs"):

@@ -17,7 +17,7 @@ ALLOWED = st.one_of(st.just(0), POSITIONS)
 DECISIONS = st.sampled_from([DecisionKind.CONTINUE] * 6 + [DecisionKind.PARK] * 3 + list(DecisionKind))
 
 
-class RunMachine(RuleBasedStateMachine):
+class RunSlot(RuleBasedStateMachine):
     """A training loop that obeys the control, and a scheduler that says anything at any time."""
 
     @initialize(
@@ -169,5 +169,5 @@ class RunMachine(RuleBasedStateMachine):
                 raise AssertionError(other)
 
 
-TestRunMachine = RunMachine.TestCase
-TestRunMachine.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestRunSlot = RunSlot.TestCase
+TestRunSlot.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -21,9 +21,9 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     EndExperiment,
     ForkJob,
-    ReleaseMachine,
+    ReleaseSlot,
     Report,
-    ReserveMachine,
+    ReserveSlot,
     RunEndReason,
     RunKey,
     RunMode,
@@ -40,7 +40,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     StreamCreated,
 )
-from hopyard_engine.core.types import MachineSpec, Settings, SnapshotInfo
+from hopyard_engine.core.types import Settings, SlotSpec, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
 
 pytestmark = pytest.mark.quick
@@ -87,8 +87,8 @@ def test_every_event_survives_the_journal(cls: type[Event], data: st.DataObject)
 
 def test_commands_that_look_alike_stay_apart() -> None:
     commands: tuple[Command, ...] = (
-        ReserveMachine("n/0"),
-        ReleaseMachine("n/0"),
+        ReserveSlot("n/0"),
+        ReleaseSlot("n/0"),
         CreateJob("3", {"lr": 0.1, "layers": [1, 2]}),
         StartJob("1", ("n/0", "n/1"), 5, 3, (4,), {"n/0": "p0"}, RunMode.EVALUATE, ("2", 3), preemptible=False),
         AmendRun("1", "t", None, (7,)),
@@ -114,7 +114,7 @@ def test_numbers_that_are_not_finite_survive() -> None:
 
 
 def test_named_tuples_and_ends_survive() -> None:
-    joined = NodeJoined(1.0, "n", "i", (MachineSpec("n/0", 2, (0, 1)),), (RunKey("x", "1", 2, 0),), ("aa",))
+    joined = NodeJoined(1.0, "n", "i", (SlotSpec("n/0", 2, (0, 1)),), (RunKey("x", "1", 2, 0),), ("aa",))
     assert again(joined) == joined
     ended = Ended(RunEndReason.UNTIL, 4, SnapshotInfo(4, "aa", 10), user_code=False, message="m")
     message = RunMessage(1.0, "x", "1", 1, 0, 1, ended)
@@ -134,5 +134,5 @@ def test_a_payload_that_does_not_fit_is_shown() -> None:
 
 
 def test_a_person_s_command_survives() -> None:
-    event = JobOperated(1.0, "x", ReleaseMachine("n/0"))
+    event = JobOperated(1.0, "x", ReleaseSlot("n/0"))
     assert again(event) == event

@@ -24,7 +24,7 @@ from hopyard_engine.core.events import (
     Requested,
     StreamCreated,
 )
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.journal.codec import decode
 from hopyard_engine.policy_host import Host, LatePolicy, PolicyHost
 from hopyard_scheduler.runtime import batch
@@ -71,7 +71,7 @@ class Shell:
         self.threads = Threads("policy")
         self.policies = {name: Gated() for name in names}
         self.hosts: dict[str, Host | PolicyFailed | None] = {n: PolicyHost(p) for n, p in self.policies.items()}
-        self.drive(NodeJoined(1.0, "n", "a", tuple(MachineSpec(f"n/{i}") for i in range(2))))
+        self.drive(NodeJoined(1.0, "n", "a", tuple(SlotSpec(f"n/{i}") for i in range(2))))
         for name in names:
             self.drive(StreamCreated(1.0, name, settings()))
 
@@ -92,7 +92,7 @@ def records(batch: Batch, stream: str) -> list[Event]:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A policy takes longer than a moment if it waits for its gate, and only then, however slow the machine is."""
+    """A policy takes longer than a moment if it waits for its gate, and only then, however slow the slot is."""
 
     def until_it_thinks(work: Work[Any], _: float) -> bool:
         while work.thread is None or work.thread.ident not in thinking:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 
 def offered(policy: Policy) -> PolicyAnswered | PolicyFailed:
-    """The answer to an offer of two machines to an experiment that may have two jobs."""
+    """The answer to an offer of two slots to an experiment that may have two jobs."""
     rig = Rig(jobs=2)
     return PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
 
@@ -26,7 +26,7 @@ def test_jobs_just_created_are_still_demanded_for() -> None:
     answered = offered(DefaultPolicy())
     assert isinstance(answered, PolicyAnswered)
     assert [type(command) for command in answered.answer.commands] == [CreateJob, CreateJob]
-    assert answered.demand == 2, "else the machines are taken away before the jobs are there"
+    assert answered.demand == 2, "else the slots are taken away before the jobs are there"
 
 
 class Creates(Policy):
@@ -78,9 +78,9 @@ class Waits(Policy):
         self.seen: list[list[bool]] = []
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines()[:1]:
+        for slot in cluster.idle_slots()[:1]:
             self._note(cluster)
-            cluster.start_job("1", machine.id)
+            cluster.start_job("1", slot.id)
         self._note(cluster)
 
     def _note(self, cluster: Cluster) -> None:

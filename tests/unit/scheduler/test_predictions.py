@@ -121,7 +121,7 @@ class Shell:
 @pytest.fixture
 def rig() -> Rig:
     """Two jobs, the first of which trains on n1."""
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     rig.create()
     rig.start("1")
@@ -349,7 +349,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_last_report() -> None:
 
 
 async def test_a_question_is_bounded_however_long_the_curves(background: Background) -> None:
-    rig = Rig(machines=1, max_position=5 * MAX_POINTS)
+    rig = Rig(capacity=1, max_position=5 * MAX_POINTS)
     rig.create()
     grown(rig, [3 * MAX_POINTS])
     job = rig.job("1")

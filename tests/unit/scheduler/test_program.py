@@ -156,7 +156,7 @@ def test_a_policy_that_sends_jobs_to_data_needs_a_trainer_that_learns_where_they
 @pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])
 def test_a_policy_that_trains_on_gangs_needs_a_trainer(command: str) -> None:
     spec = load_spec(FILE.format(program=f"{command}\npolicy: mine"))
-    with pytest.raises(InvalidInput, match=r"^(command|log): mine trains jobs on several machines .* `trainer: FILE"):
+    with pytest.raises(InvalidInput, match=r"^(command|log): mine trains jobs on several slots .* `trainer: FILE"):
         need_fit(spec, replace(capabilities_of(Refuses()), scales=True))
 
 

@@ -25,7 +25,7 @@ def jobs_in(news: Sequence[experiment_pb2.WatchExperimentResponse]) -> dict[str,
 
 
 def test_it_is_told_when_it_is_time_and_only_what_has_changed() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.start(rig.create())
     rig.create()
     told = told_of(rig)
@@ -38,17 +38,17 @@ def test_it_is_told_when_it_is_time_and_only_what_has_changed() -> None:
     rig.now += AGAIN_SECONDS / 2
     assert told.news() == []
     rig.now += AGAIN_SECONDS / 2
-    assert jobs_in(told.news()) == {"2": "the policy has not started it (1 machine is idle)"}
+    assert jobs_in(told.news()) == {"2": "the policy has not started it (1 slot is idle)"}
     rig.expire("n1")
     rig.expire("n2")
     rig.now += AGAIN_SECONDS
     news = told.news()
     assert set(jobs_in(news)) == {"1", "2"}
-    assert news[-1].experiment.reason == "the cluster has no machine (no agent is connected; nodes n1 and n2 are lost)"
+    assert news[-1].experiment.reason == "the cluster has no slot (no agent is connected; nodes n1 and n2 are lost)"
 
 
 def test_many_jobs_are_told_a_part_at_a_time() -> None:
-    rig = Rig(machines=1, jobs=250)
+    rig = Rig(capacity=1, jobs=250)
     for _ in range(250):
         rig.create()
     told = told_of(rig)
@@ -60,7 +60,7 @@ def test_many_jobs_are_told_a_part_at_a_time() -> None:
 
 
 def test_the_end_is_not_told_before_it_is_journalled() -> None:
-    rig = Rig(machines=1)
+    rig = Rig(capacity=1)
     rig.create()
     told = told_of(rig)
     rig.feed(Operated(rig.now, "x", "stop"))

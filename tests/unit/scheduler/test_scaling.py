@@ -18,7 +18,7 @@ from hopyard_scheduler.search_plan.projection import PlanRows
 
 pytestmark = pytest.mark.quick
 
-ROWS = [pb.Scaling(training="t", hardware="EPYC", machines=n, seconds=8.0 / n) for n in (1, 2, 4)]
+ROWS = [pb.Scaling(training="t", hardware="EPYC", slots=n, seconds=8.0 / n) for n in (1, 2, 4)]
 
 
 class Kept:
@@ -64,5 +64,5 @@ def test_what_was_measured_is_written_with_the_journal() -> None:
     changes.note(Profiled("e1", "3", "t", Measured("EPYC", 2, 4.0)))
     (row,) = changes.rows(Core(), 7.5, PlanRows())
     assert row.scaling == pb.Scaling(
-        training="t", hardware="EPYC", machines=2, seconds=4.0, experiment="e1", job="3", at=7.5
+        training="t", hardware="EPYC", slots=2, seconds=4.0, experiment="e1", job="3", at=7.5
     )

@@ -25,8 +25,8 @@ def multi(*values: float, at: int = 4) -> dict[str, object]:
 
 CONFIGURATIONS = {"1": {"lr": multi(0.1, 0.01), "seed": 1}, "2": {"lr": multi(0.1, 0.02), "seed": 1}}
 STAGES = (
-    StageView(1, None, 0, 4, DONE, ("1", "2"), reused=1, by="1", machine="n/1", seconds=2.5, saved=True),
-    StageView(2, 1, 4, 6, RUNNING, ("1",), by="1", machine="n/1", seconds=1.0),
+    StageView(1, None, 0, 4, DONE, ("1", "2"), reused=1, by="1", slot="n/1", seconds=2.5, saved=True),
+    StageView(2, 1, 4, 6, RUNNING, ("1",), by="1", slot="n/1", seconds=1.0),
     StageView(3, 2, 6, 8, UNWANTED, ("1",), ("1",), seconds=1.0),
     StageView(4, 1, 4, 8, WAITING, ("2",), ("2",), seconds=75.0),
 )

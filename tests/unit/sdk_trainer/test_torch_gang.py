@@ -31,7 +31,7 @@ STAGES = ((1, 6), (2, 3 * PER_EPOCH), (1, 27), (2, 36))
 """(ranks, up to where)"""
 
 
-def test_a_training_that_changes_its_number_of_machines_is_the_one_on_one_machine(tmp_path: Path) -> None:
+def test_a_training_that_changes_its_number_of_slots_is_the_one_on_one_slot(tmp_path: Path) -> None:
     alone, moving = tmp_path / "alone", tmp_path / "moving"
     alone.mkdir()
     moving.mkdir()

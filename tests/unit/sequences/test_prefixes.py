@@ -65,9 +65,9 @@ def test_the_tree_is_what_brute_force_finds(given_requests: list[Request]) -> No
 @pytest.mark.merge
 @settings(max_examples=50, deadline=None)
 @given(requests, st.integers(1, 4))
-def test_hus_rule_reaches_the_bound(given_requests: list[Request], machines: int) -> None:
+def test_hus_rule_reaches_the_bound(given_requests: list[Request], slots: int) -> None:
     tree = PrefixTree(given_requests)
-    bound = tree.makespan_lower_bound(machines)
+    bound = tree.makespan_lower_bound(slots)
     # Hu: of an out-tree of equal tasks, always those with the longest way to go; exact, by simulation.
     height = dict[int, int]()
     for root in tree.roots:
@@ -79,21 +79,21 @@ def test_hus_rule_reaches_the_bound(given_requests: list[Request], machines: int
     while ready:
         time += 1
         ready.sort(key=lambda task: -(height[id(task[0])] - (task[1] - task[0].start)))
-        run, ready = ready[:machines], ready[machines:]
+        run, ready = ready[:slots], ready[slots:]
         for branch, position in run:
             if position + 1 < branch.stop:
                 ready.append((branch, position + 1))
             else:
                 ready += [(after, after.start) for after in branch.after]
-    assert max(tree.critical_path, math.ceil(tree.unique / machines)) <= bound == time
+    assert max(tree.critical_path, math.ceil(tree.unique / slots)) <= bound == time
 
 
 def test_bounds_by_hand() -> None:
     # Ten units alone, then five ways of ten.
     tree = PrefixTree(Request({"x": MultiStep(milestones=(10,), values=(0, way)).written()}, 20) for way in range(1, 6))
     assert (tree.total, tree.unique, tree.critical_path) == (100, 60, 20)
-    assert [tree.makespan_lower_bound(machines) for machines in (1, 2, 5, 50)] == [60, 35, 20, 20]
-    with pytest.raises(SequenceError, match="at least one machine"):
+    assert [tree.makespan_lower_bound(slots) for slots in (1, 2, 5, 50)] == [60, 35, 20, 20]
+    with pytest.raises(SequenceError, match="at least one slot"):
         tree.makespan_lower_bound(0)
 
 

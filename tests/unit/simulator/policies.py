@@ -6,14 +6,14 @@ from hopyard.policy import CONTINUE, PARK, SUSPEND, Cluster, Decision, Iteration
 
 
 class Turns(Policy):
-    """Every job leaves its machine after each position: suspends and resumes wherever they can be."""
+    """Every job leaves its slot after each position: suspends and resumes wherever they can be."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        for machine in cluster.idle_machines():
+        for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
             if job is None or cluster.jobs[job].position >= cluster.jobs[job].max_position:
                 break
-            cluster.start_job(job, machine.id)
+            cluster.start_job(job, slot.id)
         if cluster.experiment.jobs_left:
             cluster.create_job()
 
@@ -34,7 +34,7 @@ class Parking(Turns):
     def allocate_jobs(self, cluster: Cluster) -> None:
         job = cluster.get_idle_job()
         if job is not None:
-            cluster.start_job(job, cluster.idle_machines()[0].id, until=1)
+            cluster.start_job(job, cluster.idle_slots()[0].id, until=1)
         elif not cluster.jobs:
             cluster.create_job()
 

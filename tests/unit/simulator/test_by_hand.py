@@ -1,4 +1,4 @@
-"""Small searches whose every moment was worked out by hand: two machines, four jobs, one cost after the other."""
+"""Small searches whose every moment was worked out by hand: two slots, four jobs, one cost after the other."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def run(policy: Any = "default", **options: Any) -> Result:
 
 
 def intervals(result: Result) -> dict[str, list[tuple[str, float, float]]]:
-    """(job, start, end) of the runs by machine."""
+    """(job, start, end) of the runs by slot."""
     found: dict[str, list[tuple[str, float, float]]] = {}
-    for one in sorted(result.runs or (), key=lambda r: (r.machine, r.start)):
-        found.setdefault(one.machine, []).append((one.job, one.start, one.end))
+    for one in sorted(result.runs or (), key=lambda r: (r.slot, r.start)):
+        found.setdefault(one.slot, []).append((one.job, one.start, one.end))
     return found
 
 
@@ -66,7 +66,7 @@ def test_starts_cost() -> None:
 
 
 def test_snapshots_and_leaving_cost() -> None:
-    # A job that is complete is saved, and its machine is left: 0.25 + 0.5 each.
+    # A job that is complete is saved, and its slot is left: 0.25 + 0.5 each.
     result = run(costs=Costs(snapshot=0.25, suspend=0.5))
     assert intervals(result) == {
         "node1/0": [("1", 0.0, 3.75), ("3", 3.75, 7.5)],
@@ -127,13 +127,13 @@ def test_bandit_ends_the_worse() -> None:
     assert result.iterations == 10
 
 
-def test_machines_differ() -> None:
+def test_slots_differ() -> None:
     result = simulate(TraceWorkload(FOUR), "default", fleet=Fleet(2, speeds=(1.0, 0.5)), details=True)
     assert intervals(result)["node2/0"] == [("2", 0.0, 12.0)]
 
 
 def test_latency() -> None:
-    # Start: 0.25 s to the machine. The end: 0.25 s until the scheduler knows. Reports that need no decision cost nothing.
+    # Start: 0.25 s to the slot. The end: 0.25 s until the scheduler knows. Reports that need no decision cost nothing.
     result = run(costs=Costs(latency=0.25))
     assert intervals(result) == {
         "node1/0": [("1", 0.25, 3.25), ("3", 3.75, 6.75)],
@@ -197,12 +197,12 @@ def test_promotions_are_counted() -> None:
         every_iteration = False
 
         def allocate_jobs(self, cluster: Cluster) -> None:
-            for machine in cluster.idle_machines():
+            for slot in cluster.idle_slots():
                 job = cluster.get_idle_job()
                 if job is None or cluster.jobs[job].position >= 3:
                     break
                 until = {0: 1, 1: 3}[cluster.jobs[job].position]
-                cluster.start_job(job, machine.id, until=until, allowed=until)
+                cluster.start_job(job, slot.id, until=until, allowed=until)
             if cluster.experiment.jobs_left:
                 cluster.create_job()
 

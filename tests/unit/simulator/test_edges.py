@@ -41,9 +41,9 @@ def test_a_node_that_never_comes_back() -> None:
 def test_a_gang_that_trains_from_scratch_trains_once() -> None:
     class Pairs(Policy):
         def allocate_jobs(self, cluster: Cluster) -> None:
-            machines, job = cluster.idle_machines(), cluster.get_idle_job()
-            if len(machines) == 2 and job is not None:
-                cluster.start_job(job, tuple(machine.id for machine in machines))
+            slots, job = cluster.idle_slots(), cluster.get_idle_job()
+            if len(slots) == 2 and job is not None:
+                cluster.start_job(job, tuple(slot.id for slot in slots))
             elif cluster.experiment.jobs_left:
                 cluster.create_job()
 

@@ -78,8 +78,8 @@ def epochs(result: Result, units: int) -> Counter[int]:
     return Counter(count // units for count in trained.values())
 
 
-def test_asha_with_as_many_places_as_partitions_decides_as_asha_on_as_many_machines() -> None:
-    """Where all units take equally long, epochs do as well, and end at the same times as on machines with all of the data."""
+def test_asha_with_as_many_places_as_partitions_decides_as_asha_on_as_many_slots() -> None:
+    """Where all units take equally long, epochs do as well, and end at the same times as on slots with all of the data."""
     asha = {"eta": 3, "r": 1, "brackets": [0], "ahead": 0}
     alone = searched("asha", asha)
     policy = {"tuner": {"name": "asha", **asha}, "configurations": 4, "gang_below": 0}

@@ -34,10 +34,10 @@ def workload(jobs: int, epochs: int, seconds: Sequence[float] = (4.0,)) -> Trace
 def trained(result: Result) -> Counter[tuple[str, str]]:
     """Units by job and node."""
     assert result.runs is not None
-    return Counter((run.job, run.machine.split("/")[0]) for run in result.runs if run.reason == "UNTIL" and run.trained)
+    return Counter((run.job, run.slot.split("/")[0]) for run in result.runs if run.reason == "UNTIL" and run.trained)
 
 
-def test_equal_models_keep_all_machines_at_work() -> None:
+def test_equal_models_keep_all_slots_at_work() -> None:
     result = simulate(
         workload(4, 3), "mop", slots=4, data=Partitions(train=4), parameters={"barrier": True}, details=True
     )
@@ -59,8 +59,8 @@ def test_models_are_evaluated_after_each_epoch_and_what_units_measure_before_is_
     assert result.best == pytest.approx(0.02 + 0.2)
 
 
-@pytest.mark.parametrize(("speedup", "seconds"), [(float, 1.0), (lambda machines: 1 + (machines - 1) / 6, 4 / 1.5)])
-def test_one_model_of_four_machines_trains_its_epochs_on_all_of_them(
+@pytest.mark.parametrize(("speedup", "seconds"), [(float, 1.0), (lambda slots: 1 + (slots - 1) / 6, 4 / 1.5)])
+def test_one_model_of_four_slots_trains_its_epochs_on_all_of_them(
     speedup: Callable[[int], float], seconds: float
 ) -> None:
     result = simulate(workload(1, 3), "mop", slots=4, data=Partitions(4), speedup=speedup, details=True)
@@ -71,7 +71,7 @@ def test_one_model_of_four_machines_trains_its_epochs_on_all_of_them(
 
 
 @pytest.mark.merge
-def test_uneven_models_on_uneven_machines_come_near_what_cannot_be_beaten() -> None:
+def test_uneven_models_on_uneven_slots_come_near_what_cannot_be_beaten() -> None:
     seconds = (4.0, 8.0, 16.0, 24.0)
     result = simulate(
         workload(16, 4, seconds), "mop", fleet=Fleet(4, speeds=(1.0, 2.0, 1.0, 1.5)), data=Partitions(4), details=True
@@ -109,19 +109,19 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.parametrize("barrier", [False, True])
-def test_with_fewer_machines_than_hold_the_data_it_goes_from_node_to_node(barrier: bool) -> None:
+def test_with_fewer_slots_than_hold_the_data_it_goes_from_node_to_node(barrier: bool) -> None:
     limited = {"concurrency": 1, "barrier": barrier}
     result = simulate(workload(3, 2), "mop", slots=2, data=Partitions(4, 2), parameters=limited, details=True)
     assert result.runs is not None
     assert set(result.states.values() if result.states else ()) == {"COMPLETED"}
     assert trained(result) == Counter({(str(job), f"node{node}"): 4 for job in range(1, 4) for node in (1, 2)})
-    nodes = [run.machine.split("/")[0] for run in sorted(result.runs, key=lambda run: run.start)]
+    nodes = [run.slot.split("/")[0] for run in sorted(result.runs, key=lambda run: run.start)]
     moves = sum(before != after for before, after in itertools.pairwise(nodes))
     assert moves <= 2 * 2 * 3  # An epoch on one node, then on the other; evaluations may bring it back.
     assert result.time == pytest.approx(3 * 2 * 4.0)  # And it never waits.
 
 
-def test_machines_on_nodes_without_data_are_left_to_others() -> None:
+def test_slots_on_nodes_without_data_are_left_to_others() -> None:
     result = simulate(workload(2, 1), "mop", fleet=Fleet(4), data=Partitions(2), details=True)
     assert {node for _, node in trained(result)} == {"node1", "node2"}
 

@@ -41,8 +41,8 @@ def test_every_member_or_a_copy_of_another_is_complete_in_the_end() -> None:
     assert searched(4) == result
 
 
-def test_machines_that_would_idle_begin_a_population() -> None:
-    # Ten members are work enough for four machines; with twelve the second population has two of them at once.
+def test_slots_that_would_idle_begin_a_population() -> None:
+    # Ten members are work enough for four slots; with twelve the second population has two of them at once.
     for slots, fresh in ((4, 10), (12, 12)):
         runs = searched(slots, max_position=6).runs
         assert runs is not None

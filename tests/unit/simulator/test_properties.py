@@ -1,4 +1,4 @@
-"""What is true of every simulation, whatever is simulated: random curves, machines, costs, faults and policies."""
+"""What is true of every simulation, whatever is simulated: random curves, slots, costs, faults and policies."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def apart(intervals: list[RunInterval]) -> bool:
 
 def check(result: Result, found: list[Trace], slots: int) -> None:
     """What is true however things go wrong."""
-    machines, jobs = defaultdict[str, list[RunInterval]](list), defaultdict[str, list[RunInterval]](list)
+    by_slot, jobs = defaultdict[str, list[RunInterval]](list), defaultdict[str, list[RunInterval]](list)
     for one in runs(result):
         assert 0 <= one.start <= one.end <= result.time + CLOSE
-        machines[one.machine].append(one)
+        by_slot[one.slot].append(one)
         jobs[one.job].append(one)
-    assert all(map(apart, machines.values())), "a machine holds two runs"
+    assert all(map(apart, by_slot.values())), "a slot holds two runs"
     assert all(map(apart, jobs.values())), "a job has two runs"
-    assert len(machines) <= slots
+    assert len(by_slot) <= slots
     for one_job in jobs.values():
         by_attempt = sorted(one_job, key=lambda run: run.attempt)
         assert all(before.end <= after.start + CLOSE for before, after in pairwise(by_attempt))

@@ -12,32 +12,32 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 
 def lower_bound(problem: VisitProblem) -> float:
-    """Return the larger of two bounds: the longest configuration, and the work of the busiest machine.
+    """Return the larger of two bounds: the longest configuration, and the work of the busiest slot.
 
-    Without replicas a machine's work is the units that must be trained there; with replicas the result is
+    Without replicas a slot's work is the units that must be trained there; with replicas the result is
     `replica_bound`.
     """
     if problem.replicated:
         return replica_bound(problem)
-    configs, machines = loads(replace(problem, config_after=()), host(problem))
+    configs, slots = loads(replace(problem, config_after=()), host(problem))
     ends = [configs[config] for config, _ in problem.units]
-    ends += [machines[problem.holders[partition][0]] for _, partition in problem.units]
+    ends += [slots[problem.holders[partition][0]] for _, partition in problem.units]
     return max(ends, default=0.0)
 
 
 def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = None) -> float:
     """Return the bound for replicated partitions, where units may be split over all their holders (a linear program, HiGHS).
 
-    The bound is the least C such that all machines and configurations can finish within C if units were divisible.
+    The bound is the least C such that all slots and configurations can finish within C if units were divisible.
     Later epochs of configurations are ignored. Configurations with equal cost and equal remaining partitions are
     merged; this does not change the result, because an optimum can be averaged over them.
 
     Args:
         problem: The scheduling problem.
-        until: Machines that fail, with the time of the failure, for the bound of a clairvoyant scheduler.
+        until: Slots that fail, with the time of the failure, for the bound of a clairvoyant scheduler.
 
     Raises:
-        RuntimeError: The solver failed, or a failing machine cannot do in time what only it can do.
+        RuntimeError: The solver failed, or a failing slot cannot do in time what only it can do.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
@@ -53,34 +53,34 @@ def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = Non
             classes[kind] = classes.get(kind, 0) + 1
     if not classes:
         return 0.0
-    # Variables: the fraction of a class's unit trained on a machine, for one configuration; the last one is C.
-    times, equal, machine_rows, config_rows = [], [], [], []
+    # Variables: the fraction of a class's unit trained on a slot, for one configuration; the last one is C.
+    times, equal, slot_rows, config_rows = [], [], [], []
     kinds = list(classes)
     rows = 0
     for number, (cost, _, partitions) in enumerate(kinds):
         for partition in sorted(partitions):
-            for machine in problem.holders[partition]:
-                times.append(cost * problem.sizes[partition] / problem.speeds[machine])
+            for slot in problem.holders[partition]:
+                times.append(cost * problem.sizes[partition] / problem.speeds[slot])
                 equal.append(rows)
-                machine_rows.append(machine)
+                slot_rows.append(slot)
                 config_rows.append(number)
             rows += 1
-    count, machines = len(times), len(problem.speeds)
+    count, slots = len(times), len(problem.speeds)
     seconds = np.array(times)
     many = np.array([classes[kinds[number]] for number in config_rows], dtype=float)
-    row = np.concatenate([machine_rows, machines + np.array(config_rows), np.arange(machines + len(kinds))])
-    column = np.concatenate([np.arange(count), np.arange(count), np.full(machines + len(kinds), count)])
-    value = np.concatenate([seconds * many, seconds, np.full(machines + len(kinds), -1.0)])
-    # The initial busy time of a machine counts only if the machine is needed.
+    row = np.concatenate([slot_rows, slots + np.array(config_rows), np.arange(slots + len(kinds))])
+    column = np.concatenate([np.arange(count), np.arange(count), np.full(slots + len(kinds), count)])
+    value = np.concatenate([seconds * many, seconds, np.full(slots + len(kinds), -1.0)])
+    # The initial busy time of a slot counts only if the slot is needed.
     needed = {problem.holders[partition][0] for _, partition in problem.units if len(problem.holders[partition]) == 1}
-    busy = [problem.free_machine(machine) if machine in needed else 0.0 for machine in range(machines)]
+    busy = [problem.free_slot(slot) if slot in needed else 0.0 for slot in range(slots)]
     limits = np.array([-free for free in busy] + [-free for _, free, _ in kinds])
-    for machine, moment in gone.items():
-        value[2 * count + machine] = 0.0
-        limits[machine] = max(moment - busy[machine], 0.0)
+    for slot, moment in gone.items():
+        value[2 * count + slot] = 0.0
+        limits[slot] = max(moment - busy[slot], 0.0)
     result = linprog(
         np.append(np.zeros(count), 1.0),
-        A_ub=coo_array((value, (row, column)), shape=(machines + len(kinds), count + 1)),
+        A_ub=coo_array((value, (row, column)), shape=(slots + len(kinds), count + 1)),
         b_ub=limits,
         A_eq=coo_array((np.ones(count), (equal, np.arange(count))), shape=(rows, count + 1)),
         b_eq=np.ones(rows),

@@ -22,10 +22,10 @@ class NoPlanError(RuntimeError):
 
 
 def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
-    """Minimize the makespan over start times, with an order for each two units that share a machine or a configuration.
+    """Minimize the makespan over start times, with an order for each two units that share a slot or a configuration.
 
     The variables Y and Z of section 5.1 are one binary variable for each such pair: 1 if its first unit comes first.
-    With replicas, which the paper omits, units are first assigned to machines as in the default scheduler.
+    With replicas, which the paper omits, units are first assigned to slots as in the default scheduler.
 
     Args:
         problem: The scheduling problem.
@@ -40,10 +40,10 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
     units, hosting = problem.units, host(problem)
     if not units:
         return VisitSchedule(())
-    times = [problem.time(*unit, machine) for unit, machine in zip(units, hosting, strict=True)]
+    times = [problem.time(*unit, slot) for unit, slot in zip(units, hosting, strict=True)]
     together: dict[tuple[str, int], list[int]] = {}
-    for number, (unit, machine) in enumerate(zip(units, hosting, strict=True)):
-        together.setdefault(("machine", machine), []).append(number)
+    for number, (unit, slot) in enumerate(zip(units, hosting, strict=True)):
+        together.setdefault(("slot", slot), []).append(number)
         together.setdefault(("config", unit.config), []).append(number)
     pairs = sorted({pair for numbers in together.values() for pair in combinations(numbers, 2)})
     if len(pairs) > MOST_PAIRS:
@@ -51,7 +51,7 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
             f"{len(units)} units are too many to plan exactly: {len(pairs)} orders, at most {MOST_PAIRS} can be decided"
         )
     count = len(units)  # Variables: a start for each unit, the makespan, an order for each pair.
-    large = sum(times) + max([0.0, *problem.config_free, *problem.machine_free])
+    large = sum(times) + max([0.0, *problem.config_free, *problem.slot_free])
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
@@ -71,8 +71,8 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
     for number, time in enumerate(times):
         at_least(time, (count, 1.0), (number, -1.0))
     low = np.zeros(count + 1 + len(pairs))
-    for number, (unit, machine) in enumerate(zip(units, hosting, strict=True)):
-        low[number] = max(problem.free_config(unit.config), problem.free_machine(machine))
+    for number, (unit, slot) in enumerate(zip(units, hosting, strict=True)):
+        low[number] = max(problem.free_config(unit.config), problem.free_slot(slot))
     low[count] = max(loads(problem, hosting)[1])
     high = np.full(len(low), np.inf)
     high[count + 1 :] = 1.0
@@ -93,13 +93,13 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
 def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], starts: np.ndarray) -> VisitSchedule:
     """Return the units in the order found, each as early as possible: the solver's starts overlap within its tolerance."""
     configs = [problem.free_config(config) for config in range(len(problem.costs))]
-    machines = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
+    slots = [problem.free_slot(slot) for slot in range(len(problem.speeds))]
     placed = []
     for number in np.argsort(starts, kind="stable"):
-        unit, machine = problem.units[number], hosting[number]
-        start = max(configs[unit.config], machines[machine])
-        configs[unit.config] = machines[machine] = start + times[number]
-        placed.append(Placed(unit, machine, start, start + times[number]))
+        unit, slot = problem.units[number], hosting[number]
+        start = max(configs[unit.config], slots[slot])
+        configs[unit.config] = slots[slot] = start + times[number]
+        placed.append(Placed(unit, slot, start, start + times[number]))
     return VisitSchedule(tuple(placed))
 
 
@@ -107,7 +107,7 @@ class MilpSolver(Solver):
     """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1) with a mixed-integer linear program (HiGHS).
 
     The question is a problem (`hopyard_policies.mop.schedule.problem.to_plain`). The answer has the units in order of start (`placed`:
-    each [configuration, partition, machine]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).
+    each [configuration, partition, slot]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).
     """
 
     def solve(self, payload: Any, seconds: float) -> Any:
@@ -119,10 +119,10 @@ class MilpSolver(Solver):
         except NoPlanError as error:
             raise ValueError(str(error)) from error
         bound = lower_bound(problem)
-        units = f"{len(plan.placed)} units on {len(problem.speeds)} machines"
+        units = f"{len(plan.placed)} units on {len(problem.speeds)} slots"
         ratio = f", {plan.makespan / bound:.3f} x the bound" if bound else ""
         return {
-            "placed": [[*placed.unit, placed.machine] for placed in plan.placed],
+            "placed": [[*placed.unit, placed.slot] for placed in plan.placed],
             "makespan": plan.makespan,
             "bound": bound,
             "said": f"a plan of {units} that takes {plan.makespan:.3g} s{ratio}",

@@ -15,7 +15,7 @@ RESTARTS: Final = 30
 """Maximum number of passes of the default scheduler; the first follows the rule, the others are perturbed."""
 
 TIGHT: Final = 0.8
-"""Minimum mean load, as a fraction of the largest, at which configurations and machines leave no slack."""
+"""Minimum mean load, as a fraction of the largest, at which configurations and slots leave no slack."""
 
 CLOSE: Final = 1.001
 """A schedule within this factor of the bound ends the search."""
@@ -34,8 +34,8 @@ def _best(
     problem: VisitProblem, hosting: Hosting, rng: random.Random, restarts: int
 ) -> tuple[VisitSchedule, Sequence[float]]:
     """Return the best pass and its weights."""
-    configs, machines = loads(problem, hosting)
-    enough = CLOSE * max(configs + machines, default=0.0)
+    configs, slots = loads(problem, hosting)
+    enough = CLOSE * max(configs + slots, default=0.0)
     best: tuple[VisitSchedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
     for number in range(1, restarts):
         if best[0].makespan <= enough:
@@ -74,7 +74,7 @@ SCHEDULERS: Final[Mapping[str, Callable[[VisitProblem, random.Random], VisitSche
 def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
     """Return the default scheduler's rule for approximately known times: `Longest`, or following a plan.
 
-    If configurations and machines are equal in number and load, each must always work, and there is no slack. Greedy
+    If configurations and slots are equal in number and load, each must always work, and there is no slack. Greedy
     choices then take what others cannot do without, and following a plan is better.
 
     Args:
@@ -83,9 +83,9 @@ def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
             best of them, as many as a decision can wait for.
     """
     hosting = host(problem)
-    configs, machines = ([end for end in ends if end > 0] for ends in loads(problem, hosting))
-    bound = max(configs + machines, default=0.0)
-    if all(sum(ends) >= TIGHT * bound * len(ends) for ends in (configs, machines)):
+    configs, slots = ([end for end in ends if end > 0] for ends in loads(problem, hosting))
+    bound = max(configs + slots, default=0.0)
+    if all(sum(ends) >= TIGHT * bound * len(ends) for ends in (configs, slots)):
         return Following(problem, longest(problem, random.Random(0)))
     if not known:
         return Longest(problem, hosting)

@@ -19,31 +19,31 @@ class TrainingUnit(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A training unit on a machine, with its start and end."""
+    """A training unit on a slot, with its start and end."""
 
     unit: TrainingUnit
-    machine: int
+    slot: int
     start: float
     end: float
 
 
 @dataclass(frozen=True)
 class VisitProblem:
-    """Configurations that visit partitions, each exactly once, on machines that hold them (Cerebro, sections 5.1 and 5.5).
+    """Configurations that visit partitions, each exactly once, on slots that hold them (Cerebro, sections 5.1 and 5.5).
 
-    The time of a unit is the configuration's cost times the partition's size divided by the machine's speed. All
-    machines of a node hold what the node holds. Times count from now, time 0.
+    The time of a unit is the configuration's cost times the partition's size divided by the slot's speed. All
+    slots of a node hold what the node holds. Times count from now, time 0.
 
     Attributes:
         costs: The cost of each configuration, above 0.
         sizes: The size of each partition, above 0.
-        speeds: The speed of each machine, above 0.
-        holders: The machines that hold each partition, ascending. Units of a partition without a machine are in no
+        speeds: The speed of each slot, above 0.
+        holders: The slots that hold each partition, ascending. Units of a partition without a slot are in no
             schedule.
         done: The partitions that each configuration has visited; empty: none.
         config_free: The time at which each configuration can start its next unit, because a running unit ends then;
             empty: now.
-        machine_free: The time at which each machine can start its next unit; empty: now.
+        slot_free: The time at which each slot can start its next unit; empty: now.
         config_after: The training time of each configuration after this epoch; empty: 0. It is in no schedule, but
             configurations with more of it are more urgent.
     """
@@ -54,17 +54,17 @@ class VisitProblem:
     holders: Sequence[Sequence[int]]
     done: Sequence[frozenset[int] | set[int]] = ()
     config_free: Sequence[float] = ()
-    machine_free: Sequence[float] = ()
+    slot_free: Sequence[float] = ()
     config_after: Sequence[float] = ()
 
-    def time(self, config: int, partition: int, machine: int) -> float:
-        """Return the time of a unit on a machine."""
-        return self.costs[config] * self.sizes[partition] / self.speeds[machine]
+    def time(self, config: int, partition: int, slot: int) -> float:
+        """Return the time of a unit on a slot."""
+        return self.costs[config] * self.sizes[partition] / self.speeds[slot]
 
     @cached_property
     def units(self) -> tuple[TrainingUnit, ...]:
-        """The remaining units that some machine can train, by configuration, then by partition."""
-        there = [partition for partition, machines in enumerate(self.holders) if machines]
+        """The remaining units that some slot can train, by configuration, then by partition."""
+        there = [partition for partition, slots in enumerate(self.holders) if slots]
         if not self.done:
             return tuple(TrainingUnit(config, partition) for config in range(len(self.costs)) for partition in there)
         return tuple(
@@ -76,16 +76,16 @@ class VisitProblem:
 
     @cached_property
     def replicated(self) -> bool:
-        """Whether some partition is held by more than one machine."""
-        return any(len(machines) > 1 for machines in self.holders)
+        """Whether some partition is held by more than one slot."""
+        return any(len(slots) > 1 for slots in self.holders)
 
     def free_config(self, config: int) -> float:
         """Return the time at which a configuration can start its next unit."""
         return self.config_free[config] if self.config_free else 0.0
 
-    def free_machine(self, machine: int) -> float:
-        """Return the time at which a machine can start its next unit."""
-        return self.machine_free[machine] if self.machine_free else 0.0
+    def free_slot(self, slot: int) -> float:
+        """Return the time at which a slot can start its next unit."""
+        return self.slot_free[slot] if self.slot_free else 0.0
 
 
 def to_plain(problem: VisitProblem) -> dict[str, Any]:
@@ -94,10 +94,10 @@ def to_plain(problem: VisitProblem) -> dict[str, Any]:
         "costs": list(problem.costs),
         "sizes": list(problem.sizes),
         "speeds": list(problem.speeds),
-        "holders": [list(machines) for machines in problem.holders],
+        "holders": [list(slots) for slots in problem.holders],
         "done": [sorted(visited) for visited in problem.done],
         "config_free": list(problem.config_free),
-        "machine_free": list(problem.machine_free),
+        "slot_free": list(problem.slot_free),
     }
 
 
@@ -114,29 +114,29 @@ def from_plain(payload: object) -> VisitProblem:
             costs=[float(cost) for cost in payload["costs"]],
             sizes=[float(size) for size in payload["sizes"]],
             speeds=[float(speed) for speed in payload["speeds"]],
-            holders=[[int(machine) for machine in held] for held in payload["holders"]],
+            holders=[[int(slot) for slot in held] for held in payload["holders"]],
             done=[frozenset(map(int, visited)) for visited in payload.get("done", ())],
             config_free=[float(moment) for moment in payload.get("config_free", ())],
-            machine_free=[float(moment) for moment in payload.get("machine_free", ())],
+            slot_free=[float(moment) for moment in payload.get("slot_free", ())],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"this is no problem: {type(error).__name__}: {error}") from error
-    configs, partitions, machines = len(problem.costs), len(problem.sizes), len(problem.speeds)
+    configs, partitions, slots = len(problem.costs), len(problem.sizes), len(problem.speeds)
     whole = len(problem.holders) == partitions and all(
         len(given) in (0, count)
-        for given, count in ((problem.done, configs), (problem.config_free, configs), (problem.machine_free, machines))
+        for given, count in ((problem.done, configs), (problem.config_free, configs), (problem.slot_free, slots))
     )
-    there = all(0 <= machine < machines for held in problem.holders for machine in held)
+    there = all(0 <= slot < slots for held in problem.holders for slot in held)
     positive = all(value > 0 for value in (*problem.costs, *problem.sizes, *problem.speeds))
     if not (whole and there and positive):
         raise ValueError(
-            "this is no problem: lists of different lengths, machines that are not there, or costs that are not > 0"
+            "this is no problem: lists of different lengths, slots that are not there, or costs that are not > 0"
         )
     return problem
 
 
 Hosting = Sequence[int]
-"""The machine that should train each unit of a problem, in the order of the units."""
+"""The slot that should train each unit of a problem, in the order of the units."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class InvalidScheduleError(ValueError):
 def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
     """Check that a schedule satisfies every invariant of section 3.1.
 
-    Each remaining unit that can be trained is there exactly once, on a machine that holds its partition. No machine and
+    Each remaining unit that can be trained is there exactly once, on a slot that holds its partition. No slot and
     no configuration has two units at a time, or one before it is free. No unit is shorter than its time.
 
     Raises:
@@ -171,18 +171,18 @@ def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
     slack = TOLERANCE * max(schedule.makespan, 1e-300)
     counts: dict[TrainingUnit, int] = dict.fromkeys(problem.units, 0)
     for placed in schedule.placed:
-        unit, machine = placed.unit, placed.machine
+        unit, slot = placed.unit, placed.slot
         if unit not in counts:
             raise InvalidScheduleError(f"{unit} is not to be trained, or nobody can")
         counts[unit] += 1
-        if machine not in problem.holders[unit.partition]:
-            raise InvalidScheduleError(f"{unit} is on machine {machine}, which does not hold its partition")
-        if placed.end - placed.start < problem.time(*unit, machine) - slack:
-            raise InvalidScheduleError(f"{unit} takes {placed.end - placed.start:g}, too little on machine {machine}")
+        if slot not in problem.holders[unit.partition]:
+            raise InvalidScheduleError(f"{unit} is on slot {slot}, which does not hold its partition")
+        if placed.end - placed.start < problem.time(*unit, slot) - slack:
+            raise InvalidScheduleError(f"{unit} takes {placed.end - placed.start:g}, too little on slot {slot}")
     for unit, count in counts.items():
         if count != 1:
             raise InvalidScheduleError(f"{unit} is trained {count} times")
-    _check_apart("machine", slack, [(p.machine, p) for p in schedule.placed], problem.free_machine)
+    _check_apart("slot", slack, [(p.slot, p) for p in schedule.placed], problem.free_slot)
     _check_apart("configuration", slack, [(p.unit.config, p) for p in schedule.placed], problem.free_config)
 
 

@@ -1,4 +1,4 @@
-"""Replans for unknown times and failing machines, from what was measured so far."""
+"""Replans for unknown times and failing slots, from what was measured so far."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Online:
         make: Creates a rule for the remaining problem.
         estimates: Source of costs and speeds, updated by finished units; None: use those of the problem.
         configs: The names of configurations in the estimates; empty: their indices.
-        machines: The names of machines in the estimates; empty: their indices.
-        running: Running units by machine; they are not units of the problem.
+        slots: The names of slots in the estimates; empty: their indices.
+        running: Running units by slot; they are not units of the problem.
 
     Attributes:
         visited: The partitions that each configuration has visited or is visiting.
         idle: Configurations that may start a unit.
-        running: The running unit of each machine.
+        running: The running unit of each slot.
     """
 
     def __init__(
@@ -40,20 +40,20 @@ class Online:
         make: Callable[[VisitProblem], Rule],
         estimates: Estimates | None = None,
         configs: Sequence[Hashable] = (),
-        machines: Sequence[Hashable] = (),
+        slots: Sequence[Hashable] = (),
         running: Mapping[int, TrainingUnit] | None = None,
     ) -> None:
         self._make, self._estimates = make, estimates
         self._configs = configs or range(len(problem.costs))
-        self._machines = machines or range(len(problem.speeds))
+        self._slots = slots or range(len(problem.speeds))
         if estimates is not None:
-            costs, speeds = estimates.of(self._configs, self._machines)
+            costs, speeds = estimates.of(self._configs, self._slots)
             problem = replace(problem, costs=costs, speeds=speeds)
         self._problem = problem
         self.visited = [set(done) for done in problem.done] or [set() for _ in problem.costs]
         self.idle: set[int] = set()
         self.running = dict(running or {})
-        self._ends = {machine: problem.free_machine(machine) for machine in self.running}  # The expected end of each.
+        self._ends = {slot: problem.free_slot(slot) for slot in self.running}  # The expected end of each.
         self._rule: Rule | None = None
         self._given: Rule | None = None
 
@@ -63,34 +63,34 @@ class Online:
         if self._rule is not None:
             self._rule.free(config)
 
-    def start(self, machines: Sequence[int], now: float = 0.0) -> list[tuple[int, TrainingUnit]]:
+    def start(self, slots: Sequence[int], now: float = 0.0) -> list[tuple[int, TrainingUnit]]:
         """Decide like `Rule.start`; `now` uses the same clock as `left`."""
         if self._rule is None:
             self._rule = self._make(self.left(now))
             for config in sorted(self.idle):
                 self._rule.free(config)
-        started = self._rule.start(machines)
-        for machine, unit in started:
+        started = self._rule.start(slots)
+        for slot, unit in started:
             self.idle.discard(unit.config)
             self.visited[unit.config].add(unit.partition)
-            self.running[machine] = unit
-            self._ends[machine] = now + self._problem.time(*unit, machine)
+            self.running[slot] = unit
+            self._ends[slot] = now + self._problem.time(*unit, slot)
         return started
 
-    def ended(self, machine: int, seconds: float) -> None:
-        """Record the end of the unit on a machine and its seconds."""
-        unit = self.running.pop(machine)
+    def ended(self, slot: int, seconds: float) -> None:
+        """Record the end of the unit on a slot and its seconds."""
+        unit = self.running.pop(slot)
         if self._estimates is not None:
             config, size = self._configs[unit.config], self._problem.sizes[unit.partition]
-            self._estimates.learn(config, self._machines[machine], size, seconds)
-            self._compare(*self._estimates.of(self._configs, self._machines))
+            self._estimates.learn(config, self._slots[slot], size, seconds)
+            self._compare(*self._estimates.of(self._configs, self._slots))
 
-    def died(self, machine: int) -> None:
-        """Record the failure of a machine; its unit is lost. A call of `free` follows for the configuration."""
-        held = [tuple(m for m in machines if m != machine) for machines in self._problem.holders]
+    def died(self, slot: int) -> None:
+        """Record the failure of a slot; its unit is lost. A call of `free` follows for the configuration."""
+        held = [tuple(m for m in slots if m != slot) for slots in self._problem.holders]
         self._problem, self._rule = replace(self._problem, holders=held), None
-        if machine in self.running:
-            unit = self.running.pop(machine)
+        if slot in self.running:
+            unit = self.running.pop(slot)
             self.visited[unit.config].discard(unit.partition)
 
     def _compare(self, costs: list[float], speeds: list[float]) -> None:
@@ -111,11 +111,11 @@ class Online:
 
     def left(self, now: float) -> VisitProblem:
         """Return the remaining problem, with times counted from now."""
-        configs, machines = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
-        for machine, unit in self.running.items():
-            configs[unit.config] = machines[machine] = max(self._ends[machine] - now, 0.0)
+        configs, slots = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
+        for slot, unit in self.running.items():
+            configs[unit.config] = slots[slot] = max(self._ends[slot] - now, 0.0)
         done = [frozenset(visited) for visited in self.visited]
-        return replace(self._problem, done=done, config_free=configs, machine_free=machines)
+        return replace(self._problem, done=done, config_free=configs, slot_free=slots)
 
 
 def _spread(new: Sequence[float], old: Sequence[float]) -> float:

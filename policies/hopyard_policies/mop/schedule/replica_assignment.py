@@ -1,4 +1,4 @@
-"""Assigns units to machines when partitions have replicas, so that an open-shop problem remains."""
+"""Assigns units to slots when partitions have replicas, so that an open-shop problem remains."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ SWEEPS = 6
 
 
 def host(problem: VisitProblem) -> list[int]:
-    """Choose the machine of each unit so that machines and configurations can finish as early as possible.
+    """Choose the slot of each unit so that slots and configurations can finish as early as possible.
 
-    The end of a machine or configuration is the time at which it would finish without waiting. Units are placed one by
+    The end of a slot or configuration is the time at which it would finish without waiting. Units are placed one by
     one, longest first, where the later of the two ends concerned is least. Then single units are moved while that
     reduces the sum of all ends raised to a power.
 
     Returns:
-        The machine of each of `problem.units`.
+        The slot of each of `problem.units`.
     """
     units, holders = problem.units, problem.holders
     if not problem.replicated or not units:
         return [holders[partition][0] for _, partition in units]
     costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
-    paces = [
-        [(machine, sizes[partition] / speeds[machine]) for machine in held] for partition, held in enumerate(holders)
-    ]
+    paces = [[(slot, sizes[partition] / speeds[slot]) for slot in held] for partition, held in enumerate(holders)]
     fastest = [min((pace for _, pace in choices), default=0.0) for choices in paces]
-    load = [problem.free_machine(machine) for machine in range(len(speeds))]
+    load = [problem.free_slot(slot) for slot in range(len(speeds))]
     after = problem.config_after or [0.0] * len(costs)
     spans = [problem.free_config(config) + after[config] for config in range(len(costs))]
     for config, partition in units:
@@ -41,9 +39,9 @@ def host(problem: VisitProblem) -> list[int]:
     for number in sorted(range(len(units)), key=lambda n: (-costs[units[n][0]] * sizes[units[n][1]], n)):
         config, partition = units[number]
         cost, span = costs[config], spans[config] - costs[config] * fastest[partition]
-        machine, pace = min(paces[partition], key=lambda way: max(load[way[0]], span) + cost * way[1])
-        hosting[number] = machine
-        load[machine] += cost * pace
+        slot, pace = min(paces[partition], key=lambda way: max(load[way[0]], span) + cost * way[1])
+        hosting[number] = slot
+        load[slot] += cost * pace
         spans[config] = span + cost * pace
     movable = [number for number, unit in enumerate(units) if len(holders[unit.partition]) > 1]
     whole = _whole(problem)
@@ -59,17 +57,17 @@ def host(problem: VisitProblem) -> list[int]:
                 now = cost * sizes[partition] / speeds[source]
                 gained = (load[source] / latest) ** power - ((load[source] - now) / latest) ** power
                 span_before = (span / latest) ** power
-                for machine, pace in paces[partition]:
-                    if machine == source:
+                for slot, pace in paces[partition]:
+                    if slot == source:
                         continue
                     then = cost * pace
-                    lost = ((load[machine] + then) / latest) ** power - (load[machine] / latest) ** power
+                    lost = ((load[slot] + then) / latest) ** power - (load[slot] / latest) ** power
                     lost += ((span - now + then) / latest) ** power - span_before
                     if lost < gained - 1e-12:
                         load[source] -= now
-                        load[machine] += then
+                        load[slot] += then
                         spans[config] = span - now + then
-                        hosting[number] = machine
+                        hosting[number] = slot
                         moved = True
                         break
             if not moved:
@@ -79,53 +77,53 @@ def host(problem: VisitProblem) -> list[int]:
 
 
 def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: list[float]) -> None:
-    """Relieve the most loaded machine along a chain: it gives a unit to another machine, which gives one to a third, and so on."""
+    """Relieve the most loaded slot along a chain: it gives a unit to another slot, which gives one to a third, and so on."""
     held: list[list[set[int]]] = [[set() for _ in problem.sizes] for _ in problem.speeds]
     for number, (_, partition) in enumerate(problem.units):
         held[hosting[number]][partition].add(number)
     for _ in problem.units:
         source = max(range(len(load)), key=load.__getitem__)
         if load[source] <= max(spans):
-            return  # A configuration has more work than any machine.
-        # The previous machine on the chain and the partition that is passed on.
+            return  # A configuration has more work than any slot.
+        # The previous slot on the chain and the partition that is passed on.
         came: dict[int, tuple[int, int]] = {source: (source, 0)}
         queue = deque([source])
         while queue:
-            machine = queue.popleft()
-            for partition, numbers in enumerate(held[machine]):
+            slot = queue.popleft()
+            for partition, numbers in enumerate(held[slot]):
                 for other in problem.holders[partition] if numbers else ():
                     if other not in came:
-                        came[other] = (machine, partition)
+                        came[other] = (slot, partition)
                         queue.append(other)
         target = min(came, key=load.__getitem__)
         after = list(load)
         moves = []
         while target != source:
-            machine, partition = came[target]
-            number = min(held[machine][partition], key=lambda n: (spans[problem.units[n].config], n))
+            slot, partition = came[target]
+            number = min(held[slot][partition], key=lambda n: (spans[problem.units[n].config], n))
             config = problem.units[number].config
-            after[machine] -= problem.time(config, partition, machine)
+            after[slot] -= problem.time(config, partition, slot)
             after[target] += problem.time(config, partition, target)
-            moves.append((number, machine, target))
-            target = machine
+            moves.append((number, slot, target))
+            target = slot
         less, same = load[source] * (1 - 1e-9), 1 + 1e-9
         if not moves or any(after[other] > max(less, load[other] * same) for _, _, other in moves):
             return
-        for number, machine, other in moves:
+        for number, slot, other in moves:
             config, partition = problem.units[number]
-            held[machine][partition].remove(number)
+            held[slot][partition].remove(number)
             held[other][partition].add(number)
             hosting[number] = other
-            spans[config] += problem.time(config, partition, other) - problem.time(config, partition, machine)
+            spans[config] += problem.time(config, partition, other) - problem.time(config, partition, slot)
         load[:] = after
 
 
 def _whole(problem: VisitProblem) -> list[int]:
-    """Assign each partition to one machine for all configurations; if this is as good, the open shop is easier to schedule."""
+    """Assign each partition to one slot for all configurations; if this is as good, the open shop is easier to schedule."""
     work = [0.0] * len(problem.sizes)
     for config, partition in problem.units:
         work[partition] += problem.costs[config] * problem.sizes[partition]
-    load = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
+    load = [problem.free_slot(slot) for slot in range(len(problem.speeds))]
     chosen = [0] * len(work)
     for partition in sorted(range(len(work)), key=lambda q: (len(problem.holders[q]), -work[q], q)):
         held = problem.holders[partition]
@@ -136,12 +134,12 @@ def _whole(problem: VisitProblem) -> list[int]:
 
 
 def loads(problem: VisitProblem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Return the earliest ends of configurations and machines without waiting, a lower bound for a hosting."""
+    """Return the earliest ends of configurations and slots without waiting, a lower bound for a hosting."""
     after = problem.config_after or [0.0] * len(problem.costs)
     configs = [problem.free_config(config) + after[config] for config in range(len(problem.costs))]
-    machines = [problem.free_machine(machine) for machine in range(len(problem.speeds))]
-    for (config, partition), machine in zip(problem.units, hosting, strict=True):
-        seconds = problem.time(config, partition, machine)
+    slots = [problem.free_slot(slot) for slot in range(len(problem.speeds))]
+    for (config, partition), slot in zip(problem.units, hosting, strict=True):
+        seconds = problem.time(config, partition, slot)
         configs[config] += seconds
-        machines[machine] += seconds
-    return configs, machines
+        slots[slot] += seconds
+    return configs, slots

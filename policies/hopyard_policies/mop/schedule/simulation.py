@@ -10,7 +10,7 @@ from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitPro
 from hopyard_policies.mop.schedule.replanning import Online
 
 Actual = Callable[[TrainingUnit, int], float]
-"""Returns the actual time of a unit on a machine."""
+"""Returns the actual time of a unit on a slot."""
 
 
 def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
@@ -32,33 +32,33 @@ def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
     while events:
         now = events[0][0]
         while events and events[0][0] <= now:
-            _, config, machine = heapq.heappop(events)
+            _, config, slot = heapq.heappop(events)
             if config >= 0:
                 rule.free(config)
-            if machine >= 0:
-                idle.add(machine)
-        for machine, unit in rule.start(sorted(idle)) if idle else ():
-            idle.discard(machine)
-            end = now + costs[unit.config] * sizes[unit.partition] / speeds[machine]
-            placed.append(Placed(unit, machine, now, end))
-            heapq.heappush(events, (end, unit.config, machine))
+            if slot >= 0:
+                idle.add(slot)
+        for slot, unit in rule.start(sorted(idle)) if idle else ():
+            idle.discard(slot)
+            end = now + costs[unit.config] * sizes[unit.partition] / speeds[slot]
+            placed.append(Placed(unit, slot, now, end))
+            heapq.heappush(events, (end, unit.config, slot))
     return VisitSchedule(tuple(placed), complete=len(placed) == len(problem.units))
 
 
 def carry_out_online(
     problem: VisitProblem, rule: Online, actual: Actual, deaths: Mapping[int, float] | None = None
 ) -> VisitSchedule:
-    """Simulate a rule that does not know the actual times or which machines fail.
+    """Simulate a rule that does not know the actual times or which slots fail.
 
     Args:
         problem: The scheduling problem.
         rule: The rule; it is used up.
-        actual: Returns the actual time of a unit on a machine.
-        deaths: Failing machines with the time of failure (> 0). The unit they train then is lost and not in the
+        actual: Returns the actual time of a unit on a slot.
+        deaths: Failing slots with the time of failure (> 0). The unit they train then is lost and not in the
             schedule.
 
     Returns:
-        The units that finished; incomplete if no machine holds the rest.
+        The units that finished; incomplete if no slot holds the rest.
     """
     events = _beginning(problem)
     gone = dict(deaths or {})
@@ -69,40 +69,40 @@ def carry_out_online(
     placed: list[Placed] = []
     while events:
         now = events[0][0]
-        for machine in [machine for machine, moment in gone.items() if moment <= now]:
-            del gone[machine]
-            idle.discard(machine)
-            lost = running.pop(machine, None)
+        for slot in [slot for slot, moment in gone.items() if moment <= now]:
+            del gone[slot]
+            idle.discard(slot)
+            lost = running.pop(slot, None)
             if lost is None or lost.end > now:
-                rule.died(machine)
+                rule.died(slot)
             else:  # It ended at exactly this time.
                 placed.append(lost)
-                rule.ended(machine, lost.end - lost.start)
-                rule.died(machine)
+                rule.ended(slot, lost.end - lost.start)
+                rule.died(slot)
             if lost is not None:
                 rule.free(lost.unit.config)
         while events and events[0][0] <= now:
-            end, config, machine = heapq.heappop(events)
-            if config >= 0 and machine >= 0:
-                done = running.get(machine)
+            end, config, slot = heapq.heappop(events)
+            if config >= 0 and slot >= 0:
+                done = running.get(slot)
                 if done is None or (done.unit.config, done.end) != (config, end):
-                    continue  # It was lost with its machine.
-                placed.append(running.pop(machine))
-                rule.ended(machine, end - done.start)
+                    continue  # It was lost with its slot.
+                placed.append(running.pop(slot))
+                rule.ended(slot, end - done.start)
             if config >= 0:
                 rule.free(config)
-            if machine >= 0:
-                idle.add(machine)
-        for machine, unit in rule.start(sorted(idle), now) if idle else ():
-            idle.discard(machine)
-            running[machine] = Placed(unit, machine, now, now + actual(unit, machine))
-            heapq.heappush(events, (running[machine].end, unit.config, machine))
+            if slot >= 0:
+                idle.add(slot)
+        for slot, unit in rule.start(sorted(idle), now) if idle else ():
+            idle.discard(slot)
+            running[slot] = Placed(unit, slot, now, now + actual(unit, slot))
+            heapq.heappush(events, (running[slot].end, unit.config, slot))
     return VisitSchedule(tuple(placed), complete=len(placed) == len(problem.units))
 
 
 def _beginning(problem: VisitProblem) -> list[tuple[float, int, int]]:
-    """Return initial events: time, configuration and machine that become free; -1: none."""
+    """Return initial events: time, configuration and slot that become free; -1: none."""
     events = [(problem.free_config(config), config, -1) for config in range(len(problem.costs))]
-    events += [(problem.free_machine(machine), -1, machine) for machine in range(len(problem.speeds))]
+    events += [(problem.free_slot(slot), -1, slot) for slot in range(len(problem.speeds))]
     heapq.heapify(events)
     return events

@@ -1,6 +1,6 @@
 """The code of an experiment as one file that travels: a compressed archive, named by the SHA-256 of its bytes.
 
-`pack` is deterministic: the same files give the same bytes with the same release of zstandard, whatever the machine,
+`pack` is deterministic: the same files give the same bytes with the same release of zstandard, whatever the slot,
 the time or the owner. A `.hopyardignore` in the folder leaves files out, in the manner of `.gitignore`: one pattern
 a line, `#` comments, `*`, `?`, `[...]` and `**`, a `/` inside a pattern ties it to the folder, one at its end means
 folders only, `!` takes a file back in; the last pattern that matches decides. What is never code (`DEFAULT_IGNORES`)

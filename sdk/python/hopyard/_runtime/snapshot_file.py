@@ -1,6 +1,6 @@
 """A snapshot as one file: a canonical archive of a directory, named by the SHA-256 of its bytes.
 
-The archive is an uncompressed tar: members sorted by name, contents and sizes, and nothing of the machine that wrote it
+The archive is an uncompressed tar: members sorted by name, contents and sizes, and nothing of the slot that wrote it
 (no times, owners or modes). Equal directories thus give equal files and equal hashes, everywhere and for ever. It is
 not compressed: trained weights hardly shrink, the bytes of a compressor change with its release, and a hash that
 depends on them would make equal snapshots differ. A store that wants to compress can do so below the hash.

@@ -40,7 +40,7 @@ by its id or name; without one, the newest is meant. Exit codes: 0 done, 1 faile
 EXTRAS: Final = {"scheduler": "scheduler", "agent": "agent", "appstat": "appstat", "hpgen": "hpgen"}
 _SERVICE_HELP: Final = {
     "scheduler": "Run the scheduler: who trains what, where, and for how long.",
-    "agent": "Run a node agent: this computer's machines join a cluster.",
+    "agent": "Run a node agent: this computer's slots join a cluster.",
     "appstat": "Run AppStat: the journal, statistics and snapshots.",
     "hpgen": "Run the hyperparameter generator: it proposes configurations.",
 }

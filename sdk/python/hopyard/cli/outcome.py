@@ -25,7 +25,7 @@ _QUIET: Final = (
     "reached position",
     "suspended at",
     "preempted",
-    "waits for its first machine",
+    "waits for its first slot",
     "starting on",
     "trained to its end",
     "training",
@@ -43,7 +43,7 @@ NOTHING_LEFT: Final = "the policy has nothing left to do"
 """The reason of an experiment that ended while jobs wait."""
 
 BACK_AT_START: Final = "back at position 0, as no snapshot of it was saved"
-"""How the reason of a job begins that left its machine, and begins again when it gets another."""
+"""How the reason of a job begins that left its slot, and begins again when it gets another."""
 
 STARTS_OVER: Final = (
     "its program saves no checkpoint: every pause and every promotion trains a job from its beginning again; "

@@ -18,14 +18,14 @@ from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.curve_lineage import ancestor
-from hopyard.client.types import Experiment, Job, JobState, Machine, Node, NodeState, Point
+from hopyard.client.types import Experiment, Job, JobState, Node, NodeState, Point, Slot
 
 _PLOT_LINES = 12
 _PLOT_WIDTH = 120
 _MOST_ROWS = 20
 _MOST_REASONS = 12
 _MEASURED_WIDTH = 100_000
-_NUMBERS = frozenset({"jobs", "machines", "share", "cpus", "position", "at", "last", "best"})
+_NUMBERS = frozenset({"jobs", "slots", "share", "cpus", "position", "at", "last", "best"})
 
 Row: TypeAlias = list[str | Text]
 
@@ -43,7 +43,7 @@ _EXPERIMENT_COLUMNS: Final = {
     "experiment": 0,
     "name": MEDIUM,
     "state": 0,
-    "machines": 0,
+    "slots": 0,
     "share": MEDIUM,
     "jobs": 0,
     "best": 0,
@@ -52,7 +52,7 @@ _EXPERIMENT_COLUMNS: Final = {
     "billed": 0,
     "created": MEDIUM,
 }
-"""The columns of experiments, and the width from which they are shown; `billed`, which is machine time, with groups only."""
+"""The columns of experiments, and the width from which they are shown; `billed`, which is slot time, with groups only."""
 
 
 def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> RenderableType:
@@ -70,13 +70,13 @@ def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> Rende
             "experiment": one.id,
             "name": one.name,
             "state": Text(one.state.value, style=style.EXPERIMENT[one.state]),
-            "machines": str(one.machines) if live else formatting.NOTHING,
+            "slots": str(one.slots) if live else formatting.NOTHING,
             "share": str(one.share) if live else formatting.NOTHING,
             "jobs": str(sum(one.jobs.values())),
             "best": Text(formatting.number(one.best_value)),
             "job": one.best_job or formatting.NOTHING,
             "ran": formatting.duration(one.running_seconds),
-            "billed": formatting.duration(one.machine_seconds),
+            "billed": formatting.duration(one.slot_seconds),
             "created": _moment(one.created_at),
         }
         rows.append([cells[column] for column in columns])
@@ -105,7 +105,7 @@ def jobs_table(
     model.apply(experiment, 0.0)
     for job in found:
         model.apply(job, 0.0)
-    placed = any(job.machines for job in found)
+    placed = any(job.slots for job in found)
     labelled = job_pools.labelled(found) and any(job_pools.mark(job) for job in found)
     forked = any(job.parent for job in found)
     columns = ["job", "state", *(["p"] if labelled else []), "position", f"best {experiment.metric.name}", "at", "last"]
@@ -126,7 +126,7 @@ def jobs_table(
                 str(job.best_position) if job.best_value is not None else formatting.NOTHING,
                 formatting.number(job.last_value),
                 *([f"{job.parent}@{job.fork_position}" if job.parent else formatting.NOTHING] if forked else []),
-                *([Text(" ".join(job.machines))] if placed else []),
+                *([Text(" ".join(job.slots))] if placed else []),
                 Text(formatting.hyperparameters(job.hyperparameters)),
             ]
         )
@@ -146,23 +146,23 @@ def jobs_table(
 
 
 def nodes_table(found: Sequence[Node]) -> RenderableType:
-    """The nodes, a line for each machine."""
+    """The nodes, a line for each slot."""
     if not found:
-        return Text("no nodes; `hopyard agent --scheduler HOST:PORT` brings this computer's machines")
-    table = _table("node", "state", "machine", "cpus", "gpus", "runs", "last sign of life")
+        return Text("no nodes; `hopyard agent --scheduler HOST:PORT` brings this computer's slots")
+    table = _table("node", "state", "slot", "cpus", "gpus", "runs", "last sign of life")
     for node in found:
-        for index, machine in enumerate(node.machines):
+        for index, slot in enumerate(node.slots):
             first = index == 0
             table.add_row(
                 node.id if first else "",
                 node.state.value if first else "",
-                machine.id,
-                str(machine.cpus),
-                ",".join(map(str, machine.gpus)) or formatting.NOTHING,
-                _use(node, machine),
+                slot.id,
+                str(slot.cpus),
+                ",".join(map(str, slot.gpus)) or formatting.NOTHING,
+                _use(node, slot),
                 formatting.silence(node.silent_seconds) if first else "",
             )
-        if not node.machines:
+        if not node.slots:
             table.add_row(
                 node.id, node.state.value, formatting.NOTHING, "", "", "", formatting.silence(node.silent_seconds)
             )
@@ -218,10 +218,10 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
 
 
 def _grown(experiment: Experiment) -> str:
-    """Where to see on how many machines elastic jobs were; empty: they are not."""
+    """Where to see on how many slots elastic jobs were; empty: they are not."""
     if (experiment.spec.get("policy") or {}).get("elastic") is None:
         return ""
-    return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows on how many machines each job was"
+    return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows on how many slots each job was"
 
 
 def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
@@ -237,9 +237,9 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
         else []
     )
     told += [f"{onward} from another's snapshot on"] if onward else []
-    billed = formatting.duration(experiment.machine_seconds)
+    billed = formatting.duration(experiment.slot_seconds)
     return (
-        f"shared: of {formatting.count(len(jobs), 'job')} {', '.join(told)}; machine time billed: {billed}; "
+        f"shared: of {formatting.count(len(jobs), 'job')} {', '.join(told)}; slot time billed: {billed}; "
         f"hopyard tree {experiment.id} shows who trained what"
     )
 
@@ -258,12 +258,12 @@ def _moved(experiment: Experiment) -> str:
     return f"models moved: {told or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows who was where"
 
 
-def _use(node: Node, machine: Machine) -> str:
-    if machine.job:
-        rank = f" rank {machine.rank} of {machine.world}" if machine.world > 1 else ""
-        return f"{machine.experiment} job {machine.job}{rank}"
-    if machine.experiment:
-        return f"held by {machine.experiment}"
+def _use(node: Node, slot: Slot) -> str:
+    if slot.job:
+        rank = f" rank {slot.rank} of {slot.world}" if slot.world > 1 else ""
+        return f"{slot.experiment} job {slot.job}{rank}"
+    if slot.experiment:
+        return f"held by {slot.experiment}"
     return "idle" if node.state is NodeState.UP else formatting.NOTHING
 
 

@@ -239,7 +239,7 @@ class AsyncClient(ClientQueries):
             experiment: Which.
             target: It ends when a job reaches this value, at once if one has.
             weight: Of its share, above 0.
-            slots: The most machines that it uses, at least 1. What is above a lower limit its policy gives up, or after a
+            slots: The most slots that it uses, at least 1. What is above a lower limit its policy gives up, or after a
                 period of grace the scheduler takes.
             concurrency: The most jobs that train at a time, at least 1; what is above goes likewise.
             clear: Terms that are to hold no more: "target", "slots", "concurrency".

@@ -337,7 +337,7 @@ class ClientQueries:
     async def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> AsyncGenerator[LogChunk]:
-        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends.
+        """What a job (a rank of it, on several slots) printed, node by node; with `follow` also what it prints until it ends.
 
         Raises:
             NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
@@ -350,7 +350,7 @@ class ClientQueries:
                 yield chunk
 
     async def nodes(self) -> list[Node]:
-        """The cluster's nodes with their machines."""
+        """The cluster's nodes with their slots."""
         connection = await self._connection()
         request = resource_manager_pb2.ListNodesRequest(page_size=_PAGE)
         found: list[Node] = []

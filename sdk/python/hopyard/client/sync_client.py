@@ -228,7 +228,7 @@ class Client:
     def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> Iterator[LogChunk]:
-        """What a job (a rank of it, on several machines) printed, node by node; with `follow` also what it prints until it ends."""
+        """What a job (a rank of it, on several slots) printed, node by node; with `follow` also what it prints until it ends."""
         return self._loop.iterate(self._client.logs(experiment, job, follow=follow, rank=rank))
 
     def download(
@@ -253,7 +253,7 @@ class Client:
         return self._loop.run(self._client.import_experiment(file, name))
 
     def nodes(self) -> list[Node]:
-        """The cluster's nodes with their machines."""
+        """The cluster's nodes with their slots."""
         return self._loop.run(self._client.nodes())
 
     def data_sets(self) -> list[DataSet]:

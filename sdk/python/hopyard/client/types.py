@@ -28,12 +28,12 @@ __all__ = [
     "JobState",
     "KeptForOthers",
     "LogChunk",
-    "Machine",
     "Metric",
     "Node",
     "NodeState",
     "Point",
     "Report",
+    "Slot",
     "Snapshot",
     "Statistic",
     "StoreUse",
@@ -131,14 +131,14 @@ class Experiment:
         best_job: The job with the best value so far; None before the first report.
         best_value: That value.
         best_position: The position it was reached at.
-        machines: How many it holds.
+        slots: How many it holds.
         share: How many its share gives it.
         running_seconds: Time it was not paused.
         group: The experiment that its group began with; its own id if it is alone.
         warning: What a person should know although it goes on, in words; empty: nothing.
         snapshot_bytes: What its snapshots take.
-        hops: How they moved between machines; of a group those of all its experiments.
-        machine_seconds: Time of machines that is billed to it: of its own runs, and its part of what it wants together with others of
+        hops: How they moved between slots; of a group those of all its experiments.
+        slot_seconds: Time of slots that is billed to it: of its own runs, and its part of what it wants together with others of
             its group.
         note: What its policy says of its terms, such as that there are too few jobs for its rungs; only as `create` answers it. Empty:
             nothing.
@@ -157,14 +157,14 @@ class Experiment:
     best_job: str | None = None
     best_value: float | None = None
     best_position: int = 0
-    machines: int = 0
+    slots: int = 0
     share: int = 0
     running_seconds: float = 0.0
     group: str = ""
     warning: str = ""
     snapshot_bytes: int = 0
     hops: Hops = Hops()
-    machine_seconds: float = 0.0
+    slot_seconds: float = 0.0
     note: str = ""
 
 
@@ -202,7 +202,7 @@ class Job:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     position: int = 0
     attempt: int = 0
-    machines: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
     priority: float | None = None
     parent: str | None = None
     fork_position: int = 0
@@ -268,7 +268,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Slot:
     """One slot bundle on a node.
 
     Attributes:
@@ -277,8 +277,8 @@ class Machine:
         job: What runs on it; None: it is idle.
         cpus: CPU threads a training process gets.
         gpus: GPU indices it sees.
-        rank: Which of the job's processes runs here, if that is on several machines.
-        world: How many machines the job is on.
+        rank: Which of the job's processes runs here, if that is on several slots.
+        world: How many slots the job is on.
         hardware: The kind of host that it is of; empty: not known.
     """
 
@@ -301,7 +301,7 @@ class Node:
     id: str
     address: str
     state: NodeState
-    machines: tuple[Machine, ...] = ()
+    slots: tuple[Slot, ...] = ()
     silent_seconds: float = 0.0
 
 

@@ -77,7 +77,7 @@ def sharing(gang: Gang) -> Iterator[None]:
         _gang.reset(token)
     if not gang.passes or gang.unfinished:
         found = "leaves out some of its batches" if gang.unfinished else "takes no batches from model_hopper.batches()"
-        raise RuntimeError(f"train_fn {found}; allowed on several machines: to train on all of them")
+        raise RuntimeError(f"train_fn {found}; allowed on several slots: to train on all of them")
 
 
 def ends(counts: Sequence[int], size: int) -> Iterator[int]:

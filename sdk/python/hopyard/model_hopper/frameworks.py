@@ -36,14 +36,14 @@ class Handler(ABC):
         return nullcontext()
 
     def gang(self, context: TrainerContext, model: Any) -> Gang:
-        """Meet the other ranks of a run on several machines. Refused here: a model of most libraries trains on one.
+        """Meet the other ranks of a run on several slots. Refused here: a model of most libraries trains on one.
 
         Raises:
             Unsupported: The library has no way to do that.
             GangError: The ranks did not come together.
         """
         raise Unsupported(
-            f"a {type(model).__qualname__} trains on one machine, and it was placed on {context.world_size}; allowed on several: "
+            f"a {type(model).__qualname__} trains on one slot, and it was placed on {context.world_size}; allowed on several: "
             "a torch.nn.Module"
         )
 

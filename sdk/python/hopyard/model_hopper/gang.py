@@ -69,7 +69,7 @@ class Gang(ABC):
         self._within = False
         if self.exchanges == before:
             raise RuntimeError(
-                "train_fn did not go backward in one of its batches; allowed on several machines: to train on all of them"
+                "train_fn did not go backward in one of its batches; allowed on several slots: to train on all of them"
             )
 
     def called(self) -> None:
@@ -80,7 +80,7 @@ class Gang(ABC):
         """
         if not self._within:
             raise RuntimeError(
-                "train_fn calls its model outside of model_hopper.batches(); allowed on several machines: to train on batches from "
+                "train_fn calls its model outside of model_hopper.batches(); allowed on several slots: to train on batches from "
                 "there only"
             )
 

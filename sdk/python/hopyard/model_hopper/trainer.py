@@ -118,7 +118,7 @@ class HoppingTrainer(Trainer):
         several, evaluates = self.context.world_size > 1, self.context.mode == "evaluate"
         if several and (evaluates or self.context.inputs is None):
             raise NotImplementedError(
-                f"{type(self).__qualname__} was placed on {self.context.world_size} machines; allowed: one, or in training one for "
+                f"{type(self).__qualname__} was placed on {self.context.world_size} slots; allowed: one, or in training one for "
                 "each of several partitions"
             )
         self._data = self._read(

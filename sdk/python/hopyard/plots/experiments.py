@@ -184,7 +184,7 @@ def _since(told: JournalStory, began: float) -> JournalStory:
         [replace(run, start=run.start - began, end=None if run.end is None else run.end - began) for run in told.runs],
         [(at - began, promising, others) for at, promising, others in told.pools],
         {job: [(at - began, label) for at, label in given] for job, given in told.labels.items()},
-        [(at - began, machines, chances) for at, machines, chances in told.confidences],
+        [(at - began, slots, chances) for at, slots, chances in told.confidences],
         [_visit_since(visit, began) for visit in told.visits],
         told.held,
         [(at - began, direct, fetched, stored) for at, direct, fetched, stored in told.moved],

@@ -55,10 +55,10 @@ class JobCurve:
 
 @dataclass(frozen=True, slots=True)
 class PlottedRun:
-    """A run of a job on one machine; of a run on several, one for each.
+    """A run of a job on one slot; of a run on several, one for each.
 
     Attributes:
-        machine: Where.
+        slot: Where.
         job: Whose.
         attempt: Which of the job's runs, from 1.
         start: When it was placed, in seconds since the search began.
@@ -67,7 +67,7 @@ class PlottedRun:
         mode: TRAIN, EVALUATE, or PROFILE: it was measured, and what it trained thrown away.
     """
 
-    machine: str
+    slot: str
     job: str
     attempt: int
     start: float
@@ -81,7 +81,7 @@ class PlottedVisit:
     """A run on a partition of an experiment's data: a training unit, or a part of an evaluation.
 
     Attributes:
-        machine: Where.
+        slot: Where.
         node: Where that is.
         job: Whose.
         partition: On what: "train/3".
@@ -94,7 +94,7 @@ class PlottedVisit:
         from_store: Whether these came from the store, not from another node.
     """
 
-    machine: str
+    slot: str
     node: str
     job: str
     partition: str
@@ -124,7 +124,7 @@ class JournalStory:
         runs: What ran where.
         pools: (time, promising, opportunistic): jobs with a run from then on, by their labels.
         labels: (time, priority) by job.
-        confidences: (time, machines, chances in falling order): what the policy thought of its open jobs now and then.
+        confidences: (time, slots, chances in falling order): what the policy thought of its open jobs now and then.
         visits: What ran on which partition; empty: it has no partitioned data.
         held: Its partitioned data, and who holds them.
         moved: (time, bytes from node to node, from the store, to the store) so far, whenever one of these grew.
@@ -148,7 +148,7 @@ class Search:
         source: What it was read from.
         policy: Name of the policy.
         predictor: Name of the predictor.
-        slots: Machines it had.
+        slots: Slots it had.
         order_seed: Which order of configurations.
         traces: What was replayed.
         metric: Name of the metric.
@@ -161,13 +161,13 @@ class Search:
         time: Seconds that the search took, or has taken so far.
         max_position: Where a job is complete.
         curves: The jobs' curves, in order of creation.
-        durations: Seconds on machines by job.
+        durations: Seconds on slots by job.
         runs: What ran where.
         jobs_at_full: (seconds, jobs that had trained to the end by then), rising.
         pools: (seconds, promising, opportunistic): what the pools had from then on.
         labels: (seconds, priority) by job: what the policy labelled it with from then on. Above 0 it is promising.
-        confidences: (seconds, machines, chances in falling order): what the policy gave to its open jobs at these times.
-        slots_per_job: k, the machines that a promising job counts for.
+        confidences: (seconds, slots, chances in falling order): what the policy gave to its open jobs at these times.
+        slots_per_job: k, the slots that a promising job counts for.
         visits: What ran on which partition of its data.
         held: Its partitioned data, and who holds them.
         moved: (seconds, bytes of snapshots from node to node, from the store, to the store) so far, whenever one of these grew.

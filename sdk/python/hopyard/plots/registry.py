@@ -51,22 +51,22 @@ KINDS: Final = {
         "how long jobs train, a distribution a policy", "durations", durations.Durations, durations.gather, over=True
     ),
     "boxes": PlotKind("time to the target over policies", "boxes", targets.Boxes, targets.boxes),
-    "capacity": PlotKind("time to the target over numbers of machines", "capacity", targets.Capacity, targets.capacity),
+    "capacity": PlotKind("time to the target over numbers of slots", "capacity", targets.Capacity, targets.capacity),
     "orders": PlotKind(
         "time to the target over orders of configurations", "order_sensitivity", targets.TargetOrders, targets.orders
     ),
     "gantt": PlotKind("what ran where and when, and how it ended", "gantt", timeline.Gantt, timeline.gantt),
     "gangs": PlotKind(
-        "on how many machines each job trained, and how many were used", "gangs", gangs.GangPlot, gangs.gather
+        "on how many slots each job trained, and how many were used", "gangs", gangs.GangPlot, gangs.gather
     ),
     "hops": PlotKind(
-        "which models visited which data where and when, how machines were used, what moved and what is held",
+        "which models visited which data where and when, how slots were used, what moved and what is held",
         "hops",
         hops.HopPlot,
         hops.gather,
     ),
     "pools": PlotKind(
-        "machines of the promising and the opportunistic jobs over time", "pools", timeline.Pools, timeline.pools
+        "slots of the promising and the opportunistic jobs over time", "pools", timeline.Pools, timeline.pools
     ),
     "slots": PlotKind(
         "slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather
@@ -83,7 +83,7 @@ SUFFIXES: Final = ("svg", "png")
 def default_kind(searches: Sequence[Search]) -> str:
     """What is shown where no kind is named.
 
-    One search is shown by its curves, else by what there is of it; several by their times to the target (over numbers of machines,
+    One search is shown by its curves, else by what there is of it; several by their times to the target (over numbers of slots,
     if they have several), else by how long their jobs train.
     """
     first = searches[0]
@@ -92,8 +92,8 @@ def default_kind(searches: Sequence[Search]) -> str:
         return next((kind for kind, found in has.items() if found), "boxes")
     if any(search.target is None for search in searches):
         return "durations"
-    machines = {search.slots for search in searches}
-    return "capacity" if len(machines) > 1 and None not in machines else "boxes"
+    slots = {search.slots for search in searches}
+    return "capacity" if len(slots) > 1 and None not in slots else "boxes"
 
 
 def gather(searches: Sequence[Search], kind: str | None = None, over: str | None = None) -> Any:

@@ -156,7 +156,7 @@ def _pair(row: Any) -> tuple[float, float]:
 
 def _confidences(row: Any) -> tuple[float, int, tuple[float, ...]]:
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
-        raise TypeError("it must be a time, a number of machines, and a list of chances")
+        raise TypeError("it must be a time, a number of slots, and a list of chances")
     chances = tuple(sorted((_number(p) for p in row[2]), reverse=True))
     if any(not 0 <= p <= 1 for p in chances):
         raise ValueError("a chance lies in 0..1")
@@ -237,7 +237,7 @@ def _run(row: Any) -> PlottedRun:
     reason = row.get("reason")
     if reason is not None and reason not in RunEndReason.__members__:
         raise ValueError(f"reason must be one of {', '.join(RunEndReason.__members__)}, or null")
-    return PlottedRun(_name(row["machine"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
+    return PlottedRun(_name(row["slot"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
 
 
 def _curves(

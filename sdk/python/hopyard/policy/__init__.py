@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hopyard.policy.cluster import Cluster
     from hopyard.policy.rungs import Rung, Standing
     from hopyard.policy.stages import StageState, StageView
-    from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
+    from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, SlotView
     from hopyard.policy.vocabulary import (
         CONTINUE,
         ENDLESS,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         IterationFinish,
         JobCreated,
         JobState,
-        MachinesChange,
         Partition,
         PolicyCapabilities,
         PredictionReady,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         RunEndReason,
         RunMode,
         ShareChange,
+        SlotsChange,
         TimerFired,
         Verdict,
     )
@@ -70,8 +70,6 @@ __all__ = [
     "JobCreated",
     "JobState",
     "JobView",
-    "MachineView",
-    "MachinesChange",
     "Partition",
     "Policy",
     "PolicyCapabilities",
@@ -83,6 +81,8 @@ __all__ = [
     "RunMode",
     "Rung",
     "ShareChange",
+    "SlotView",
+    "SlotsChange",
     "StageState",
     "StageView",
     "Standing",

@@ -22,13 +22,13 @@ from hopyard.policy.vocabulary import (
     GeneratorExhausted,
     IterationFinish,
     JobCreated,
-    MachinesChange,
     PolicyCapabilities,
     PredictionReady,
     RequestMade,
     RunEnd,
     RunMode,
     ShareChange,
+    SlotsChange,
     TimerFired,
     Verdict,
 )
@@ -66,9 +66,9 @@ class Policy(abc.ABC):
             until the policy completes it with its own results: `answer_job(job, job, position)`.
         shares: Whether its jobs can continue from the results of other jobs with the same training. Its trainings are
             then recorded in the search plan.
-        scales: Whether it chooses on how many machines a job trains. `Cluster.scaling` then contains earlier
+        scales: Whether it chooses on how many slots a job trains. `Cluster.scaling` then contains earlier
             measurements, and what it profiles (`RunMode.PROFILE`) is kept for later experiments. Only its `demand` then
-            determines how many machines are useful for the jobs that may train at a time
+            determines how many slots are useful for the jobs that may train at a time
             (`ExperimentView.concurrency`).
         generator: The generator of experiments that name none; empty: the usual default.
         needs_data: Whether it sends jobs to partitioned data. It then rejects experiments that name no data (`data:
@@ -101,7 +101,7 @@ class Policy(abc.ABC):
 
     @abc.abstractmethod
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start jobs. Called when machines of the experiment's share are idle, and again when new jobs become idle."""
+        """Start jobs. Called when slots of the experiment's share are idle, and again when new jobs become idle."""
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
         """Handle statistics of a job at a position above its high-water mark. Called only for policies that override it."""
@@ -118,10 +118,10 @@ class Policy(abc.ABC):
         return CONTINUE if event.at_until else Decision.proceed(cluster.experiment.max_position)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Handle the end of a run. Its machines are idle again or have been lost."""
+        """Handle the end of a run. Its slots are idle again or have been lost."""
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Handle a created or forked job that has its configuration and is idle. `allocate_jobs` follows if machines are idle."""
+        """Handle a created or forked job that has its configuration and is idle. `allocate_jobs` follows if slots are idle."""
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
         """Handle the failed creation of a job because the generator has no further configuration. No more jobs can be created."""
@@ -138,8 +138,8 @@ class Policy(abc.ABC):
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         """Handle a new share. With a deadline, the policy can choose runs to suspend before the core does."""
 
-    def on_machines_change(self, cluster: Cluster, change: MachinesChange) -> None:
-        """Handle machines that were added to the experiment or removed from it."""
+    def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
+        """Handle slots that were added to the experiment or removed from it."""
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
         """Handle an experiment that was extended, retargeted, paused or resumed, or in a group also one that joined or ended."""
@@ -151,26 +151,26 @@ class Policy(abc.ABC):
         """Handle a command that the core refused, because its state had changed since the policy's view. The default does nothing."""
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return how many machines the policy could use now, or None for as many as possible.
+        """Return how many slots the policy could use now, or None for as many as possible.
 
         Called after each up-call, with a view of the same moment that does not show the commands of the answer.
         """
         return None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """Return the nodes on which machines would be useful now, or None for any. Called after each up-call, as `demand` is.
+        """Return the nodes on which slots would be useful now, or None for any. Called after each up-call, as `demand` is.
 
-        The experiment gets no machines on other nodes. Those that it holds there are taken back as soon as they are
+        The experiment gets no slots on other nodes. Those that it holds there are taken back as soon as they are
         idle and not reserved. It gets others instead, within its share, if necessary after their runs have left them at
         a boundary.
         """
         return None
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the smallest number of machines (>= 1) that the policy can use together. Called after each up-call.
+        """Return the smallest number of slots (>= 1) that the policy can use together. Called after each up-call.
 
-        The share of the experiment is a multiple of this number. Remaining machines are left to other experiments, so
-        that two experiments never wait for each other's machines. `demand` should also return a multiple.
+        The share of the experiment is a multiple of this number. Remaining slots are left to other experiments, so
+        that two experiments never wait for each other's slots. `demand` should also return a multiple.
         """
         return 1
 
@@ -224,7 +224,7 @@ def serves_requests(policy: Policy) -> bool:
 
 
 def useful_nodes(policy: Policy, cluster: Cluster) -> tuple[str, ...]:
-    """Return the nodes on which a policy can use machines, ordered by name; empty for all.
+    """Return the nodes on which a policy can use slots, ordered by name; empty for all.
 
     Raises:
         TypeError: `nodes` returned a value that is not allowed.
@@ -266,8 +266,8 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
             policy.on_request(cluster, call)
         case ShareChange():
             policy.on_share_change(cluster, call)
-        case MachinesChange():
-            policy.on_machines_change(cluster, call)
+        case SlotsChange():
+            policy.on_slots_change(cluster, call)
         case ExperimentChange():
             policy.on_experiment_change(cluster, call)
         case TimerFired():

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
+from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, SlotView
 from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
@@ -23,8 +23,8 @@ from hopyard.policy.vocabulary import (
     KeepSnapshots,
     LabelJob,
     Predict,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     RunMode,
     StartJob,
     SuspendJob,
@@ -36,7 +36,7 @@ from hopyard.policy.vocabulary import (
 class Cluster(abc.ABC):
     """The view of one up-call, which also collects the commands of its answer.
 
-    The view shows the moment of the up-call. `idle_machines`, `idle_jobs`, `reserve_idle_machine` and `get_idle_job`
+    The view shows the moment of the up-call. `idle_slots`, `idle_jobs`, `reserve_idle_machine` and `get_idle_job`
     also consider the commands given so far in the same up-call, so that a loop over them ends. Commands are proposals:
     the core checks each one against its current state when the answer arrives.
     """
@@ -73,7 +73,7 @@ class Cluster(abc.ABC):
     @property
     @abc.abstractmethod
     def share(self) -> int:
-        """Number of machines that the experiment may hold."""
+        """Number of slots that the experiment may hold."""
 
     @property
     @abc.abstractmethod
@@ -93,7 +93,7 @@ class Cluster(abc.ABC):
 
     @property
     def scaling(self) -> Mapping[str, Mapping[int, float]]:
-        """Earlier measurements of the same training: seconds per unit, by hardware and number of machines.
+        """Earlier measurements of the same training: seconds per unit, by hardware and number of slots.
 
         They are determined when the experiment is created, and never change. The same training means the same code,
         started in the same way with the same resources, on the same search space. Empty for policies without `scales`.
@@ -102,24 +102,24 @@ class Cluster(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def machines(self) -> Mapping[str, MachineView]:
-        """All machines that the experiment holds, by id, ordered by id."""
+    def slots(self) -> Mapping[str, SlotView]:
+        """All slots that the experiment holds, by id, ordered by id."""
 
     @property
     def data(self) -> Data | None:
         """The experiment's partitioned data and the nodes that hold it now, or None if the experiment names no data.
 
-        `on_machines_change` is called whenever a node starts or stops holding a partition.
+        `on_slots_change` is called whenever a node starts or stops holding a partition.
         """
         return None
 
     @abc.abstractmethod
-    def idle_machines(self) -> Sequence[MachineView]:
-        """Return the machines that have no run and are neither reserved nor used by this answer, ordered by id."""
+    def idle_slots(self) -> Sequence[SlotView]:
+        """Return the slots that have no run and are neither reserved nor used by this answer, ordered by id."""
 
     @abc.abstractmethod
     def idle_jobs(self) -> Sequence[JobView]:
-        """Return the jobs of running experiments that wait for a machine and are not started by this answer.
+        """Return the jobs of running experiments that wait for a slot and are not started by this answer.
 
         They are ordered by priority, highest first, then FIFO.
         """
@@ -135,14 +135,14 @@ class Cluster(abc.ABC):
     def queued(self) -> int:
         """Return how many jobs of running experiments are PENDING or SUSPENDED at the moment of the up-call.
 
-        Jobs of other experiments in a group need no machine until their experiment is resumed.
+        Jobs of other experiments in a group need no slot until their experiment is resumed.
         """
         running = {name for name, terms in self.experiments.items() if terms.running}
         return sum(job.state.idle and job.experiment in running for job in self.jobs.values())
 
-    def busy_machines(self) -> int:
-        """Return how many machines have a run at the moment of the up-call. Faster than iterating over the machines."""
-        return sum(len(job.machines) for job in self.live_jobs())
+    def busy_slots(self) -> int:
+        """Return how many slots have a run at the moment of the up-call. Faster than iterating over the slots."""
+        return sum(len(job.slots) for job in self.live_jobs())
 
     def live_jobs(self) -> Sequence[JobView]:
         """Return the jobs with a run, in order of creation."""
@@ -180,16 +180,16 @@ class Cluster(abc.ABC):
         """Return a ticket that no other question of this experiment has."""
 
     def reserve_idle_machine(self) -> str | None:
-        """Reserve an idle machine for this policy and return its id, or None if there is none."""
-        machine = next(iter(self.idle_machines()), None)
-        if machine is None:
+        """Reserve an idle slot for this policy and return its id, or None if there is none."""
+        slot = next(iter(self.idle_slots()), None)
+        if slot is None:
             return None
-        self.submit(ReserveMachine(machine.id))
-        return machine.id
+        self.submit(ReserveSlot(slot.id))
+        return slot.id
 
-    def release_machine(self, machine: str) -> None:
-        """Make a reserved machine idle again."""
-        self.submit(ReleaseMachine(machine))
+    def release_machine(self, slot: str) -> None:
+        """Make a reserved slot idle again."""
+        self.submit(ReleaseSlot(slot))
 
     def get_idle_job(self) -> str | None:
         """Return the next idle job by priority, then FIFO, or None if there is none."""
@@ -213,7 +213,7 @@ class Cluster(abc.ABC):
     def start_job(
         self,
         job: str,
-        machines: str | Iterable[str],
+        slots: str | Iterable[str],
         *,
         until: int | None = None,
         allowed: int | None = None,
@@ -225,16 +225,16 @@ class Cluster(abc.ABC):
         parts: int = 0,
     ) -> None:
         """Start or resume an idle job. `StartJob` describes the arguments."""
-        gang = (machines,) if isinstance(machines, str) else tuple(machines)
+        gang = (slots,) if isinstance(slots, str) else tuple(slots)
         saves = tuple(sorted(set(snapshot_at)))
         given = dict(inputs or {})
         self.submit(StartJob(job, gang, until, allowed, saves, given, mode, from_snapshot, preemptible, parts))
 
-    def resume_job(self, job: str, machines: str | Iterable[str], **options: Any) -> None:
+    def resume_job(self, job: str, slots: str | Iterable[str], **options: Any) -> None:
         """Call `start_job` for a job that has a snapshot. Raises CommandError if it has none."""
         if not self.snapshots(job):
             raise CommandError(f"resume_job: job {job!r} has no snapshot; use start_job")
-        self.start_job(job, machines, **options)
+        self.start_job(job, slots, **options)
 
     def amend_run(self, job: str, *, until: int | None = None, snapshot_at: Iterable[int] = ()) -> str:
         """Move the end of a current run, or add save points. Return the ticket of the answer.

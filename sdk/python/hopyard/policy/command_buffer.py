@@ -20,8 +20,8 @@ from hopyard.policy.vocabulary import (
     KeepSnapshots,
     LabelJob,
     Predict,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     StartJob,
     SuspendJob,
     TerminateJob,
@@ -44,7 +44,7 @@ class CollectingView(Cluster):
         at: Time of the up-call.
         seed: Seed of its random numbers.
         made: Number of jobs created so far.
-        machines: Ids of the machines that the experiment holds.
+        slots: Ids of the slots that the experiment holds.
         earlier: Names of the trials of earlier experiments.
 
     Attributes:
@@ -52,18 +52,18 @@ class CollectingView(Cluster):
     """
 
     def __init__(
-        self, number: int, at: float, seed: int, made: int, machines: Container[str], earlier: Container[str]
+        self, number: int, at: float, seed: int, made: int, slots: Container[str], earlier: Container[str]
     ) -> None:
         self._number = number
         self._at = at
         self._seed = seed
         self._made = made
-        self._held = machines
+        self._held = slots
         self._sources = earlier
         self._rng: random.Random | None = None
         self._created = 0
         self._tickets = 0
-        self._used_machines: set[str] = set()
+        self._used_slots: set[str] = set()
         self._released: set[str] = set()
         self._started: set[str] = set()
         self.commands: list[Command] = []
@@ -94,16 +94,16 @@ class CollectingView(Cluster):
     def submit(self, command: Command) -> None:
         name = type(command).__name__
         match command:
-            case ReserveMachine() | ReleaseMachine():
-                self._know_machine(name, command.machine)
-                taken = isinstance(command, ReserveMachine)
-                (self._used_machines.add if taken else self._used_machines.discard)(command.machine)
-                (self._released.discard if taken else self._released.add)(command.machine)
+            case ReserveSlot() | ReleaseSlot():
+                self._know_slot(name, command.slot)
+                taken = isinstance(command, ReserveSlot)
+                (self._used_slots.add if taken else self._used_slots.discard)(command.slot)
+                (self._released.discard if taken else self._released.add)(command.slot)
             case StartJob():
                 self._know_job(name, command.job)
-                for machine in command.machines:
-                    self._know_machine(name, machine)
-                self._used_machines.update(command.machines)
+                for slot in command.slots:
+                    self._know_slot(name, slot)
+                self._used_slots.update(command.slots)
                 self._started.add(command.job)
             case ForkJob():
                 self._know_job(name, command.parent)
@@ -132,10 +132,10 @@ class CollectingView(Cluster):
         if job not in self.jobs and not self._made < _ordinal(job) <= self._made + self._created:
             raise CommandError(f"{command}: there is no job {job!r}; there are {len(self.jobs)} jobs")
 
-    def _know_machine(self, command: str, machine: str) -> None:
-        if machine not in self._held:
-            held = ", ".join(sorted(self.machines)) or "none"
-            raise CommandError(f"{command}: the experiment does not hold machine {machine!r}; it holds {held}")
+    def _know_slot(self, command: str, slot: str) -> None:
+        if slot not in self._held:
+            held = ", ".join(sorted(self.slots)) or "none"
+            raise CommandError(f"{command}: the experiment does not hold slot {slot!r}; it holds {held}")
 
 
 def _ordinal(job: str) -> int:

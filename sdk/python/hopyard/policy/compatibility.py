@@ -22,8 +22,8 @@ _NEEDS_TRAINER: Final = (
     "sends jobs to partitioned data, and a program of this kind does not get the name of its partition; use "
     "`trainer: FILE.py:NAME`, preferably one of hopyard.model_hopper.trainer"
 )
-_ON_ONE_MACHINE: Final = (
-    "trains jobs on several machines at once, and a program of this kind runs on one; use `trainer: FILE.py:NAME`, or leave "
+_ON_ONE_SLOT: Final = (
+    "trains jobs on several slots at once, and a program of this kind runs on one; use `trainer: FILE.py:NAME`, or leave "
     "`elastic` out"
 )
 _CANNOT_SHARE: Final = (
@@ -51,7 +51,7 @@ def misfit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> tuple[str,
     if has_data and not capabilities.needs_data:
         return "data", f"{policy} {_NO_PARTITIONS}"
     if capabilities.scales and program != "trainer":
-        return program, f"{policy} {_ON_ONE_MACHINE}"
+        return program, f"{policy} {_ON_ONE_SLOT}"
     if (
         capabilities.shares
         and program != "trainer"

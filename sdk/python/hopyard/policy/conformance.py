@@ -85,34 +85,34 @@ class PolicyConformance:
         raise Unanswered(f"nobody answers a {type(question).__name__}")
 
     def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
-        """Return a virtual cluster with two machines, six jobs and a new policy. `changes` override its arguments."""
+        """Return a virtual cluster with two slots, six jobs and a new policy. `changes` override its arguments."""
         curve = changes.pop("curve", self.curve)
         if changes.get("mode") == "min":
             curve = _negative(curve)
-        terms: dict[str, Any] = {"machines": 2, "jobs": 6, "max_position": self.max_position, "respond": self.respond}
+        terms: dict[str, Any] = {"slots": 2, "jobs": 6, "max_position": self.max_position, "respond": self.respond}
         return VirtualCluster(policy or self.make_policy(), curve=curve, **{**terms, **changes})
 
     # ------------------------------------------------------------------------------------------------------- completion
 
     @pytest.mark.parametrize(
-        ("machines", "jobs"),
+        ("slots", "jobs"),
         [(1, 1), (1, 5), (2, 6), (3, 10), (8, 3), (20, 20)],
         ids=lambda number: str(number),
     )
-    def test_experiment_drains(self, machines: int, jobs: int) -> None:
-        """Every job ends: with one machine, many machines, one job, and more machines than jobs."""
-        cluster = self.cluster(machines=machines, jobs=jobs)
+    def test_experiment_drains(self, slots: int, jobs: int) -> None:
+        """Every job ends: with one slot, many slots, one job, and more slots than jobs."""
+        cluster = self.cluster(slots=slots, jobs=jobs)
         self.finish(cluster)
         assert cluster.jobs, "no job was ever created"
 
-    def test_no_machine_idles_forever_while_a_job_waits(self) -> None:
-        """If there are enough jobs, every demanded machine runs some of them, and no machine stays reserved."""
-        cluster = self.cluster(machines=4, jobs=16)
+    def test_no_slot_idles_forever_while_a_job_waits(self) -> None:
+        """If there are enough jobs, every demanded slot runs some of them, and no slot stays reserved."""
+        cluster = self.cluster(slots=4, jobs=16)
         history = self.finish(cluster)
         demands = [entry.demand for entry in history]
         wanted = 4 if None in demands else min(4, max(d for d in demands if d is not None))
-        used = {machine for run in cluster.runs for machine in run.machines}
-        assert len(used) >= wanted, f"{wanted} machines were demanded, but only {sorted(used)} ever ran a job"
+        used = {slot for run in cluster.runs for slot in run.slots}
+        assert len(used) >= wanted, f"{wanted} slots were demanded, but only {sorted(used)} ever ran a job"
 
     def test_slow_services(self) -> None:
         """The policy works if starts, saves, configurations and answers take time."""
@@ -135,19 +135,19 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("snapshot_every", [0, 1])
     def test_survives_lost_runs(self, snapshot_every: int) -> None:
-        """Runs and machines are lost. Their jobs continue from a snapshot or from the beginning."""
-        cluster = self.cluster(machines=3, snapshot_every=snapshot_every, max_losses=20)
+        """Runs and slots are lost. Their jobs continue from a snapshot or from the beginning."""
+        cluster = self.cluster(slots=3, snapshot_every=snapshot_every, max_losses=20)
         for time, job in ((0.5, "1"), (1.6, "2"), (1.6, "3"), (2.2, "1"), (4.9, "4"), (5.1, "1"), (6.3, "2")):
             cluster.at(time, cluster.lose_run, job)
-        cluster.at(3.3, cluster.lose_machine, "m02")
+        cluster.at(3.3, cluster.lose_slot, "m02")
         self.finish(cluster)
 
     def test_survives_a_save_that_is_lost(self) -> None:
-        """A snapshot is lost with its machine before it is stored, so an idle job goes back to an earlier position."""
-        cluster = self.cluster(machines=3, delays=Delays(store=2, save=0.2), max_losses=20)
-        for time, machine in ((1.8, "m01"), (2.9, "m02"), (4.4, "m03")):
-            cluster.at(time, cluster.lose_machine, machine)
-            cluster.at(time + 1, cluster.join_machine, machine)
+        """A snapshot is lost with its slot before it is stored, so an idle job goes back to an earlier position."""
+        cluster = self.cluster(slots=3, delays=Delays(store=2, save=0.2), max_losses=20)
+        for time, slot in ((1.8, "m01"), (2.9, "m02"), (4.4, "m03")):
+            cluster.at(time, cluster.lose_slot, slot)
+            cluster.at(time + 1, cluster.join_slot, slot)
         self.finish(cluster)
 
     @pytest.mark.parametrize("max_failures", [0, 2])
@@ -181,34 +181,34 @@ class PolicyConformance:
     def test_stops_when_the_generator_is_exhausted(self, configurations: int) -> None:
         """The generator ends before the experiment has created all its jobs."""
         cluster = self.cluster(
-            machines=3,
+            slots=3,
             jobs=12,
             generator=lambda made: counting(made) if made < configurations else None,
             delays=Delays(create=0.3),
         )
         self.finish(cluster)
 
-    def test_survives_machines_that_come_and_go(self) -> None:
-        """Machines join and leave. At times there are none."""
-        cluster = self.cluster(machines=1, jobs=10, max_losses=20, snapshot_every=1)
+    def test_survives_slots_that_come_and_go(self) -> None:
+        """Slots join and leave. At times there are none."""
+        cluster = self.cluster(slots=1, jobs=10, max_losses=20, snapshot_every=1)
         for number in range(2, 6):
-            cluster.at(number, cluster.join_machine, f"m{number:02}")
-        for number, machine in enumerate(("m01", "m03", "m04", "m02", "m05")):
-            cluster.at(6.5 + number / 2, cluster.lose_machine, machine)
-        cluster.at(12, cluster.join_machine, "m09")
-        cluster.at(13, cluster.join_machine, "m01")
+            cluster.at(number, cluster.join_slot, f"m{number:02}")
+        for number, slot in enumerate(("m01", "m03", "m04", "m02", "m05")):
+            cluster.at(6.5 + number / 2, cluster.lose_slot, slot)
+        cluster.at(12, cluster.join_slot, "m09")
+        cluster.at(13, cluster.join_slot, "m01")
         self.finish(cluster)
 
     def test_survives_a_share_that_shrinks_and_grows(self) -> None:
-        """The share decreases to one machine and to none, with a deadline, and increases again."""
-        cluster = self.cluster(machines=4, jobs=10)
+        """The share decreases to one slot and to none, with a deadline, and increases again."""
+        cluster = self.cluster(slots=4, jobs=10)
         for time, slots in ((1.5, 1), (5.2, 4), (6.1, 0), (9.0, 2), (9.1, 3)):
             cluster.at(time, cluster.set_share, slots)
         self.finish(cluster)
 
     def test_survives_a_pause(self) -> None:
         """A paused experiment continues where it stopped."""
-        cluster = self.cluster(machines=3)
+        cluster = self.cluster(slots=3)
         for start, end in ((0.2, 1.0), (3.4, 9.0)):
             cluster.at(start, cluster.pause)
             cluster.at(end, cluster.resume)
@@ -225,7 +225,7 @@ class PolicyConformance:
                     return "the core's state has moved on"
             return ""
 
-        self.finish(self.cluster(machines=3, refuse=refuse))
+        self.finish(self.cluster(slots=3, refuse=refuse))
 
     def test_goes_on_when_the_experiment_is_extended(self) -> None:
         """A finished experiment gets more jobs. Then its jobs train further."""
@@ -249,15 +249,15 @@ class PolicyConformance:
         """Every command and decision is legal in the state that the policy was shown."""
         for changes in (
             {},
-            {"machines": 1},
-            {"machines": 9},
+            {"slots": 1},
+            {"slots": 9},
             {"snapshot_every": 1},
             {"delays": Delays(1, 1, 1, 1, 1, 1)},
         ):
             self.cluster(**changes).run()
 
     def test_demand_is_a_count_or_none(self) -> None:
-        """`demand` is None or an int of at least 0 (checked in each up-call). At the end, the policy demands no machine."""
+        """`demand` is None or an int of at least 0 (checked in each up-call). At the end, the policy demands no slot."""
         last = self.finish(self.cluster())[-1]
         assert last.demand in (0, None), f"demand was {last.demand} at the end, when no job is left"
 
@@ -266,7 +266,7 @@ class PolicyConformance:
         answers = {}
         modes: tuple[Literal["max", "min"], ...] = ("max", "min")
         for mode in modes:
-            history = self.finish(self.cluster(machines=3, jobs=10, mode=mode))
+            history = self.finish(self.cluster(slots=3, jobs=10, mode=mode))
             answers[mode] = [entry.answer for entry in history]
         if self.symmetric:
             same = zip(answers["max"], answers["min"], strict=False)
@@ -330,8 +330,8 @@ class PolicyConformance:
         """Run an experiment to its end, check that nothing is left over, and return its history."""
         history = cluster.run()
         last = {run.job: run for run in cluster.runs}
-        reserved = [machine.id for machine in cluster.machines.values() if machine.reserved]
-        assert not reserved, f"machines {reserved} are still reserved at the end"
+        reserved = [slot.id for slot in cluster.slots.values() if slot.reserved]
+        assert not reserved, f"slots {reserved} are still reserved at the end"
         for job in cluster.jobs.values():
             if job.state.ended:
                 continue
@@ -358,9 +358,9 @@ class PolicyConformance:
             return VirtualStep(dict.fromkeys(step.metrics, math.nan) if hit else step.metrics, step.seconds)
 
         times = [rng.choice([0.0, 0.0, 0.3, 2.0]) for _ in range(6)]
-        machines, jobs = rng.randint(1, 6), rng.randint(1, 12)
+        slots, jobs = rng.randint(1, 6), rng.randint(1, 12)
         cluster = self.cluster(
-            machines=machines,
+            slots=slots,
             jobs=jobs,
             curve=curve,
             generator=lambda made: counting(made) if made < configurations else None,
@@ -374,9 +374,9 @@ class PolicyConformance:
         happenings: list[Callable[[], tuple[Any, ...]]] = [
             lambda: (cluster.lose_run, str(rng.randint(1, jobs))),
             lambda: (cluster.lose_run, str(rng.randint(1, jobs))),
-            lambda: (cluster.lose_machine, f"m{rng.randint(1, machines):02}"),
-            lambda: (cluster.join_machine, f"m{rng.randint(1, 8):02}"),
-            lambda: (cluster.set_share, rng.randint(0, machines + 1)),
+            lambda: (cluster.lose_slot, f"m{rng.randint(1, slots):02}"),
+            lambda: (cluster.join_slot, f"m{rng.randint(1, 8):02}"),
+            lambda: (cluster.set_share, rng.randint(0, slots + 1)),
             lambda: (cluster.pause,),
             lambda: (cluster.resume,),
             lambda: (cluster.extend, rng.randint(1, 3)),
@@ -385,7 +385,7 @@ class PolicyConformance:
             action, *arguments = rng.choice(happenings)()
             cluster.at(round(rng.uniform(0, 14), 2), action, *arguments)
         cluster.at(15, cluster.resume)
-        cluster.at(15, cluster.join_machine, "m90")
+        cluster.at(15, cluster.join_slot, "m90")
         cluster.at(15.5, cluster.set_share, 3)
         return cluster
 

@@ -19,7 +19,7 @@ _MOST_CHARACTERS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer with the policy's demand, its gang, and the nodes on which it can use machines; empty for all."""
+    """An answer with the policy's demand, its gang, and the nodes on which it can use slots; empty for all."""
 
     answer: Answer
     demand: int | None
@@ -80,6 +80,6 @@ def _check(call: Call, decision: Decision | None, demand: int | None, gang: int)
     if isinstance(call, IterationFinish) != isinstance(decision, Decision):
         raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
     if demand is not None and (not isinstance(demand, int) or demand < 0):
-        raise TypeError(f"demand must return None or a whole number of machines >= 0, found {demand!r}")
+        raise TypeError(f"demand must return None or a whole number of slots >= 0, found {demand!r}")
     if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
-        raise TypeError(f"gang must return a whole number of machines >= 1, found {gang!r}")
+        raise TypeError(f"gang must return a whole number of slots >= 1, found {gang!r}")

@@ -30,7 +30,7 @@ class StageView:
         ends: Those of them that are complete at its end.
         reused: Number of trials that have its results without having trained it.
         by: The trial whose run trained it or trains it; empty: none.
-        machine: The machine that trains it. For a completed stage, the machine of the last run of `by`. Empty: none or
+        slot: The slot that trains it. For a completed stage, the slot of the last run of `by`. Empty: none or
             unknown.
         seconds: Its training time, measured if it is completed, else expected. None: unknown.
         saved: Whether its end is saved, so that others can start there.
@@ -46,7 +46,7 @@ class StageView:
     ends: tuple[str, ...] = ()
     reused: int = 0
     by: str = ""
-    machine: str = ""
+    slot: str = ""
     seconds: float | None = None
     saved: bool = False
     reusing: tuple[str, ...] = ()

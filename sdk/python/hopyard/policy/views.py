@@ -1,4 +1,4 @@
-"""The data that a policy sees at an up-call: jobs, machines, experiments, curves and the best value."""
+"""The data that a policy sees at an up-call: jobs, slots, experiments, curves and the best value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JobView:
         position: The position of its newest state, in units.
         high_water: The highest position that was ever reported.
         attempt: Number of runs so far.
-        machines: Machines of its current run; empty without one.
+        slots: Slots of its current run; empty without one.
         priority: Its priority; None if it has none.
         parent: The job from which it was forked; empty for none.
         fork_position: The position at which it was forked.
@@ -37,7 +37,7 @@ class JobView:
     position: int = 0
     high_water: int = 0
     attempt: int = 0
-    machines: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
     priority: float | None = None
     parent: str = ""
     fork_position: int = 0
@@ -48,8 +48,8 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineView:
-    """A machine of the experiment at the moment of the up-call.
+class SlotView:
+    """A slot of the experiment at the moment of the up-call.
 
     Attributes:
         id: "NODE/INDEX".

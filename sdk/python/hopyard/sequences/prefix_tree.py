@@ -89,15 +89,15 @@ class PrefixTree:
         """The largest number of positions that must be trained one after another."""
         return max((length for _, length in self._requests), default=0)
 
-    def makespan_lower_bound(self, machines: int) -> int:
-        """Return a lower bound of the time that `machines` (1 or more) need, if a machine trains one position per time unit.
+    def makespan_lower_bound(self, slots: int) -> int:
+        """Return a lower bound of the time that `slots` (1 or more) need, if a slot trains one position per time unit.
 
         No position after p can start before p is trained. Therefore p, plus all later positions divided by the number
-        of machines, is a bound for every p. Hu's algorithm reaches the largest of these bounds if moving a job costs
+        of slots, is a bound for every p. Hu's algorithm reaches the largest of these bounds if moving a job costs
         nothing.
         """
-        if machines < 1:
-            raise SequenceError(f"needs at least one machine, found {machines}")
+        if slots < 1:
+            raise SequenceError(f"needs at least one slot, found {slots}")
         changes = dict[int, int]()
         for root in self.roots:
             for branch in root.all():
@@ -109,7 +109,7 @@ class PrefixTree:
             behind += width * (last - position)
             width -= changes[position]
             last = position
-            best = max(best, position + -(-behind // machines))
+            best = max(best, position + -(-behind // slots))
         return best
 
     def add(self, request: Request) -> int:

@@ -226,7 +226,7 @@ class StopSpec(_Section):
     idle: Seconds | None = Field(
         None,
         description="Time for which the experiment stays open for clients' requests when it has nothing to do. It then holds no "
-        "machine. A client that has it open restarts this time. None: it ends at once. For policies that serve requests, "
+        "slot. A client that has it open restarts this time. None: it ends at once. For policies that serve requests, "
         "such as stage_tree.",
     )
     iteration_timeout: Seconds | None = Field(
@@ -252,7 +252,7 @@ class SnapshotSpec(_Section):
         None,
         ge=1,
         description="Number of units between two snapshots of a running job. None: 1; with criu and in log mode, only when the job "
-        "leaves its machine or the policy requests one. With auto a script's processes are dumped only when it leaves its machine.",
+        "leaves its slot or the policy requests one. With auto a script's processes are dumped only when it leaves its slot.",
     )
     ship_every: int | None = Field(
         None,
@@ -291,13 +291,13 @@ class ResourcesSpec(_Section):
     """The resources of the experiment."""
 
     slots: int | None = Field(
-        None, ge=1, le=_MOST, description="Maximum number of machines that it uses at a time; none: its complete share."
+        None, ge=1, le=_MOST, description="Maximum number of slots that it uses at a time; none: its complete share."
     )
     concurrency: int | None = Field(
         None,
         ge=1,
         le=_MOST,
-        description="Maximum number of jobs that train at a time, each on as many machines as its policy selects; none: no limit.",
+        description="Maximum number of jobs that train at a time, each on as many slots as its policy selects; none: no limit.",
     )
     per_job: JobResources = Field(JobResources(), description="What one slot must have.")
 

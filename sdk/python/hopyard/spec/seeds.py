@@ -13,7 +13,7 @@ def configuration_seed(experiment_seed: int, hyperparameters: Mapping[str, objec
     """Return the training seed of one configuration: 0 <= seed < 2^63.
 
     It depends only on the experiment's `seed` and on the configuration's values at position 0. It does not depend on a
-    job's id, order or machine. Therefore the same configuration trains the same way in another job, in a repetition of
+    job's id, order or slot. Therefore the same configuration trains the same way in another job, in a repetition of
     the experiment, and after a resume. Configurations whose sequences differ only later train the same until then. 1
     and 1.0 are equal.
 

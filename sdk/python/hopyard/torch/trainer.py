@@ -48,8 +48,8 @@ class TorchTrainer(Trainer):
     is suspended. On a GPU this holds where PyTorch has deterministic algorithms.
 
     On a gang (`docs/gangs.md`), each rank trains on its part of every batch with DistributedDataParallel, so the batch is the
-    same on any number of machines. `evaluate()` is divided in the same way. A snapshot can continue on any number of
-    machines. Results then differ by rounding, and by effects of smaller parts on batch normalization and dropout.
+    same on any number of slots. `evaluate()` is divided in the same way. A snapshot can continue on any number of
+    slots. Results then differ by rounding, and by effects of smaller parts on batch normalization and dropout.
 
     These hyperparameters can change during training: `lr` and every other option of the optimizer, the numbers of the
     scheduler, and `batch_size`, also inside an epoch. Override `change` for other hyperparameters, or if `build_optimizer`

@@ -65,7 +65,7 @@ class TrainerContext:
             ValueError: The run has no partition.
         """
         if self.inputs is None:
-            raise ValueError("this run has no data partition: its policy gave its machine no input (docs/hopping.md)")
+            raise ValueError("this run has no data partition: its policy gave its slot no input (docs/hopping.md)")
         return cached(self.inputs, load)
 
 

@@ -3,7 +3,7 @@
 ::
 
     TrainerError
-      UserCodeError         the user's code failed: counts towards `max_failures`; it would fail on any machine
+      UserCodeError         the user's code failed: counts towards `max_failures`; it would fail on any slot
         MetricsError        ... because it returned something that is not a mapping of str to float
       SnapshotStateError    the snapshot is not usable: fetch another copy or use an earlier one
       GangError             the ranks of a gang cannot meet: not caused by the code; the job resumes from its snapshot

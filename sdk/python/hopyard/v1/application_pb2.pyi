@@ -245,7 +245,7 @@ class ApplicationStart(google.protobuf.message.Message):
     def start(self) -> hopyard.v1.resource_manager_pb2.StartRun: ...
     @property
     def gang(self) -> Global___Gang:
-        """Set for a run on several machines only."""
+        """Set for a run on several slots only."""
 
     @property
     def command(self) -> hopyard.v1.resource_manager_pb2.CommandLine:
@@ -317,7 +317,7 @@ Global___ProcessHost: typing_extensions.TypeAlias = ProcessHost
 
 @typing.final
 class Gang(google.protobuf.message.Message):
-    """The gang of a run on several machines. Rank 0 leads: the other ranks connect to it, train the iterations that it says and
+    """The gang of a run on several slots. Rank 0 leads: the other ranks connect to it, train the iterations that it says and
     leave when it says so; they say `started` and `ended`, and report nothing.
     """
 

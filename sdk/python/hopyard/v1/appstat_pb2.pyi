@@ -297,22 +297,22 @@ Global___Projection: typing_extensions.TypeAlias = Projection
 
 @typing.final
 class Scaling(google.protobuf.message.Message):
-    """How long a unit took on so many machines of one kind. Replaces the row with the same (training, hardware, machines)."""
+    """How long a unit took on so many slots of one kind. Replaces the row with the same (training, hardware, slots)."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TRAINING_FIELD_NUMBER: builtins.int
     HARDWARE_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     AT_FIELD_NUMBER: builtins.int
     training: builtins.str
-    """What trainings that take equally long have in common: a hash over code, program, search space and what a machine gives."""
+    """What trainings that take equally long have in common: a hash over code, program, search space and what a slot gives."""
     hardware: builtins.str
     """The kind of host, as agents announce it. Not empty."""
-    machines: builtins.int
+    slots: builtins.int
     """At least 1."""
     seconds: builtins.float
     """Above 0."""
@@ -325,13 +325,13 @@ class Scaling(google.protobuf.message.Message):
         *,
         training: builtins.str = ...,
         hardware: builtins.str = ...,
-        machines: builtins.int = ...,
+        slots: builtins.int = ...,
         seconds: builtins.float = ...,
         experiment: builtins.str = ...,
         job: builtins.str = ...,
         at: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at", b"at", "experiment", b"experiment", "hardware", b"hardware", "job", b"job", "machines", b"machines", "seconds", b"seconds", "training", b"training"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at", b"at", "experiment", b"experiment", "hardware", b"hardware", "job", b"job", "seconds", b"seconds", "slots", b"slots", "training", b"training"]) -> None: ...
 
 Global___Scaling: typing_extensions.TypeAlias = Scaling
 

@@ -188,7 +188,7 @@ class AppStatServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def QueryScaling(self, request, context):
-        """How long a unit of some training takes on several machines, as measured last, by kind of host and number of machines, paged.
+        """How long a unit of some training takes on several slots, as measured last, by kind of host and number of slots, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

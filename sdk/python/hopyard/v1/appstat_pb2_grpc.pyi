@@ -437,7 +437,7 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
     """Jobs of an experiment as last projected, in order of creation, paged."""
 
     QueryScaling: _AppStatServiceQueryScalingType
-    """How long a unit of some training takes on several machines, as measured last, by kind of host and number of machines, paged."""
+    """How long a unit of some training takes on several slots, as measured last, by kind of host and number of slots, paged."""
 
     PutBlob: _AppStatServicePutBlobType
     """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
@@ -612,7 +612,7 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.appstat_pb2.QueryScalingRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.QueryScalingResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.QueryScalingResponse]]:
-        """How long a unit of some training takes on several machines, as measured last, by kind of host and number of machines, paged."""
+        """How long a unit of some training takes on several slots, as measured last, by kind of host and number of slots, paged."""
 
     @abc.abstractmethod
     def PutBlob(

@@ -59,15 +59,15 @@ class _JobStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     JOB_STATE_CREATING: _JobState.ValueType  # 1
     """The generator was asked for its configuration."""
     JOB_STATE_PENDING: _JobState.ValueType  # 2
-    """It waits for its first machine, or for one after it lost all its state."""
+    """It waits for its first slot, or for one after it lost all its state."""
     JOB_STATE_STARTING: _JobState.ValueType  # 3
     """A run was placed and has not said yet that it trains."""
     JOB_STATE_RUNNING: _JobState.ValueType  # 4
     """It trains, or is parked in memory at its until."""
     JOB_STATE_SUSPENDING: _JobState.ValueType  # 5
-    """It was told to save and leave its machine."""
+    """It was told to save and leave its slot."""
     JOB_STATE_SUSPENDED: _JobState.ValueType  # 6
-    """It waits without a machine, with a snapshot."""
+    """It waits without a slot, with a snapshot."""
     JOB_STATE_COMPLETED: _JobState.ValueType  # 7
     """It trained as far as the experiment wants, or was answered from another job's results."""
     JOB_STATE_TERMINATED: _JobState.ValueType  # 8
@@ -75,7 +75,7 @@ class _JobStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     JOB_STATE_FAILED: _JobState.ValueType  # 9
     """It failed more often than the experiment allows."""
     JOB_STATE_HELD: _JobState.ValueType  # 10
-    """A person paused it: it waits without a machine, whatever the policy wants, until a person resumes or ends it."""
+    """A person paused it: it waits without a slot, whatever the policy wants, until a person resumes or ends it."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
     """Where a job stands. The legal changes between the states are in docs/architecture.md."""
@@ -85,15 +85,15 @@ JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 JOB_STATE_CREATING: JobState.ValueType  # 1
 """The generator was asked for its configuration."""
 JOB_STATE_PENDING: JobState.ValueType  # 2
-"""It waits for its first machine, or for one after it lost all its state."""
+"""It waits for its first slot, or for one after it lost all its state."""
 JOB_STATE_STARTING: JobState.ValueType  # 3
 """A run was placed and has not said yet that it trains."""
 JOB_STATE_RUNNING: JobState.ValueType  # 4
 """It trains, or is parked in memory at its until."""
 JOB_STATE_SUSPENDING: JobState.ValueType  # 5
-"""It was told to save and leave its machine."""
+"""It was told to save and leave its slot."""
 JOB_STATE_SUSPENDED: JobState.ValueType  # 6
-"""It waits without a machine, with a snapshot."""
+"""It waits without a slot, with a snapshot."""
 JOB_STATE_COMPLETED: JobState.ValueType  # 7
 """It trained as far as the experiment wants, or was answered from another job's results."""
 JOB_STATE_TERMINATED: JobState.ValueType  # 8
@@ -101,7 +101,7 @@ JOB_STATE_TERMINATED: JobState.ValueType  # 8
 JOB_STATE_FAILED: JobState.ValueType  # 9
 """It failed more often than the experiment allows."""
 JOB_STATE_HELD: JobState.ValueType  # 10
-"""A person paused it: it waits without a machine, whatever the policy wants, until a person resumes or ends it."""
+"""A person paused it: it waits without a slot, whatever the policy wants, until a person resumes or ends it."""
 Global___JobState: typing_extensions.TypeAlias = JobState
 
 class _RunMode:
@@ -345,7 +345,7 @@ class RunRef(google.protobuf.message.Message):
     attempt: builtins.int
     """Rises by one with every run of the job; the first is 1."""
     rank: builtins.int
-    """0 for a run on one machine; 0..world-1 within a gang. Rank 0 reports and snapshots."""
+    """0 for a run on one slot; 0..world-1 within a gang. Rank 0 reports and snapshots."""
     def __init__(
         self,
         *,
@@ -360,7 +360,7 @@ Global___RunRef: typing_extensions.TypeAlias = RunRef
 
 @typing.final
 class GangPlace(google.protobuf.message.Message):
-    """Where the gang of a run on several machines meets; new for every attempt."""
+    """Where the gang of a run on several slots meets; new for every attempt."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -39,7 +39,7 @@ class _ExperimentStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     EXPERIMENT_STATE_FAILED: _ExperimentState.ValueType  # 6
     """It could not go on; `reason` says why."""
     EXPERIMENT_STATE_ENDING: _ExperimentState.ValueType  # 7
-    """Its end is decided; its last runs are leaving their machines."""
+    """Its end is decided; its last runs are leaving their slots."""
 
 class ExperimentState(_ExperimentState, metaclass=_ExperimentStateEnumTypeWrapper):
     """Where an experiment stands."""
@@ -57,7 +57,7 @@ EXPERIMENT_STATE_STOPPED: ExperimentState.ValueType  # 5
 EXPERIMENT_STATE_FAILED: ExperimentState.ValueType  # 6
 """It could not go on; `reason` says why."""
 EXPERIMENT_STATE_ENDING: ExperimentState.ValueType  # 7
-"""Its end is decided; its last runs are leaving their machines."""
+"""Its end is decided; its last runs are leaving their slots."""
 Global___ExperimentState: typing_extensions.TypeAlias = ExperimentState
 
 @typing.final
@@ -95,14 +95,14 @@ class Experiment(google.protobuf.message.Message):
     BEST_JOB_FIELD_NUMBER: builtins.int
     BEST_VALUE_FIELD_NUMBER: builtins.int
     BEST_POSITION_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     RUNNING_SECONDS_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
     GROUP_FIELD_NUMBER: builtins.int
     WARNING_FIELD_NUMBER: builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
     HOPS_FIELD_NUMBER: builtins.int
-    MACHINE_SECONDS_FIELD_NUMBER: builtins.int
+    SLOT_SECONDS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     """The name in the experiment file."""
@@ -124,12 +124,12 @@ class Experiment(google.protobuf.message.Message):
     """That value."""
     best_position: builtins.int
     """The position at which it was reached."""
-    machines: builtins.int
-    """Machines it holds."""
+    slots: builtins.int
+    """Slots it holds."""
     running_seconds: builtins.float
     """Seconds it spent unpaused."""
     share: builtins.int
-    """Machines its share gives it."""
+    """Slots its share gives it."""
     group: builtins.str
     """The group that it belongs to: the id of the experiment that it began with, whose stream in the journal, policy and
     share are those of all. Its own id if it is alone.
@@ -138,8 +138,8 @@ class Experiment(google.protobuf.message.Message):
     """What a person should know although it goes on, in words; empty: nothing."""
     snapshot_bytes: builtins.int
     """Bytes that its snapshots take; equal contents count once."""
-    machine_seconds: builtins.float
-    """Seconds of machines that are billed to it, up to what its runs said last: of those of its own jobs, and of others of its group as far
+    slot_seconds: builtins.float
+    """Seconds of slots that are billed to it, up to what its runs said last: of those of its own jobs, and of others of its group as far
     as it wants what they train. Of what several want at a time each has an equal part.
     """
     @property
@@ -150,7 +150,7 @@ class Experiment(google.protobuf.message.Message):
 
     @property
     def hops(self) -> Global___Hops:
-        """How its snapshots moved between machines. Of a group: of all its experiments."""
+        """How its snapshots moved between slots. Of a group: of all its experiments."""
 
     def __init__(
         self,
@@ -168,17 +168,17 @@ class Experiment(google.protobuf.message.Message):
         best_job: builtins.str = ...,
         best_value: builtins.float | None = ...,
         best_position: builtins.int = ...,
-        machines: builtins.int = ...,
+        slots: builtins.int = ...,
         running_seconds: builtins.float = ...,
         share: builtins.int = ...,
         group: builtins.str = ...,
         warning: builtins.str = ...,
         snapshot_bytes: builtins.int = ...,
         hops: Global___Hops | None = ...,
-        machine_seconds: builtins.float = ...,
+        slot_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "hops", b"hops", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "machine_seconds", b"machine_seconds", "machines", b"machines", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "slot_seconds", b"slot_seconds", "slots", b"slots", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment
@@ -231,7 +231,7 @@ class Job(google.protobuf.message.Message):
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     POSITION_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
     FORK_POSITION_FIELD_NUMBER: builtins.int
@@ -280,8 +280,8 @@ class Job(google.protobuf.message.Message):
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
-    def machines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Machines of its present run; empty without one."""
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Slots of its present run; empty without one."""
 
     @property
     def snapshots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.Snapshot]: ...
@@ -295,7 +295,7 @@ class Job(google.protobuf.message.Message):
         hyperparameters: hopyard.v1.common_pb2.Hyperparameters | None = ...,
         position: builtins.int = ...,
         attempt: builtins.int = ...,
-        machines: collections.abc.Iterable[builtins.str] | None = ...,
+        slots: collections.abc.Iterable[builtins.str] | None = ...,
         priority: builtins.float | None = ...,
         parent: builtins.str = ...,
         fork_position: builtins.int = ...,
@@ -310,7 +310,7 @@ class Job(google.protobuf.message.Message):
         shared_position: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "best_value", b"best_value", "hyperparameters", b"hyperparameters", "last_value", b"last_value", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "machines", b"machines", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "shared_position", b"shared_position", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "shared_position", b"shared_position", "slots", b"slots", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
     @typing.overload
@@ -804,7 +804,7 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
     weight: builtins.float
     """Share weight, above 0. Unset: unchanged."""
     slots: builtins.int
-    """At most this many machines, at least 1. Unset: unchanged."""
+    """At most this many slots, at least 1. Unset: unchanged."""
     concurrency: builtins.int
     """At most so many jobs that train at a time, at least 1. Unset: unchanged."""
     request_id: builtins.str

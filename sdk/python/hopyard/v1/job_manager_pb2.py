@@ -26,7 +26,7 @@ from hopyard.v1 import common_pb2 as hopyard_dot_v1_dot_common__pb2
 from hopyard.v1 import experiment_pb2 as hopyard_dot_v1_dot_experiment__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chopyard/v1/job_manager.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\x1a\x1bhopyard/v1/experiment.proto\"\'\n\x11GetIdleJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\"2\n\x12GetIdleJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"S\n\x0fStartJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08machines\x18\x03 \x03(\t\x12\r\n\x05until\x18\x04 \x01(\x03\"0\n\x10StartJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"T\n\x10ResumeJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08machines\x18\x03 \x03(\t\x12\r\n\x05until\x18\x04 \x01(\x03\"1\n\x11ResumeJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"4\n\x11SuspendJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"2\n\x12SuspendJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"6\n\x13TerminateJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"4\n\x14TerminateJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"2\n\x0fPauseJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"0\n\x10PauseJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"4\n\x11UnpauseJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"2\n\x12UnpauseJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"D\n\x0fLabelJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08priority\x18\x03 \x01(\x01\"0\n\x10LabelJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"0\n\rGetJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\".\n\x0eGetJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"q\n\x0fListJobsRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.hopyard.v1.JobState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"J\n\x10ListJobsResponse\x12\x1d\n\x04jobs\x18\x01 \x03(\x0b\x32\x0f.hopyard.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf4\x05\n\x11JobManagerService\x12K\n\nGetIdleJob\x12\x1d.hopyard.v1.GetIdleJobRequest\x1a\x1e.hopyard.v1.GetIdleJobResponse\x12\x45\n\x08StartJob\x12\x1b.hopyard.v1.StartJobRequest\x1a\x1c.hopyard.v1.StartJobResponse\x12H\n\tResumeJob\x12\x1c.hopyard.v1.ResumeJobRequest\x1a\x1d.hopyard.v1.ResumeJobResponse\x12K\n\nSuspendJob\x12\x1d.hopyard.v1.SuspendJobRequest\x1a\x1e.hopyard.v1.SuspendJobResponse\x12Q\n\x0cTerminateJob\x12\x1f.hopyard.v1.TerminateJobRequest\x1a .hopyard.v1.TerminateJobResponse\x12\x45\n\x08PauseJob\x12\x1b.hopyard.v1.PauseJobRequest\x1a\x1c.hopyard.v1.PauseJobResponse\x12K\n\nUnpauseJob\x12\x1d.hopyard.v1.UnpauseJobRequest\x1a\x1e.hopyard.v1.UnpauseJobResponse\x12\x45\n\x08LabelJob\x12\x1b.hopyard.v1.LabelJobRequest\x1a\x1c.hopyard.v1.LabelJobResponse\x12?\n\x06GetJob\x12\x19.hopyard.v1.GetJobRequest\x1a\x1a.hopyard.v1.GetJobResponse\x12\x45\n\x08ListJobs\x12\x1b.hopyard.v1.ListJobsRequest\x1a\x1c.hopyard.v1.ListJobsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chopyard/v1/job_manager.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\x1a\x1bhopyard/v1/experiment.proto\"\'\n\x11GetIdleJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\"2\n\x12GetIdleJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"P\n\x0fStartJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x03(\t\x12\r\n\x05until\x18\x04 \x01(\x03\"0\n\x10StartJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"Q\n\x10ResumeJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x03(\t\x12\r\n\x05until\x18\x04 \x01(\x03\"1\n\x11ResumeJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"4\n\x11SuspendJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"2\n\x12SuspendJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"6\n\x13TerminateJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"4\n\x14TerminateJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"2\n\x0fPauseJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"0\n\x10PauseJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"4\n\x11UnpauseJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"2\n\x12UnpauseJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"D\n\x0fLabelJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x10\n\x08priority\x18\x03 \x01(\x01\"0\n\x10LabelJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"0\n\rGetJobRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\".\n\x0eGetJobResponse\x12\x1c\n\x03job\x18\x01 \x01(\x0b\x32\x0f.hopyard.v1.Job\"q\n\x0fListJobsRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.hopyard.v1.JobState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"J\n\x10ListJobsResponse\x12\x1d\n\x04jobs\x18\x01 \x03(\x0b\x32\x0f.hopyard.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xf4\x05\n\x11JobManagerService\x12K\n\nGetIdleJob\x12\x1d.hopyard.v1.GetIdleJobRequest\x1a\x1e.hopyard.v1.GetIdleJobResponse\x12\x45\n\x08StartJob\x12\x1b.hopyard.v1.StartJobRequest\x1a\x1c.hopyard.v1.StartJobResponse\x12H\n\tResumeJob\x12\x1c.hopyard.v1.ResumeJobRequest\x1a\x1d.hopyard.v1.ResumeJobResponse\x12K\n\nSuspendJob\x12\x1d.hopyard.v1.SuspendJobRequest\x1a\x1e.hopyard.v1.SuspendJobResponse\x12Q\n\x0cTerminateJob\x12\x1f.hopyard.v1.TerminateJobRequest\x1a .hopyard.v1.TerminateJobResponse\x12\x45\n\x08PauseJob\x12\x1b.hopyard.v1.PauseJobRequest\x1a\x1c.hopyard.v1.PauseJobResponse\x12K\n\nUnpauseJob\x12\x1d.hopyard.v1.UnpauseJobRequest\x1a\x1e.hopyard.v1.UnpauseJobResponse\x12\x45\n\x08LabelJob\x12\x1b.hopyard.v1.LabelJobRequest\x1a\x1c.hopyard.v1.LabelJobResponse\x12?\n\x06GetJob\x12\x19.hopyard.v1.GetJobRequest\x1a\x1a.hopyard.v1.GetJobResponse\x12\x45\n\x08ListJobs\x12\x1b.hopyard.v1.ListJobsRequest\x1a\x1c.hopyard.v1.ListJobsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,41 +38,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETIDLEJOBRESPONSE']._serialized_start=139
   _globals['_GETIDLEJOBRESPONSE']._serialized_end=189
   _globals['_STARTJOBREQUEST']._serialized_start=191
-  _globals['_STARTJOBREQUEST']._serialized_end=274
-  _globals['_STARTJOBRESPONSE']._serialized_start=276
-  _globals['_STARTJOBRESPONSE']._serialized_end=324
-  _globals['_RESUMEJOBREQUEST']._serialized_start=326
-  _globals['_RESUMEJOBREQUEST']._serialized_end=410
-  _globals['_RESUMEJOBRESPONSE']._serialized_start=412
-  _globals['_RESUMEJOBRESPONSE']._serialized_end=461
-  _globals['_SUSPENDJOBREQUEST']._serialized_start=463
-  _globals['_SUSPENDJOBREQUEST']._serialized_end=515
-  _globals['_SUSPENDJOBRESPONSE']._serialized_start=517
-  _globals['_SUSPENDJOBRESPONSE']._serialized_end=567
-  _globals['_TERMINATEJOBREQUEST']._serialized_start=569
-  _globals['_TERMINATEJOBREQUEST']._serialized_end=623
-  _globals['_TERMINATEJOBRESPONSE']._serialized_start=625
-  _globals['_TERMINATEJOBRESPONSE']._serialized_end=677
-  _globals['_PAUSEJOBREQUEST']._serialized_start=679
-  _globals['_PAUSEJOBREQUEST']._serialized_end=729
-  _globals['_PAUSEJOBRESPONSE']._serialized_start=731
-  _globals['_PAUSEJOBRESPONSE']._serialized_end=779
-  _globals['_UNPAUSEJOBREQUEST']._serialized_start=781
-  _globals['_UNPAUSEJOBREQUEST']._serialized_end=833
-  _globals['_UNPAUSEJOBRESPONSE']._serialized_start=835
-  _globals['_UNPAUSEJOBRESPONSE']._serialized_end=885
-  _globals['_LABELJOBREQUEST']._serialized_start=887
-  _globals['_LABELJOBREQUEST']._serialized_end=955
-  _globals['_LABELJOBRESPONSE']._serialized_start=957
-  _globals['_LABELJOBRESPONSE']._serialized_end=1005
-  _globals['_GETJOBREQUEST']._serialized_start=1007
-  _globals['_GETJOBREQUEST']._serialized_end=1055
-  _globals['_GETJOBRESPONSE']._serialized_start=1057
-  _globals['_GETJOBRESPONSE']._serialized_end=1103
-  _globals['_LISTJOBSREQUEST']._serialized_start=1105
-  _globals['_LISTJOBSREQUEST']._serialized_end=1218
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1220
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1294
-  _globals['_JOBMANAGERSERVICE']._serialized_start=1297
-  _globals['_JOBMANAGERSERVICE']._serialized_end=2053
+  _globals['_STARTJOBREQUEST']._serialized_end=271
+  _globals['_STARTJOBRESPONSE']._serialized_start=273
+  _globals['_STARTJOBRESPONSE']._serialized_end=321
+  _globals['_RESUMEJOBREQUEST']._serialized_start=323
+  _globals['_RESUMEJOBREQUEST']._serialized_end=404
+  _globals['_RESUMEJOBRESPONSE']._serialized_start=406
+  _globals['_RESUMEJOBRESPONSE']._serialized_end=455
+  _globals['_SUSPENDJOBREQUEST']._serialized_start=457
+  _globals['_SUSPENDJOBREQUEST']._serialized_end=509
+  _globals['_SUSPENDJOBRESPONSE']._serialized_start=511
+  _globals['_SUSPENDJOBRESPONSE']._serialized_end=561
+  _globals['_TERMINATEJOBREQUEST']._serialized_start=563
+  _globals['_TERMINATEJOBREQUEST']._serialized_end=617
+  _globals['_TERMINATEJOBRESPONSE']._serialized_start=619
+  _globals['_TERMINATEJOBRESPONSE']._serialized_end=671
+  _globals['_PAUSEJOBREQUEST']._serialized_start=673
+  _globals['_PAUSEJOBREQUEST']._serialized_end=723
+  _globals['_PAUSEJOBRESPONSE']._serialized_start=725
+  _globals['_PAUSEJOBRESPONSE']._serialized_end=773
+  _globals['_UNPAUSEJOBREQUEST']._serialized_start=775
+  _globals['_UNPAUSEJOBREQUEST']._serialized_end=827
+  _globals['_UNPAUSEJOBRESPONSE']._serialized_start=829
+  _globals['_UNPAUSEJOBRESPONSE']._serialized_end=879
+  _globals['_LABELJOBREQUEST']._serialized_start=881
+  _globals['_LABELJOBREQUEST']._serialized_end=949
+  _globals['_LABELJOBRESPONSE']._serialized_start=951
+  _globals['_LABELJOBRESPONSE']._serialized_end=999
+  _globals['_GETJOBREQUEST']._serialized_start=1001
+  _globals['_GETJOBREQUEST']._serialized_end=1049
+  _globals['_GETJOBRESPONSE']._serialized_start=1051
+  _globals['_GETJOBRESPONSE']._serialized_end=1097
+  _globals['_LISTJOBSREQUEST']._serialized_start=1099
+  _globals['_LISTJOBSREQUEST']._serialized_end=1212
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1214
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1288
+  _globals['_JOBMANAGERSERVICE']._serialized_start=1291
+  _globals['_JOBMANAGERSERVICE']._serialized_end=2047
 # @@protoc_insertion_point(module_scope)

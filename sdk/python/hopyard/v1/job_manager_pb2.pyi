@@ -58,14 +58,14 @@ class StartJobRequest(google.protobuf.message.Message):
 
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     UNTIL_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     job: builtins.str
     until: builtins.int
     """0: the experiment's max_iterations."""
     @property
-    def machines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """One, or a gang: all or none."""
 
     def __init__(
@@ -73,10 +73,10 @@ class StartJobRequest(google.protobuf.message.Message):
         *,
         experiment: builtins.str = ...,
         job: builtins.str = ...,
-        machines: collections.abc.Iterable[builtins.str] | None = ...,
+        slots: collections.abc.Iterable[builtins.str] | None = ...,
         until: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "machines", b"machines", "until", b"until"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "slots", b"slots", "until", b"until"]) -> None: ...
 
 Global___StartJobRequest: typing_extensions.TypeAlias = StartJobRequest
 
@@ -103,22 +103,22 @@ class ResumeJobRequest(google.protobuf.message.Message):
 
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     UNTIL_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     job: builtins.str
     until: builtins.int
     @property
-    def machines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
         self,
         *,
         experiment: builtins.str = ...,
         job: builtins.str = ...,
-        machines: collections.abc.Iterable[builtins.str] | None = ...,
+        slots: collections.abc.Iterable[builtins.str] | None = ...,
         until: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "machines", b"machines", "until", b"until"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "slots", b"slots", "until", b"until"]) -> None: ...
 
 Global___ResumeJobRequest: typing_extensions.TypeAlias = ResumeJobRequest
 

@@ -78,7 +78,7 @@ class StreamLogsRequest(google.protobuf.message.Message):
     """Byte offset into the job's log; 0: from the beginning. Negative: that many bytes before its present end."""
     follow: builtins.bool
     rank: builtins.int
-    """Of a job on several machines: whose output. 0 is what reports."""
+    """Of a job on several slots: whose output. 0 is what reports."""
     def __init__(
         self,
         *,

@@ -241,8 +241,8 @@ class PolicyReviewed(google.protobuf.message.Message):
     needs_data: builtins.bool
     """It sends jobs to partitioned data: experiments that name none are refused."""
     scales: builtins.bool
-    """It chooses on how many machines a job trains: PolicyScaling comes, what it profiles is kept for later experiments, and its demand
-    alone says how many machines as many jobs as may train at a time (PolicyExperiment.concurrency) can use.
+    """It chooses on how many slots a job trains: PolicyScaling comes, what it profiles is kept for later experiments, and its demand
+    alone says how many slots as many jobs as may train at a time (PolicyExperiment.concurrency) can use.
     """
     rebuilds: builtins.bool
     """It has trained again what it asked to be saved, wants to start from, and finds gone: the quota may give that up, too, the quickest
@@ -295,7 +295,7 @@ class UpCall(google.protobuf.message.Message):
     ANSWER_READY_FIELD_NUMBER: builtins.int
     REQUEST_FIELD_NUMBER: builtins.int
     SHARE_CHANGE_FIELD_NUMBER: builtins.int
-    MACHINES_CHANGE_FIELD_NUMBER: builtins.int
+    SLOTS_CHANGE_FIELD_NUMBER: builtins.int
     EXPERIMENT_CHANGE_FIELD_NUMBER: builtins.int
     TIMER_FIELD_NUMBER: builtins.int
     number: builtins.int
@@ -316,7 +316,7 @@ class UpCall(google.protobuf.message.Message):
 
     @property
     def allocate_jobs(self) -> Global___AllocateJobs:
-        """Machines are idle within this experiment's share."""
+        """Slots are idle within this experiment's share."""
 
     @property
     def application_stat(self) -> Global___ApplicationStat:
@@ -349,8 +349,8 @@ class UpCall(google.protobuf.message.Message):
     @property
     def share_change(self) -> Global___ShareChange: ...
     @property
-    def machines_change(self) -> Global___MachinesChange:
-        """Machines came or went."""
+    def slots_change(self) -> Global___SlotsChange:
+        """Slots came or went."""
 
     @property
     def experiment_change(self) -> Global___ExperimentChange:
@@ -379,13 +379,13 @@ class UpCall(google.protobuf.message.Message):
         answer_ready: Global___AnswerReady | None = ...,
         request: Global___RequestMade | None = ...,
         share_change: Global___ShareChange | None = ...,
-        machines_change: Global___MachinesChange | None = ...,
+        slots_change: Global___SlotsChange | None = ...,
         experiment_change: Global___ExperimentChange | None = ...,
         timer: Global___TimerFired | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["allocate_jobs", b"allocate_jobs", "answer_ready", b"answer_ready", "application_stat", b"application_stat", "call", b"call", "experiment_change", b"experiment_change", "generator_exhausted", b"generator_exhausted", "iteration_finish", b"iteration_finish", "job_created", b"job_created", "machines_change", b"machines_change", "prediction", b"prediction", "request", b"request", "run_end", b"run_end", "share_change", b"share_change", "timer", b"timer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["again", b"again", "allocate_jobs", b"allocate_jobs", "answer_ready", b"answer_ready", "application_stat", b"application_stat", "at", b"at", "call", b"call", "changes", b"changes", "experiment_change", b"experiment_change", "generator_exhausted", b"generator_exhausted", "iteration_finish", b"iteration_finish", "job_created", b"job_created", "machines_change", b"machines_change", "number", b"number", "prediction", b"prediction", "request", b"request", "run_end", b"run_end", "seed", b"seed", "share_change", b"share_change", "timer", b"timer", "verdicts", b"verdicts"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["call", b"call"]) -> typing.Literal["allocate_jobs", "application_stat", "iteration_finish", "run_end", "job_created", "generator_exhausted", "prediction", "answer_ready", "request", "share_change", "machines_change", "experiment_change", "timer"] | None: ...
+    def HasField(self, field_name: typing.Literal["allocate_jobs", b"allocate_jobs", "answer_ready", b"answer_ready", "application_stat", b"application_stat", "call", b"call", "experiment_change", b"experiment_change", "generator_exhausted", b"generator_exhausted", "iteration_finish", b"iteration_finish", "job_created", b"job_created", "prediction", b"prediction", "request", b"request", "run_end", b"run_end", "share_change", b"share_change", "slots_change", b"slots_change", "timer", b"timer"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["again", b"again", "allocate_jobs", b"allocate_jobs", "answer_ready", b"answer_ready", "application_stat", b"application_stat", "at", b"at", "call", b"call", "changes", b"changes", "experiment_change", b"experiment_change", "generator_exhausted", b"generator_exhausted", "iteration_finish", b"iteration_finish", "job_created", b"job_created", "number", b"number", "prediction", b"prediction", "request", b"request", "run_end", b"run_end", "seed", b"seed", "share_change", b"share_change", "slots_change", b"slots_change", "timer", b"timer", "verdicts", b"verdicts"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["call", b"call"]) -> typing.Literal["allocate_jobs", "application_stat", "iteration_finish", "run_end", "job_created", "generator_exhausted", "prediction", "answer_ready", "request", "share_change", "slots_change", "experiment_change", "timer"] | None: ...
 
 Global___UpCall: typing_extensions.TypeAlias = UpCall
 
@@ -458,7 +458,7 @@ Global___IterationFinish: typing_extensions.TypeAlias = IterationFinish
 
 @typing.final
 class RunEnd(google.protobuf.message.Message):
-    """A run is over; its machines are idle again, or gone."""
+    """A run is over; its slots are idle again, or gone."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -622,7 +622,7 @@ class ShareChange(google.protobuf.message.Message):
     SLOTS_FIELD_NUMBER: builtins.int
     DEADLINE_FIELD_NUMBER: builtins.int
     slots: builtins.int
-    """Machines that the experiment may hold from now on."""
+    """Slots that the experiment may hold from now on."""
     deadline: builtins.float
     """When the scheduler takes what is above; 0: nothing is above."""
     def __init__(
@@ -636,7 +636,7 @@ class ShareChange(google.protobuf.message.Message):
 Global___ShareChange: typing_extensions.TypeAlias = ShareChange
 
 @typing.final
-class MachinesChange(google.protobuf.message.Message):
+class SlotsChange(google.protobuf.message.Message):
     """Also when partitions of the experiment's data are held by other nodes than before: then both lists may be empty."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -655,7 +655,7 @@ class MachinesChange(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["joined", b"joined", "lost", b"lost"]) -> None: ...
 
-Global___MachinesChange: typing_extensions.TypeAlias = MachinesChange
+Global___SlotsChange: typing_extensions.TypeAlias = SlotsChange
 
 @typing.final
 class ExperimentChange(google.protobuf.message.Message):
@@ -703,8 +703,8 @@ class StateChange(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_FIELD_NUMBER: builtins.int
-    MACHINE_FIELD_NUMBER: builtins.int
-    MACHINE_GONE_FIELD_NUMBER: builtins.int
+    SLOT_FIELD_NUMBER: builtins.int
+    SLOT_GONE_FIELD_NUMBER: builtins.int
     SHARE_FIELD_NUMBER: builtins.int
     EXPERIMENT_FIELD_NUMBER: builtins.int
     JOB_GONE_FIELD_NUMBER: builtins.int
@@ -714,10 +714,10 @@ class StateChange(google.protobuf.message.Message):
     EARLIER_FIELD_NUMBER: builtins.int
     JOBS_MADE_FIELD_NUMBER: builtins.int
     SCALING_FIELD_NUMBER: builtins.int
-    machine_gone: builtins.str
-    """Id of a machine that is no longer there."""
+    slot_gone: builtins.str
+    """Id of a slot that is no longer there."""
     share: builtins.int
-    """Machines of the share."""
+    """Slots of the share."""
     job_gone: builtins.str
     """Id of a job that is no longer there: it never got a configuration."""
     jobs_made: builtins.int
@@ -725,7 +725,7 @@ class StateChange(google.protobuf.message.Message):
     @property
     def job(self) -> Global___PolicyJob: ...
     @property
-    def machine(self) -> Global___PolicyMachine: ...
+    def slot(self) -> Global___PolicySlot: ...
     @property
     def experiment(self) -> Global___PolicyExperiment:
         """By id: of a group there are several, in the order in which they joined."""
@@ -750,14 +750,14 @@ class StateChange(google.protobuf.message.Message):
 
     @property
     def scaling(self) -> Global___PolicyScaling:
-        """How long a unit takes on some machines of a kind, as an earlier experiment measured it. It never changes."""
+        """How long a unit takes on some slots of a kind, as an earlier experiment measured it. It never changes."""
 
     def __init__(
         self,
         *,
         job: Global___PolicyJob | None = ...,
-        machine: Global___PolicyMachine | None = ...,
-        machine_gone: builtins.str = ...,
+        slot: Global___PolicySlot | None = ...,
+        slot_gone: builtins.str = ...,
         share: builtins.int = ...,
         experiment: Global___PolicyExperiment | None = ...,
         job_gone: builtins.str = ...,
@@ -768,24 +768,24 @@ class StateChange(google.protobuf.message.Message):
         jobs_made: builtins.int = ...,
         scaling: Global___PolicyScaling | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "machine", b"machine", "machine_gone", b"machine_gone", "scaling", b"scaling", "share", b"share"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "machine", b"machine", "machine_gone", b"machine_gone", "scaling", b"scaling", "share", b"share"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["change", b"change"]) -> typing.Literal["job", "machine", "machine_gone", "share", "experiment", "job_gone", "curve", "incumbent", "data", "earlier", "jobs_made", "scaling"] | None: ...
+    def HasField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "scaling", b"scaling", "share", b"share", "slot", b"slot", "slot_gone", b"slot_gone"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "curve", b"curve", "data", b"data", "earlier", b"earlier", "experiment", b"experiment", "incumbent", b"incumbent", "job", b"job", "job_gone", b"job_gone", "jobs_made", b"jobs_made", "scaling", b"scaling", "share", b"share", "slot", b"slot", "slot_gone", b"slot_gone"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["change", b"change"]) -> typing.Literal["job", "slot", "slot_gone", "share", "experiment", "job_gone", "curve", "incumbent", "data", "earlier", "jobs_made", "scaling"] | None: ...
 
 Global___StateChange: typing_extensions.TypeAlias = StateChange
 
 @typing.final
 class PolicyScaling(google.protobuf.message.Message):
-    """How long a unit took on so many machines of one kind."""
+    """How long a unit took on so many slots of one kind."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     HARDWARE_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
     hardware: builtins.str
-    """The kind of host, as in PolicyMachine."""
-    machines: builtins.int
+    """The kind of host, as in PolicySlot."""
+    slots: builtins.int
     """At least 1."""
     seconds: builtins.float
     """Above 0."""
@@ -793,10 +793,10 @@ class PolicyScaling(google.protobuf.message.Message):
         self,
         *,
         hardware: builtins.str = ...,
-        machines: builtins.int = ...,
+        slots: builtins.int = ...,
         seconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["hardware", b"hardware", "machines", b"machines", "seconds", b"seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hardware", b"hardware", "seconds", b"seconds", "slots", b"slots"]) -> None: ...
 
 Global___PolicyScaling: typing_extensions.TypeAlias = PolicyScaling
 
@@ -1086,7 +1086,7 @@ class PolicyJob(google.protobuf.message.Message):
     POSITION_FIELD_NUMBER: builtins.int
     HIGH_WATER_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     PARENT_FIELD_NUMBER: builtins.int
     FORK_POSITION_FIELD_NUMBER: builtins.int
@@ -1119,7 +1119,7 @@ class PolicyJob(google.protobuf.message.Message):
     max_position: builtins.int
     """Where it is complete."""
     queued: builtins.int
-    """Its place in the queue of jobs that wait for a machine: those with a higher priority come first, then those with a lower
+    """Its place in the queue of jobs that wait for a slot: those with a higher priority come first, then those with a lower
     `queued`. 0: it is not in the queue, and cannot be started now.
     """
     @property
@@ -1127,7 +1127,7 @@ class PolicyJob(google.protobuf.message.Message):
         """None while CREATING."""
 
     @property
-    def machines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of its present run, in rank order; none without one."""
 
     @property
@@ -1145,7 +1145,7 @@ class PolicyJob(google.protobuf.message.Message):
         position: builtins.int = ...,
         high_water: builtins.int = ...,
         attempt: builtins.int = ...,
-        machines: collections.abc.Iterable[builtins.str] | None = ...,
+        slots: collections.abc.Iterable[builtins.str] | None = ...,
         priority: builtins.float | None = ...,
         parent: builtins.str = ...,
         fork_position: builtins.int = ...,
@@ -1157,14 +1157,14 @@ class PolicyJob(google.protobuf.message.Message):
         queued: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_priority", b"_priority", "hyperparameters", b"hyperparameters", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_priority", b"_priority", "attempt", b"attempt", "experiment", b"experiment", "fork_position", b"fork_position", "high_water", b"high_water", "hyperparameters", b"hyperparameters", "id", b"id", "machines", b"machines", "max_position", b"max_position", "ordinal", b"ordinal", "parent", b"parent", "parked", b"parked", "position", b"position", "priority", b"priority", "queued", b"queued", "snapshots", b"snapshots", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_priority", b"_priority", "attempt", b"attempt", "experiment", b"experiment", "fork_position", b"fork_position", "high_water", b"high_water", "hyperparameters", b"hyperparameters", "id", b"id", "max_position", b"max_position", "ordinal", b"ordinal", "parent", b"parent", "parked", b"parked", "position", b"position", "priority", b"priority", "queued", b"queued", "slots", b"slots", "snapshots", b"snapshots", "state", b"state"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
 
 Global___PolicyJob: typing_extensions.TypeAlias = PolicyJob
 
 @typing.final
-class PolicyMachine(google.protobuf.message.Message):
-    """A machine as a policy sees it."""
+class PolicySlot(google.protobuf.message.Message):
+    """A slot as a policy sees it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1200,7 +1200,7 @@ class PolicyMachine(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["draining", b"draining", "hardware", b"hardware", "id", b"id", "idle", b"idle", "job", b"job", "node", b"node", "reserved", b"reserved"]) -> None: ...
 
-Global___PolicyMachine: typing_extensions.TypeAlias = PolicyMachine
+Global___PolicySlot: typing_extensions.TypeAlias = PolicySlot
 
 @typing.final
 class Verdict(google.protobuf.message.Message):
@@ -1251,9 +1251,9 @@ class Answer(google.protobuf.message.Message):
     up_to: builtins.int
     """With CONTINUE: no decision is needed before this position; 0: one is needed at the next report."""
     demand: builtins.int
-    """Machines that the policy could use now, as things stood when the up-call was made; unset: as many as it can get."""
+    """Slots that the policy could use now, as things stood when the up-call was made; unset: as many as it can get."""
     gang: builtins.int
-    """Machines that it needs at once, at least; 0 counts as 1."""
+    """Slots that it needs at once, at least; 0 counts as 1."""
     error: builtins.str
     """The policy could not answer: the experiment is paused with this text as its reason, and nothing else of the answer counts."""
     @property
@@ -1262,7 +1262,7 @@ class Answer(google.protobuf.message.Message):
 
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Nodes on which machines would be of use now; none: all are."""
+        """Nodes on which slots would be of use now; none: all are."""
 
     def __init__(
         self,
@@ -1288,8 +1288,8 @@ class Command(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RESERVE_MACHINE_FIELD_NUMBER: builtins.int
-    RELEASE_MACHINE_FIELD_NUMBER: builtins.int
+    RESERVE_SLOT_FIELD_NUMBER: builtins.int
+    RELEASE_SLOT_FIELD_NUMBER: builtins.int
     CREATE_JOB_FIELD_NUMBER: builtins.int
     START_JOB_FIELD_NUMBER: builtins.int
     AMEND_RUN_FIELD_NUMBER: builtins.int
@@ -1305,9 +1305,9 @@ class Command(google.protobuf.message.Message):
     BILL_RUN_FIELD_NUMBER: builtins.int
     KEEP_SNAPSHOTS_FIELD_NUMBER: builtins.int
     @property
-    def reserve_machine(self) -> Global___ReserveMachineCommand: ...
+    def reserve_slot(self) -> Global___ReserveSlotCommand: ...
     @property
-    def release_machine(self) -> Global___ReleaseMachineCommand: ...
+    def release_slot(self) -> Global___ReleaseSlotCommand: ...
     @property
     def create_job(self) -> Global___CreateJobCommand: ...
     @property
@@ -1339,8 +1339,8 @@ class Command(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        reserve_machine: Global___ReserveMachineCommand | None = ...,
-        release_machine: Global___ReleaseMachineCommand | None = ...,
+        reserve_slot: Global___ReserveSlotCommand | None = ...,
+        release_slot: Global___ReleaseSlotCommand | None = ...,
         create_job: Global___CreateJobCommand | None = ...,
         start_job: Global___StartJobCommand | None = ...,
         amend_run: Global___AmendRunCommand | None = ...,
@@ -1356,45 +1356,45 @@ class Command(google.protobuf.message.Message):
         bill_run: Global___BillRunCommand | None = ...,
         keep_snapshots: Global___KeepSnapshotsCommand | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "keep_snapshots", b"keep_snapshots", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "keep_snapshots", b"keep_snapshots", "label_job", b"label_job", "predict", b"predict", "release_machine", b"release_machine", "reserve_machine", b"reserve_machine", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_machine", "release_machine", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment", "bill_run", "keep_snapshots"] | None: ...
+    def HasField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "keep_snapshots", b"keep_snapshots", "label_job", b"label_job", "predict", b"predict", "release_slot", b"release_slot", "reserve_slot", b"reserve_slot", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["amend_run", b"amend_run", "answer_job", b"answer_job", "ask", b"ask", "bill_run", b"bill_run", "command", b"command", "create_job", b"create_job", "end_experiment", b"end_experiment", "fork_job", b"fork_job", "keep_snapshots", b"keep_snapshots", "label_job", b"label_job", "predict", b"predict", "release_slot", b"release_slot", "reserve_slot", b"reserve_slot", "start_job", b"start_job", "suspend_job", b"suspend_job", "terminate_job", b"terminate_job", "wake_at", b"wake_at"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["reserve_slot", "release_slot", "create_job", "start_job", "amend_run", "suspend_job", "terminate_job", "fork_job", "answer_job", "label_job", "predict", "ask", "wake_at", "end_experiment", "bill_run", "keep_snapshots"] | None: ...
 
 Global___Command: typing_extensions.TypeAlias = Command
 
 @typing.final
-class ReserveMachineCommand(google.protobuf.message.Message):
-    """Keeps an idle machine for this policy's own later use."""
+class ReserveSlotCommand(google.protobuf.message.Message):
+    """Keeps an idle slot for this policy's own later use."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    MACHINE_FIELD_NUMBER: builtins.int
-    machine: builtins.str
+    SLOT_FIELD_NUMBER: builtins.int
+    slot: builtins.str
     def __init__(
         self,
         *,
-        machine: builtins.str = ...,
+        slot: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["machine", b"machine"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["slot", b"slot"]) -> None: ...
 
-Global___ReserveMachineCommand: typing_extensions.TypeAlias = ReserveMachineCommand
+Global___ReserveSlotCommand: typing_extensions.TypeAlias = ReserveSlotCommand
 
 @typing.final
-class ReleaseMachineCommand(google.protobuf.message.Message):
-    """Undoes ReserveMachineCommand."""
+class ReleaseSlotCommand(google.protobuf.message.Message):
+    """Undoes ReserveSlotCommand."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    MACHINE_FIELD_NUMBER: builtins.int
-    machine: builtins.str
+    SLOT_FIELD_NUMBER: builtins.int
+    slot: builtins.str
     def __init__(
         self,
         *,
-        machine: builtins.str = ...,
+        slot: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["machine", b"machine"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["slot", b"slot"]) -> None: ...
 
-Global___ReleaseMachineCommand: typing_extensions.TypeAlias = ReleaseMachineCommand
+Global___ReleaseSlotCommand: typing_extensions.TypeAlias = ReleaseSlotCommand
 
 @typing.final
 class CreateJobCommand(google.protobuf.message.Message):
@@ -1453,7 +1453,7 @@ class StartJobCommand(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     JOB_FIELD_NUMBER: builtins.int
-    MACHINES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     UNTIL_FIELD_NUMBER: builtins.int
     ALLOWED_FIELD_NUMBER: builtins.int
     SNAPSHOT_AT_FIELD_NUMBER: builtins.int
@@ -1473,24 +1473,24 @@ class StartJobCommand(google.protobuf.message.Message):
     """Job whose snapshot to start from; empty: its own newest (or nothing, if it has none)."""
     snapshot_position: builtins.int
     not_preemptible: builtins.bool
-    """A run that is not preemptible keeps its machine up to its until whatever happens to the share."""
+    """A run that is not preemptible keeps its slot up to its until whatever happens to the share."""
     parts: builtins.int
     """An evaluation of one of so many parts: their metrics count, combined, when all of them have reported. 0: each counts at once."""
     @property
-    def machines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """One, or a gang: all or none. Idle ones of this experiment."""
 
     @property
     def snapshot_at(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
     def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Input partition by machine."""
+        """Input partition by slot."""
 
     def __init__(
         self,
         *,
         job: builtins.str = ...,
-        machines: collections.abc.Iterable[builtins.str] | None = ...,
+        slots: collections.abc.Iterable[builtins.str] | None = ...,
         until: builtins.int = ...,
         allowed: builtins.int = ...,
         snapshot_at: collections.abc.Iterable[builtins.int] | None = ...,
@@ -1501,7 +1501,7 @@ class StartJobCommand(google.protobuf.message.Message):
         not_preemptible: builtins.bool = ...,
         parts: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "inputs", b"inputs", "job", b"job", "machines", b"machines", "mode", b"mode", "not_preemptible", b"not_preemptible", "parts", b"parts", "snapshot_at", b"snapshot_at", "snapshot_job", b"snapshot_job", "snapshot_position", b"snapshot_position", "until", b"until"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "inputs", b"inputs", "job", b"job", "mode", b"mode", "not_preemptible", b"not_preemptible", "parts", b"parts", "slots", b"slots", "snapshot_at", b"snapshot_at", "snapshot_job", b"snapshot_job", "snapshot_position", b"snapshot_position", "until", b"until"]) -> None: ...
 
 Global___StartJobCommand: typing_extensions.TypeAlias = StartJobCommand
 
@@ -1747,7 +1747,7 @@ Global___EndExperimentCommand: typing_extensions.TypeAlias = EndExperimentComman
 
 @typing.final
 class BillRunCommand(google.protobuf.message.Message):
-    """Says who wants what a job's run trains: its machine time is theirs from its next report on, in equal parts."""
+    """Says who wants what a job's run trains: its slot time is theirs from its next report on, in equal parts."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -45,10 +45,10 @@ class ResourceManagerServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ReleaseMachineRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ReleaseMachineResponse.FromString,
                 _registered_method=True)
-        self.ListMachines = channel.unary_unary(
-                '/hopyard.v1.ResourceManagerService/ListMachines',
-                request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ListMachinesRequest.SerializeToString,
-                response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ListMachinesResponse.FromString,
+        self.ListSlots = channel.unary_unary(
+                '/hopyard.v1.ResourceManagerService/ListSlots',
+                request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ListSlotsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ListSlotsResponse.FromString,
                 _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/hopyard.v1.ResourceManagerService/ListNodes',
@@ -72,7 +72,7 @@ class ResourceManagerServiceServicer(object):
     """
 
     def ReserveIdleMachine(self, request, context):
-        """Reserves one idle machine for an experiment outside its policy's reach. RESOURCE_EXHAUSTED when none is idle.
+        """Reserves one idle slot for an experiment outside its policy's reach. RESOURCE_EXHAUSTED when none is idle.
         Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -80,14 +80,14 @@ class ResourceManagerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseMachine(self, request, context):
-        """Gives a reserved machine back. Releasing an idle machine changes nothing.
+        """Gives a reserved slot back. Releasing an idle slot changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListMachines(self, request, context):
-        """All machines, paged.
+    def ListSlots(self, request, context):
+        """All slots, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,10 +129,10 @@ def add_ResourceManagerServiceServicer_to_server(servicer, server):
                     request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ReleaseMachineRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ReleaseMachineResponse.SerializeToString,
             ),
-            'ListMachines': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListMachines,
-                    request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ListMachinesRequest.FromString,
-                    response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ListMachinesResponse.SerializeToString,
+            'ListSlots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSlots,
+                    request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ListSlotsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ListSlotsResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -216,7 +216,7 @@ class ResourceManagerService(object):
             _registered_method=True)
 
     @staticmethod
-    def ListMachines(request,
+    def ListSlots(request,
             target,
             options=(),
             channel_credentials=None,
@@ -229,9 +229,9 @@ class ResourceManagerService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hopyard.v1.ResourceManagerService/ListMachines',
-            hopyard_dot_v1_dot_resource__manager__pb2.ListMachinesRequest.SerializeToString,
-            hopyard_dot_v1_dot_resource__manager__pb2.ListMachinesResponse.FromString,
+            '/hopyard.v1.ResourceManagerService/ListSlots',
+            hopyard_dot_v1_dot_resource__manager__pb2.ListSlotsRequest.SerializeToString,
+            hopyard_dot_v1_dot_resource__manager__pb2.ListSlotsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -82,14 +82,14 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[R
 
 
 def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Row]:
-    """What was measured of a training, by (hardware, machines)."""
-    key = (scaling.c.hardware, scaling.c.machines)
+    """What was measured of a training, by (hardware, slots)."""
+    key = (scaling.c.hardware, scaling.c.slots)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
     after = paging.after(str, int)
     if after:
         query = query.where(tuple_(*key) > after)
     rows = connection.execute(query).mappings().all()
-    return cut(rows, paging, lambda row: (row["hardware"], row["machines"]))
+    return cut(rows, paging, lambda row: (row["hardware"], row["slots"]))
 
 
 def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:

@@ -149,14 +149,14 @@ plan_snapshots: Final = Table(
     PrimaryKeyConstraint("experiment", "job", "position"),
 )
 
-# Scaling profiles: how long a unit of a training takes on so many machines of one kind, as measured last.
+# Scaling profiles: how long a unit of a training takes on so many slots of one kind, as measured last.
 
 scaling: Final = Table(
     "scaling",
     metadata,
     Column("training", Text, primary_key=True),
     Column("hardware", Text, primary_key=True),
-    Column("machines", Integer, primary_key=True, autoincrement=False),
+    Column("slots", Integer, primary_key=True, autoincrement=False),
     Column("seconds", Double, nullable=False),
     Column("experiment", Text, nullable=False),
     Column("job", Text, nullable=False),

@@ -165,7 +165,7 @@ class Store:
         return await self._read(queries.jobs_page, experiment, paging)
 
     async def query_scaling(self, training: str, paging: Paging) -> Page[Row]:
-        """What was measured of a training, by kind of host and number of machines."""
+        """What was measured of a training, by kind of host and number of slots."""
         return await self._read(queries.scaling_page, training, paging)
 
     async def query_data(self, name: str, paging: Paging) -> Page[Row]:

@@ -155,7 +155,7 @@ class Transaction:
         tables: tuple[tuple[Table, tuple[str, ...], Mapping[Any, Row]], ...] = (
             (experiments, ("id",), projected.experiments),
             (jobs, ("experiment", "id"), projected.jobs),
-            (scaling, ("training", "hardware", "machines"), projected.scaling),
+            (scaling, ("training", "hardware", "slots"), projected.scaling),
         )
         for table, key, rows in tables:
             statements.upsert(self._connection, table, key, [*rows.values()], replace=True)

@@ -20,7 +20,7 @@ from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey
 _log = logging.getLogger(__name__)
 
 MOST_PROCESSES: Final = 8
-"""Maximum number of processes, for any number of machines."""
+"""Maximum number of processes, for any number of slots."""
 
 MOST_WAITING: Final = 1000
 """Maximum number of waiting questions; the scheduler sends far fewer at a time."""

@@ -23,10 +23,10 @@ from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.launch_spec import NodeUnable, Preparation, ProgramRefused, is_command, prepared
-from hopyard_nodeagent.runs.machines import AgentMachine, Machines
 from hopyard_nodeagent.runs.memory import MemoryGuard, used_bytes
 from hopyard_nodeagent.runs.rendezvous import gang_of
 from hopyard_nodeagent.runs.run import NodeRun
+from hopyard_nodeagent.runs.slots import AgentSlot, Slots
 from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, Sink
 from hopyard_nodeagent.runs.watchdogs import Guard, LimitExceeded, SilenceGuard, guarded
 from hopyard_nodeagent.snapshots.disk import Snapshots
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 
 class Executor:
-    """Executes runs, one after the other on each machine."""
+    """Executes runs, one after the other on each slot."""
 
     def __init__(
         self,
-        machines: Machines,
+        slots: Slots,
         snapshots: Snapshots,
         bundles: Bundles,
         folders: Folders,
@@ -51,7 +51,7 @@ class Executor:
     ) -> None:
         """Use the parts of the node."""
         self._images = images
-        self._machines = machines
+        self._slots = slots
         self._snapshots = snapshots
         self._bundles = bundles
         self._folders = folders
@@ -70,12 +70,12 @@ class Executor:
         log_began = log_reader.size(log)
         scratch = self._folders.scratch(run.key)
         try:
-            machine = self._machines.get(run.start.machine)
-            async with machine.lock:
+            slot = self._slots.get(run.start.slot)
+            async with slot.lock:
                 try:
-                    return await self._execute(run, machine, heard)
+                    return await self._execute(run, slot, heard)
                 finally:
-                    self._machines.released(machine)
+                    self._slots.released(slot)
                     self._delete(scratch)
         except RunnerDied as error:
             if error.exit_code == EXIT_HUNG and run.start.iteration_timeout:
@@ -102,20 +102,18 @@ class Executor:
         self._deletions.add(deletion)
         deletion.add_done_callback(self._deletions.discard)
 
-    async def _execute(self, run: NodeRun, machine: AgentMachine, heard: Sink) -> resource_manager_pb2.RunEnded:
+    async def _execute(self, run: NodeRun, slot: AgentSlot, heard: Sink) -> resource_manager_pb2.RunEnded:
         async with AsyncExitStack() as stack:
             snapshot_file, fetching = await self._coming(run, stack)
             start = _placed(run.start, await stack.enter_async_context(self._partitions.ready(run.start)))
             scratch, log = self._folders_of(run)
-            host = await self._images.host(start, scratch, bool(machine.settings.gpus))
+            host = await self._images.host(start, scratch, bool(slot.settings.gpus))
             code_folder = await self._code(start, scratch if host is None else Path(host.folder))
             preparation = prepared(run.key, start, code_folder, host)
             script = preparation.program.once
             if fetching is not None and (is_command(start.program) or start.world > 1):
                 await arrived(run, fetching)
-            runner = await (
-                self._machines.script(machine, preparation, log) if script else self._runner(machine, preparation)
-            )
+            runner = await (self._slots.script(slot, preparation, log) if script else self._runner(slot, preparation))
             if script:  # A script attaches only when it reports, but it is known to run.
                 heard(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=run.position)))
             if fetching is not None and (fetching.done() or not runner.awaits_snapshots):
@@ -181,16 +179,16 @@ class Executor:
             return copy
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 
-    async def _runner(self, machine: AgentMachine, preparation: Preparation) -> Runner:
+    async def _runner(self, slot: AgentSlot, preparation: Preparation) -> Runner:
         """Return a runner for a program. A warm one that holds too much memory is not used for a run with a limit."""
         program, definition = preparation.program, preparation.definition
-        runner = await self._machines.runner(machine, program, definition)
+        runner = await self._slots.runner(slot, program, definition)
         limit = definition.memory_bytes
         # The data cache of the runner is useful for this run, so it does not count.
         most = (limit + min(data_budget(definition), limit)) // 2
         if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, most) > most:
             await runner.leave()
-            runner = await self._machines.runner(machine, program, definition)
+            runner = await self._slots.runner(slot, program, definition)
         return runner
 
 

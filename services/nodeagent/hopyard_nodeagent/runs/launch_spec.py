@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import RunKey
 from hopyard.script import mailbox_files
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard.v1.application_pb2 import ProcessHost
-from hopyard_nodeagent.settings import MachineSettings
+from hopyard_nodeagent.settings import SlotSettings
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _RESERVED: Final = "HOPYARD_"
@@ -169,7 +169,7 @@ def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str
 def _need_training_alone(start: resource_manager_pb2.StartRun) -> None:
     if start.world > 1:
         raise ProgramRefused(
-            f"a run on {start.world} machines at once needs a trainer (trainer: FILE.py:CLASS); commands run on one machine"
+            f"a run on {start.world} slots at once needs a trainer (trainer: FILE.py:CLASS); commands run on one slot"
         )
     if start.mode in (common_pb2.RUN_MODE_EVALUATE, common_pb2.RUN_MODE_PROFILE):
         what = "evaluates" if start.mode == common_pb2.RUN_MODE_EVALUATE else "profiles"
@@ -207,7 +207,7 @@ def _checked(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment_of(
-    program: resource_manager_pb2.RunProgram, machine: MachineSettings, inherited: Mapping[str, str]
+    program: resource_manager_pb2.RunProgram, slot: SlotSettings, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment of a program's process, without the agent's address and token.
 
@@ -218,10 +218,10 @@ def environment_of(
         ProgramRefused: The experiment sets a variable that begins with HOPYARD_.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(_RESERVED)}
-    threads = program.threads or machine.cpus
+    threads = program.threads or slot.cpus
     environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
-    # Empty: a machine without GPUs sees none, even if the node has some.
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in machine.gpus)
+    # Empty: a slot without GPUs sees none, even if the node has some.
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in slot.gpus)
     return environment | _checked(program.environment)
 
 

@@ -173,10 +173,10 @@ class Runs:
                 _log.error("%s: command %d has the unknown body %s", run.key, command.sequence, other)
 
     def _displace(self, new: NodeRun) -> None:
-        """End an older run on the same machine: the scheduler reassigns a machine only when it considers the old run lost."""
+        """End an older run on the same slot: the scheduler reassigns a slot only when it considers the old run lost."""
         for run in self._runs.values():
-            if run is not new and run.start.machine == new.start.machine:
-                run.kill(run.lost(f"its machine was given to {new.key}"))
+            if run is not new and run.start.slot == new.start.slot:
+                run.kill(run.lost(f"its slot was given to {new.key}"))
 
     async def _make(self, run: NodeRun) -> None:
         def heard(request: wire.AttachRequest) -> None:

@@ -19,7 +19,7 @@ _ANSWER_SECONDS: Final = 10.0
 
 
 async def gang_of(key: RunKey, start: resource_manager_pb2.StartRun, seconds: float) -> wire.Gang | None:
-    """Return what a run's process needs to know about its gang; None for a run on one machine.
+    """Return what a run's process needs to know about its gang; None for a run on one slot.
 
     Args:
         key: The run.

@@ -84,7 +84,7 @@ class NodeRun:
         self.outgoing: Outgoing[resource_manager_pb2.RunMessage] = Outgoing(merge_reports)
         self.incoming = Incoming()
         self.over = False
-        """Whether `ended` was sent: the machine is free, and only `snapshot_stored` may follow."""
+        """Whether `ended` was sent: the slot is free, and only `snapshot_stored` may follow."""
         self.training = False
         """Whether its process has announced that it trains."""
         self.reported = False

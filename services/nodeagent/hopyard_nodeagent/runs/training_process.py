@@ -1,4 +1,4 @@
-"""Training processes: one warm runner on each machine, reused for runs of the same program."""
+"""Training processes: one warm runner on each slot, reused for runs of the same program."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class Runner:
 
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
-        # Orphans of the process, such as data loaders. The machine is free when they have ended.
+        # Orphans of the process, such as data loaders. The slot is free when they have ended.
         self._kill_group()
         await asyncio.to_thread(procfs.end, partial(of_session, self.pid), END_SECONDS)
         if self._folder:

@@ -1,4 +1,4 @@
-"""Snapshots that are packed in memory, to free the machine early, and then copied to disk."""
+"""Snapshots that are packed in memory, to free the slot early, and then copied to disk."""
 
 from __future__ import annotations
 

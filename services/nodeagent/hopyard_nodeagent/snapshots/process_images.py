@@ -61,7 +61,7 @@ class ProcessImages:
         Args:
             start: The run.
             scratch: Its folder.
-            gpus: Whether its machine has GPUs.
+            gpus: Whether its slot has GPUs.
 
         Raises:
             NodeUnable: The experiment requires CRIU, and this node does not support it.

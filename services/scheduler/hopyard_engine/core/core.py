@@ -8,19 +8,19 @@ from dataclasses import replace
 from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core import pending_answers
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
-from hopyard_engine.core.cluster.division import MachineKind
+from hopyard_engine.core.cluster.division import SlotKind
 from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
     DemandChanged,
     Effect,
     ForgetSnapshot,
-    MachineReturned,
     OrdersGiven,
     Record,
     Send,
     SetTimer,
     ShipmentOrder,
+    SlotReturned,
     StreamEnded,
     StreamRevived,
     TermsChanged,
@@ -57,7 +57,7 @@ FORGET_AGAIN_SECONDS = 600.0
 """Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
 
 
-_INWARD = frozenset({DemandChanged, TermsChanged, MachineReturned, StreamEnded, StreamRevived, ForgetSnapshot})
+_INWARD = frozenset({DemandChanged, TermsChanged, SlotReturned, StreamEnded, StreamRevived, ForgetSnapshot})
 """Effects that concern the cluster or other experiments, too."""
 
 
@@ -68,7 +68,7 @@ class UnknownStreamError(LookupError):
 class Core:
     """The deterministic state machine of the scheduler.
 
-    It owns experiments, jobs, runs, machines, leases, gangs and shares. It never reads a clock, a socket, a database or a
+    It owns experiments, jobs, runs, slots, leases, gangs and shares. It never reads a clock, a socket, a database or a
     global random generator: the same events give the same effects.
     """
 
@@ -145,7 +145,7 @@ class Core:
         self._stream_of.update(dict.fromkeys(stream.experiments, stream.id))
 
     def admit(self, stream: Stream) -> list[Effect]:
-        """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants machines from now on.
+        """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants slots from now on.
 
         Returns:
             What it waits for from the outside.
@@ -259,12 +259,12 @@ class Core:
             if stream.phase.over:
                 continue
             self._enter(stream)
-            for machine in stream.machines.values():
-                self.cluster.adopt(stream.id, machine.spec, machine.node, machine.id in stream.draining)
+            for slot in stream.slots.values():
+                self.cluster.adopt(stream.id, slot.spec, slot.node, slot.id in stream.draining)
             for entry in stream.snapshots.entries():
                 for node in entry.nodes:
                     self.cluster.presume(node)
-            lost = {m.node for m in stream.machines.values() if self.cluster.reborn(m.node, m.incarnation)}
+            lost = {m.node for m in stream.slots.values() if self.cluster.reborn(m.node, m.incarnation)}
             self._lost_before += [(stream.id, node) for node in sorted(lost)]
             if lost and stream.conversation.in_flight is not None:
                 self.think(stream.id)
@@ -279,7 +279,7 @@ class Core:
         self.cluster.enter(stream.id, Tenant(*stream.terms_told, need=need(stream)))
 
     def _enter(self, stream: Stream) -> None:
-        """A restored stream competes for machines again."""
+        """A restored stream competes for slots again."""
         tenant = Tenant(
             *stream.terms_told,
             stream.claimed,
@@ -302,7 +302,7 @@ class Core:
             runs = tuple(key for key in event.runs if key.stream == stream.id)
             own = {entry.info.sha256 for entry in stream.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
-            gone = tuple(m for m in unannounced if m in stream.machines)
+            gone = tuple(m for m in unannounced if m in stream.slots)
             lost = node_events.not_run_any_more(stream, event.node, frozenset(runs), frozenset(gone))
             ship = node_events.not_shipped_any_more(stream, event.node, frozenset(runs), frozenset(listed))
             self._inbox.append(NodeBack(event.at, stream.id, event.node, runs, listed, lost, gone, ship))
@@ -334,17 +334,15 @@ class Core:
         for name, node in self._lost_before:
             stream = self.streams[name]
             kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
-            self.cluster.remove(
-                [m.id for m in stream.machines.values() if m.node == node and m.id in self.cluster.machines]
-            )
+            self.cluster.remove([m.id for m in stream.slots.values() if m.node == node and m.id in self.cluster.slots])
             self._inbox.append(NodeLost(at, name, node, kept))
         self._lost_before = []
         self._settle_inbox()
 
     def _tell_draining(self, node: str, at: float) -> None:
-        """To all that hold machines of a drained node and do not know."""
+        """To all that hold slots of a drained node and do not know."""
         for stream in self.streams.values():
-            if any(m.node == node and m.id not in stream.draining for m in stream.machines.values()):
+            if any(m.node == node and m.id not in stream.draining for m in stream.slots.values()):
                 self._inbox.append(
                     NodeDraining(at, stream.id, node, pending_answers.unsent(stream, node, self._effects))
                 )
@@ -372,7 +370,7 @@ class Core:
             stream
             for stream in self.streams.values()
             if stream.id in named
-            or any(m.node == node for m in stream.machines.values())
+            or any(m.node == node for m in stream.slots.values())
             or any(node in e.nodes or e.info.sha256 in listed for e in stream.snapshots.entries())
             or self._thinking.concerns(stream.id, node)
         ]
@@ -389,7 +387,7 @@ class Core:
             self._settle_inbox()
             self._recall()
         while self.cluster.unbalanced:
-            grants = self.cluster.rebalance(at, {name: self.streams[name].machines for name in self._thinking})
+            grants = self.cluster.rebalance(at, {name: self.streams[name].slots for name in self._thinking})
             if not grants:
                 break
             self._inbox.extend(grants)
@@ -430,11 +428,11 @@ class Core:
     def _carry(self, effect: Effect) -> None:
         match effect:
             case DemandChanged():
-                self.cluster.set_demand(effect.stream, effect.machines, effect.gang, frozenset(effect.nodes))
+                self.cluster.set_demand(effect.stream, effect.slots, effect.gang, frozenset(effect.nodes))
             case TermsChanged():
                 self.cluster.set_terms(effect.stream, effect.weight, effect.cap)
-            case MachineReturned():
-                self.cluster.take_back(effect.stream, effect.machine)
+            case SlotReturned():
+                self.cluster.take_back(effect.stream, effect.slot)
             case StreamEnded():
                 self.cluster.leave(effect.stream)
             case StreamRevived():
@@ -451,9 +449,9 @@ class Core:
         return any(stream.snapshots.holds(effect.sha256) for stream in others)
 
 
-def need(stream: Stream) -> MachineKind:
-    """What each machine of an experiment must have."""
-    return MachineKind(stream.settings.cpus, stream.settings.gpus)
+def need(stream: Stream) -> SlotKind:
+    """What each slot of an experiment must have."""
+    return SlotKind(stream.settings.cpus, stream.settings.gpus)
 
 
 def outstanding(stream: Stream) -> list[Effect]:

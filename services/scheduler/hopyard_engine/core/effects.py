@@ -65,9 +65,9 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Starts a run on a machine. `place` is where the machine's node has the partition that `input` names; None: it is a path."""
+    """Starts a run on a slot. `place` is where the slot's node has the partition that `input` names; None: it is a path."""
 
-    machine: str
+    slot: str
     hyperparameters: Hyperparameters
     mode: RunMode
     until: int
@@ -194,7 +194,7 @@ class ReportAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """A job was profiled on machines of one kind: kept for later experiments of the same `training` (`Settings.training`)."""
+    """A job was profiled on slots of one kind: kept for later experiments of the same `training` (`Settings.training`)."""
 
     experiment: str
     job: str
@@ -233,13 +233,13 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class DemandChanged:
-    """For the cluster part: the experiment can use so many machines, `gang` at once; None: as many as it can get.
+    """For the cluster part: the experiment can use so many slots, `gang` at once; None: as many as it can get.
 
-    Only machines on these `nodes` are of use to it; none: all are.
+    Only slots on these `nodes` are of use to it; none: all are.
     """
 
     stream: str
-    machines: int | None
+    slots: int | None
     gang: int = 1
     nodes: tuple[str, ...] = ()
 
@@ -254,28 +254,28 @@ class TermsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineReturned:
-    """For the cluster part: the experiment gives a machine back."""
+class SlotReturned:
+    """For the cluster part: the experiment gives a slot back."""
 
     stream: str
-    machine: str
+    slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded:
-    """For the cluster part: the stream's experiments are over and hold no more machines."""
+    """For the cluster part: the stream's experiments are over and hold no more slots."""
 
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRevived:
-    """For the cluster part: a stream whose experiments were over goes on and wants machines again."""
+    """For the cluster part: a stream whose experiments were over goes on and wants slots again."""
 
     stream: str
 
 
-ClusterEffect = DemandChanged | TermsChanged | MachineReturned | StreamEnded | StreamRevived
+ClusterEffect = DemandChanged | TermsChanged | SlotReturned | StreamEnded | StreamRevived
 
 Effect = (
     Record

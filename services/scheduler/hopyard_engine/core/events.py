@@ -1,7 +1,7 @@
 """What can happen to the core. Each event carries its time; nothing in the core reads a clock.
 
-Cluster events concern nodes and machines. Stream events carry the id of a stream and are recorded in its journal. The cluster part
-also creates stream events (`MachineGranted`, `MachineRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`). They are
+Cluster events concern nodes and slots. Stream events carry the id of a stream and are recorded in its journal. The cluster part
+also creates stream events (`SlotGranted`, `SlotRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`). They are
 recorded in the journal of the stream, so that each stream can be replayed without the others.
 """
 
@@ -13,11 +13,11 @@ from typing import Any, Literal
 from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason, RunKey
 from hopyard_engine.core.types import (
     EarlierTrial,
-    MachineSpec,
     Measured,
     PlacedData,
     PlacedPartition,
     Settings,
+    SlotSpec,
     SnapshotInfo,
 )
 
@@ -31,7 +31,7 @@ class NodeJoined:
     at: float
     node: str
     incarnation: str
-    machines: tuple[MachineSpec, ...]
+    slots: tuple[SlotSpec, ...]
     runs: tuple[RunKey, ...] = ()
     snapshots: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class StreamCreated:
         payload: The shell's own (specification, bundle); the core keeps it.
         data: The partitioned data that it trains on; None: its runs find theirs themselves.
         earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
-        scaling: What earlier experiments measured of the same training on several machines.
+        scaling: What earlier experiments measured of the same training on several slots.
     """
 
     at: float
@@ -120,15 +120,15 @@ class ExperimentJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineGranted:
-    """The cluster gave the experiment a machine, which has so many CPU threads and these GPUs, and is of this kind of host.
+class SlotGranted:
+    """The cluster gave the experiment a slot, which has so many CPU threads and these GPUs, and is of this kind of host.
 
     `incarnation` is the life of its node's agent: what runs there ends with it.
     """
 
     at: float
     stream: str
-    machine: str
+    slot: str
     node: str
     cpus: int = 1
     gpus: tuple[int, ...] = ()
@@ -137,17 +137,17 @@ class MachineGranted:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineRecalled:
-    """The experiment is to leave a machine that another one needs, and gets one of another kind for it."""
+class SlotRecalled:
+    """The experiment is to leave a slot that another one needs, and gets one of another kind for it."""
 
     at: float
     stream: str
-    machine: str
+    slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is gone with its machines, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
+    """A node is gone with its slots, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
 
     at: float
     stream: str
@@ -166,7 +166,7 @@ class NodeBack:
         runs: Channels that the node has.
         snapshots: What its disk holds.
         lost: Runs that it had taken over and has not any more.
-        gone: Machines that it has not any more; their runs are lost too.
+        gone: Slots that it has not any more; their runs are lost too.
         ship: Snapshots (job, position) on its disk that no run brings to the store any more: it is told to.
     """
 
@@ -182,7 +182,7 @@ class NodeBack:
 
 @dataclass(frozen=True, slots=True)
 class NodeDraining:
-    """A node is drained: the experiment's runs there are suspended at their next boundary, and its machines go back.
+    """A node is drained: the experiment's runs there are suspended at their next boundary, and its slots go back.
 
     Attributes:
         at: When.
@@ -228,7 +228,7 @@ class DataChanged:
 
 @dataclass(frozen=True, slots=True)
 class ShareSet:
-    """The experiment may hold so many machines."""
+    """The experiment may hold so many slots."""
 
     at: float
     stream: str
@@ -281,7 +281,7 @@ class SnapshotStored:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run's process has left its machine.
+    """The run's process has left its slot.
 
     Attributes:
         finished: It ended by itself and has nothing more to train.
@@ -330,7 +330,7 @@ class SnapshotShipped:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswered:
-    """The policy's answer to an up-call, how many machines it could use now, and how many of them at once at least.
+    """The policy's answer to an up-call, how many slots it could use now, and how many of them at once at least.
 
     `nodes` are those on which they would be of use, in order; none: any.
     """
@@ -443,7 +443,7 @@ class JobOperated:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """A person pauses a job (`held`) or resumes it (not `held`). A paused job gets no machine, whatever the policy commands.
+    """A person pauses a job (`held`) or resumes it (not `held`). A paused job gets no slot, whatever the policy commands.
 
     If the job has no run, the policy gets a new up-call, as after `JobOperated`.
     """
@@ -455,15 +455,15 @@ class JobHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineReserved:
-    """A client reserves an idle machine of the stream: the policy cannot use it until it is released.
+class SlotReserved:
+    """A client reserves an idle slot of the stream: the policy cannot use it until it is released.
 
-    `request` identifies the reservation. A repeated request changes nothing while the machine is reserved; empty: it is a new one.
+    `request` identifies the reservation. A repeated request changes nothing while the slot is reserved; empty: it is a new one.
     """
 
     at: float
     stream: str
-    machine: str
+    slot: str
     request: str = ""
 
 
@@ -491,7 +491,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The stream up to here was written in another cluster, whose nodes and machines are not here.
+    """The stream up to here was written in another cluster, whose nodes and slots are not here.
 
     Attributes:
         at: When.
@@ -510,8 +510,8 @@ StreamEvent = (
     StreamCreated
     | ExperimentJoined
     | Imported
-    | MachineGranted
-    | MachineRecalled
+    | SlotGranted
+    | SlotRecalled
     | NodeLost
     | NodeBack
     | NodeDraining
@@ -530,7 +530,7 @@ StreamEvent = (
     | Operated
     | JobOperated
     | JobHeld
-    | MachineReserved
+    | SlotReserved
     | Updated
 )
 

@@ -76,7 +76,7 @@ def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
     """
     event = replace(event, at=max(event.at, at))
     if isinstance(event, NodeBack):
-        more = node_events.on_machines(stream, frozenset(event.gone))
+        more = node_events.on_slots(stream, frozenset(event.gone))
         ship = node_events.not_shipped_any_more(stream, event.node, frozenset(event.runs), frozenset(event.snapshots))
         event = replace(event, lost=(*event.lost, *(key for key in more if key not in event.lost)), ship=ship)
     return event

@@ -10,7 +10,7 @@ from hopyard_engine.core.state_machines.experiment_phases import Phase, change_p
 def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     """Fails an experiment whose state can no longer be trusted, without touching that state further than needed.
 
-    Its machines are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The
+    Its slots are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The
     event that led here is not in the journal, and a failed experiment is not replayed.
     """
     stream = core.streams[name]
@@ -21,7 +21,7 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     stream.asks.clear()
     stream.timers.clear()
     stream.live.clear()
-    stream.machines.clear()
+    stream.slots.clear()
     stream.vacant.clear()
     stream.draining.clear()
     stream.busy = 0

@@ -1,4 +1,4 @@
-"""What events and effects are made of: terms, machines, snapshots, placed data. They change nothing by themselves."""
+"""What events and effects are made of: terms, slots, snapshots, placed data. They change nothing by themselves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 from hopyard.policy.vocabulary import Hyperparameters, Report
 
 
-class MachineSpec(NamedTuple):
-    """A machine as its agent announces it. `hardware` is the kind of host that it is of; empty: not known."""
+class SlotSpec(NamedTuple):
+    """A slot as its agent announces it. `hardware` is the kind of host that it is of; empty: not known."""
 
     id: str
     cpus: int = 1
@@ -52,19 +52,19 @@ class Settings:
         keep_latest: Newest snapshots kept of a job (>= 1).
         keep_best: Best snapshots kept of a job, by the metric at their position (>= 0).
         snapshot_quota: Bytes that the experiment's snapshots may take (>= 0); None: no limit.
-        slots: Machines it may hold at most (>= 1); None: no limit.
+        slots: Slots it may hold at most (>= 1); None: no limit.
         concurrency: Jobs that may train at a time (>= 1); None: no limit.
         weight: Weight of its share (> 0).
         seed: Seed of the policy's chance.
         kill_after: Seconds that a terminated run has to reach a boundary before its process is killed.
         grace: Seconds that a policy has to shrink to a smaller share.
-        cpus: CPU threads that each of its machines must have (>= 1).
-        gpus: GPUs that each of its machines must have (>= 0).
+        cpus: CPU threads that each of its slots must have (>= 1).
+        gpus: GPUs that each of its slots must have (>= 0).
         statistics: Whether its policy is told of each report (`ApplicationStat`).
         every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
         ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
         ship_every: Units between two snapshots that go to the store by themselves; 0: only what is left when jobs end.
-        forks: Whether its policy is told that machines are idle also when a snapshot that it asked for is there (`AllocateJobs`).
+        forks: Whether its policy is told that slots are idle also when a snapshot that it asked for is there (`AllocateJobs`).
         forks_newest: Whether its policy forks from the newest of the snapshots that it asked for alone: older ones of a job are let go.
         rebuilds: Whether its policy has trained again what it asked to be saved and finds gone: the quota may give that up, too.
         evaluates: Whether a job that has trained to its end waits for its policy to evaluate and complete it.
@@ -76,7 +76,7 @@ class Settings:
         constraints: For policies: the constraints that go with it.
         plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
         lasting: Whether completed jobs keep where others branched off, for later experiments.
-        scales: Whether its policy chooses on how many machines a job trains: its demand alone says how many are of use to as many
+        scales: Whether its policy chooses on how many slots a job trains: its demand alone says how many are of use to as many
             jobs as may train at a time.
         training: What its trainings have in common with others that take equally long: what its runs profile is kept under that;
             empty: it is not kept.
@@ -128,10 +128,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How long a unit took on so many machines of one kind of host, as an earlier experiment measured it."""
+    """How long a unit took on so many slots of one kind of host, as an earlier experiment measured it."""
 
     hardware: str
-    machines: int
+    slots: int
     seconds: float
 
 

@@ -22,9 +22,6 @@ from hopyard_engine.core.events import (
     Imported,
     JobHeld,
     JobOperated,
-    MachineGranted,
-    MachineRecalled,
-    MachineReserved,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -40,6 +37,9 @@ from hopyard_engine.core.events import (
     Requested,
     RunMessage,
     ShareSet,
+    SlotGranted,
+    SlotRecalled,
+    SlotReserved,
     SnapshotsGivenUp,
     SnapshotShipped,
     SnapshotStored,
@@ -142,13 +142,11 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
         case Imported():
             came = f"{count(len(event.snapshots), 'snapshot')} came along"
             return [EventPart("", f"the experiment was brought here from another cluster; {came}")]
-        case MachineGranted():
-            return [EventPart("", f"machine {event.machine} on node {event.node} was granted")]
-        case MachineRecalled():
+        case SlotGranted():
+            return [EventPart("", f"slot {event.slot} on node {event.node} was granted")]
+        case SlotRecalled():
             return [
-                EventPart(
-                    "", f"machine {event.machine} is needed by another experiment, and goes back at the next boundary"
-                )
+                EventPart("", f"slot {event.slot} is needed by another experiment, and goes back at the next boundary")
             ]
         case NodeLost():
             lost = _lost_runs(stream, before, f"node {event.node} is lost, so ")
@@ -178,8 +176,8 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
             return [EventPart("", "; ".join(map(answer_text.partition, event.partitions)))]
         case ShareSet():
             if before.share == event.slots:
-                return [EventPart("", f"the share is {count(event.slots, 'machine')} as before")]
-            return [EventPart("", f"the share changed {before.share} -> {event.slots} machines")]
+                return [EventPart("", f"the share is {count(event.slots, 'slot')} as before")]
+            return [EventPart("", f"the share changed {before.share} -> {event.slots} slots")]
         case RunMessage():
             return _run_message(stream, before, event, effects)
         case SnapshotShipped():
@@ -211,8 +209,8 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
         case JobHeld():
             done = "paused" if event.held else "resumed"
             return [EventPart(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
-        case MachineReserved():
-            return [EventPart("", f"a client reserved machine {event.machine}{_notes(effects, '')}")]
+        case SlotReserved():
+            return [EventPart("", f"a client reserved slot {event.slot}{_notes(effects, '')}")]
         case Updated():
             return [EventPart("", _updated(stream, event))]
         case SnapshotsGivenUp():
@@ -229,8 +227,8 @@ def of_cluster(
     """What an event of the cluster says."""
     match event:
         case NodeJoined():
-            machines = ", ".join(machine.id for machine in event.machines) or "no machine"
-            return EventPart("", f"node {event.node} joined with {machines} and {count(len(event.runs), 'run')}")
+            slots = ", ".join(slot.id for slot in event.slots) or "no slot"
+            return EventPart("", f"node {event.node} joined with {slots} and {count(len(event.runs), 'run')}")
         case NodeExpired():
             return EventPart("", f"node {event.node} was silent beyond its lease and is lost")
         case NodeDrained():
@@ -266,9 +264,7 @@ def _scaling(known: Sequence[Measured]) -> Iterator[str]:
     """What was known of the training when the experiment began, by kind of host."""
     for hardware in sorted({one.hardware for one in known}):
         sizes = [one for one in known if one.hardware == hardware]
-        told = ", ".join(
-            f"{one.seconds:.3g} s on {one.machines}" for one in sorted(sizes, key=lambda one: one.machines)
-        )
+        told = ", ".join(f"{one.seconds:.3g} s on {one.slots}" for one in sorted(sizes, key=lambda one: one.slots))
         yield f"measured earlier on {hardware}: a unit takes {told}"
 
 
@@ -290,7 +286,7 @@ def _timer(stream: Stream, event: TimerElapsed) -> EventPart:
         case IdleTimer(experiment):
             return EventPart("", f"nothing was asked of {name_of(stream, experiment)} for its idle time")
         case ShareTimer():
-            return EventPart("", f"the deadline of the smaller share of {count(stream.share, 'machine')} has passed")
+            return EventPart("", f"the deadline of the smaller share of {count(stream.share, 'slot')} has passed")
         case BackoffTimer(job):
             return EventPart(job, f"job {job} has waited after losses or failures, and may try again")
         case KillTimer(job, attempt):
@@ -418,9 +414,9 @@ def _body(
             return f"has its snapshot at {body.position} in the store"
         case Ended():
             saved = ", its state saved" if body.snapshot is not None else ""
-            words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its machine")
+            words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its slot")
             why = f": {first_line(body.message)}" if body.message else ""
-            reason = f" ({body.reason.value}{saved})" if words_ == "left its machine" else ""
+            reason = f" ({body.reason.value}{saved})" if words_ == "left its slot" else ""
             return f"{words_} at {body.position}{reason}{why}"
         case _:
             assert_never(body)

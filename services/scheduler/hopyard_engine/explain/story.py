@@ -97,6 +97,6 @@ class Story:
             new = name not in self._states or self._states[name] is JobState.CREATING
             self._states[name] = job.state
             if job.state not in _QUIET and not over and not (new and job.state is JobState.PENDING):
-                what = "leaves its machine" if job.state is JobState.SUSPENDING else f"is {job.state.value}"
+                what = "leaves its slot" if job.state is JobState.SUSPENDING else f"is {job.state.value}"
                 parts.append(EventPart(name, f"job {name} {what}: {job.reason}"))
         return parts

@@ -1,7 +1,7 @@
 """Why a job or an experiment waits, in words made from the state as it is: nothing here is stored, and nothing changes.
 
 What the last transition said (`Job.reason`) tells the past; a waiting job's reason is a matter of the present: of its
-experiment's phase and share, of the machines of the cluster, of what the others hold.
+experiment's phase and share, of the slots of the cluster, of what the others hold.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class WaitingReasons:
             return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
         if (again_at := self._stream.due(BackoffTimer(job.id))) is not None:
             return self._backs_off(job, again_at)
-        return self._for_a_machine
+        return self._for_a_slot
 
     def _backs_off(self, job: Job, again_at: float) -> str:
         again = f"tries again in {_seconds(again_at - self._at)}"
@@ -101,33 +101,33 @@ class WaitingReasons:
         return f"waits until {whose} at {entry.info.position} can be loaded: {where} ({tried}); {again}"
 
     @cached_property
-    def _for_a_machine(self) -> str:
-        """Why the jobs that any idle machine would serve have none: the same for all of them."""
-        stream, machines = self._stream, self._usable
+    def _for_a_slot(self) -> str:
+        """Why the jobs that any idle slot would serve have none: the same for all of them."""
+        stream, slots = self._stream, self._usable
         if self._impossible:
-            return f"waits for a machine: {self._impossible}"
+            return f"waits for a slot: {self._impossible}"
         if stream.conversation.in_flight is not None:
             return self._thinking
-        idle = [machine for machine in stream.machines.values() if machine.idle and machine.id not in stream.draining]
+        idle = [slot for slot in stream.slots.values() if slot.idle and slot.id not in stream.draining]
         if self._missing and (idle or stream.share == 0):
             return f"waits for {self._missing}"
         if stream.share == 0:
-            return f"waits for a machine: {self._its_share} is 0 of {machines}{self._limit}"
+            return f"waits for a slot: {self._its_share} is 0 of {slots}{self._limit}"
         if stream.placed > stream.share:
-            return f"waits for a machine: {self._its_share} fell to {stream.share}, and {_count(stream.placed, 'is', 'are')} busy"
+            return f"waits for a slot: {self._its_share} fell to {stream.share}, and {_count(stream.placed, 'is', 'are')} busy"
         if stream.placed == stream.share:
-            return f"waits for a machine: {stream.placed} of {stream.share} in {self._its_share} are busy{self._limit}"
-        free = sum(not machine.reserved for machine in idle)
+            return f"waits for a slot: {stream.placed} of {stream.share} in {self._its_share} are busy{self._limit}"
+        free = sum(not slot.reserved for slot in idle)
         if idle and len(idle) < stream.gang:
-            return f"waits for {stream.gang} machines at once: {_count(len(idle), 'is', 'are')} idle"
+            return f"waits for {stream.gang} slots at once: {_count(len(idle), 'is', 'are')} idle"
         if free:
-            return f"the policy has not started it ({_count(free, 'machine is', 'machines are')} idle)"
+            return f"the policy has not started it ({_count(free, 'slot is', 'slots are')} idle)"
         if idle:
-            kept = _count(len(idle), "idle machine", "idle machines")
-            return f"waits for a machine: the policy keeps {kept} for something else"
+            kept = _count(len(idle), "idle slot", "idle slots")
+            return f"waits for a slot: the policy keeps {kept} for something else"
         missing = stream.share - stream.held
         return (
-            f"waits for a machine: {stream.placed} of {stream.share} in {self._its_share} are busy, "
+            f"waits for a slot: {stream.placed} of {stream.share} in {self._its_share} are busy, "
             f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
         )
 
@@ -150,7 +150,7 @@ class WaitingReasons:
     def _starting(self, job: Job, run: Run) -> str:
         waiting = [rank for rank in run.ranks if not rank.started and not rank.gone]
         unheard = sorted({rank.node for rank in waiting if not rank.channel.acknowledged and not rank.channel.received})
-        where = f"starts on {', '.join(run.machines)}"
+        where = f"starts on {', '.join(run.slots)}"
         if len(waiting) < len(run.ranks):
             where += f", {len(run.ranks) - len(waiting)} of {len(run.ranks)} have begun"
         if unheard:
@@ -217,7 +217,7 @@ class WaitingReasons:
         )
 
     def _nothing_runs(self, experiment: Experiment) -> str:
-        stream, machines = self._stream, self._usable
+        stream, slots = self._stream, self._usable
         waiting = [job for job in stream.open.values() if job.experiment is experiment]
         if waiting and self._missing:
             return f"no job runs: it waits for {self._missing}"
@@ -225,14 +225,14 @@ class WaitingReasons:
             left = _seconds(end - self._at)
             return f"is open for requests and has none: ends in {left} unless one comes"
         if stream.share == 0:
-            return f"{self._its_share} is 0 of {_count(machines, 'machine', 'machines')}{self._limit}"
+            return f"{self._its_share} is 0 of {_count(slots, 'slot', 'slots')}{self._limit}"
         if not stream.held:
-            others = _count(stream.share, "machine", "machines")
-            return f"{self._its_share} is {stream.share} of {machines}, and others have yet to leave {others}"
+            others = _count(stream.share, "slot", "slots")
+            return f"{self._its_share} is {stream.share} of {slots}, and others have yet to leave {others}"
         coming = [job for job in waiting if job.state is JobState.CREATING]
         if stream.conversation.in_flight is not None and not self._thinks_long:
             return self._thinking
-        # Who has run already and has no machine now waits by the will of the policy: for others, as at a rung.
+        # Who has run already and has no slot now waits by the will of the policy: for others, as at a rung.
         first = next(
             (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
         )
@@ -242,7 +242,7 @@ class WaitingReasons:
             return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
         if stream.conversation.in_flight is not None:
             return self._thinking
-        return f"the policy has no job to run ({_count(len(stream.vacant), 'machine is', 'machines are')} idle)"
+        return f"the policy has no job to run ({_count(len(stream.vacant), 'slot is', 'slots are')} idle)"
 
     @property
     def _shrinking(self) -> str:
@@ -251,7 +251,7 @@ class WaitingReasons:
         if stream.held <= stream.share:
             return ""
         words = f"{self._its_share} fell to {stream.share} of {self._usable}: "
-        words += f"it has yet to leave {_count(stream.held - stream.share, 'machine', 'machines')}"
+        words += f"it has yet to leave {_count(stream.held - stream.share, 'slot', 'slots')}"
         if (deadline := stream.due(ShareTimer())) is not None:
             return f"{words}, and is made to in {_seconds(deadline - self._at)}"
         return words
@@ -260,9 +260,9 @@ class WaitingReasons:
 
     @cached_property
     def _usable(self) -> int:
-        """Machines of the cluster that are divided: all but those of drained nodes."""
+        """Slots of the cluster that are divided: all but those of drained nodes."""
         nodes = self._cluster.nodes
-        return sum(not nodes[machine.node].draining for machine in self._cluster.machines.values())
+        return sum(not nodes[slot.node].draining for slot in self._cluster.slots.values())
 
     def _is_up(self, name: str) -> bool:
         node = self._cluster.nodes.get(name)
@@ -274,23 +274,23 @@ class WaitingReasons:
 
     @cached_property
     def _impossible(self) -> str:
-        """Why no machine of the cluster can serve it, whoever has it now; empty: they can."""
+        """Why no slot of the cluster can serve it, whoever has it now; empty: they can."""
         cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
-            return f"the cluster has no machine ({self._no_machine})"
+            return f"the cluster has no slot ({self._no_slot})"
         if tenant is None:
             return ""
-        machines = [m for m in cluster.machines.values() if not cluster.nodes[m.node].draining]
-        serving = sum(machine.kind.serves(tenant.need) for machine in machines)
-        if tenant.nodes and not any(machine.node in tenant.nodes for machine in machines):
-            return f"its policy can use machines of {_nodes(sorted(tenant.nodes))} only, where there is none now"
-        there = _and([f"{number} with {kind}" for kind, number in sorted(Counter(m.kind for m in machines).items())])
+        slots = [m for m in cluster.slots.values() if not cluster.nodes[m.node].draining]
+        serving = sum(slot.kind.serves(tenant.need) for slot in slots)
+        if tenant.nodes and not any(slot.node in tenant.nodes for slot in slots):
+            return f"its policy can use slots of {_nodes(sorted(tenant.nodes))} only, where there is none now"
+        there = _and([f"{number} with {kind}" for kind, number in sorted(Counter(m.kind for m in slots).items())])
         if not serving:
-            return f"each job needs a machine with {tenant.need} (resources.per_job); there are {there}"
+            return f"each job needs a slot with {tenant.need} (resources.per_job); there are {there}"
         if serving < tenant.gang:
-            return f"each job needs {tenant.gang} machines with {tenant.need} at once; there are {there}"
+            return f"each job needs {tenant.gang} slots with {tenant.need} at once; there are {there}"
         if tenant.cap is not None and tenant.cap < tenant.gang:
-            return f"each job needs {tenant.gang} machines at once; resources.slots allows {tenant.cap}"
+            return f"each job needs {tenant.gang} slots at once; resources.slots allows {tenant.cap}"
         return ""
 
     @cached_property
@@ -311,11 +311,11 @@ class WaitingReasons:
         return f"{word}: {why} (hopyard data show {data.name})"
 
     @cached_property
-    def _no_machine(self) -> str:
-        """Why the cluster has no machine that may be used."""
+    def _no_slot(self) -> str:
+        """Why the cluster has no slot that may be used."""
         cluster = self._cluster
-        if cluster.machines:
-            return f"{_count(len(cluster.machines), 'is', 'are')} being drained"
+        if cluster.slots:
+            return f"{_count(len(cluster.slots), 'is', 'are')} being drained"
         if any(node.up for node in cluster.nodes.values()):
             return "its agents have brought none"
         lost = sorted(cluster.nodes)
@@ -325,9 +325,9 @@ class WaitingReasons:
     @cached_property
     def _limit(self) -> str:
         """What keeps the share from being larger, after a separator; empty: it is all there is."""
-        stream, machines = self._stream, self._usable
+        stream, slots = self._stream, self._usable
         tenant = self._cluster.tenants.get(stream.id)
-        if tenant is None or stream.share >= machines:
+        if tenant is None or stream.share >= slots:
             return ""
         if stream.concurrency is not None and len(stream.live) >= stream.concurrency:
             return f": resources.concurrency is {stream.concurrency}"

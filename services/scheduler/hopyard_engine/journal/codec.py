@@ -15,7 +15,7 @@ from cattrs.errors import ForbiddenExtraKeysError
 
 from hopyard.policy.vocabulary import Call, Command, RunKey
 from hopyard_engine.core.events import ClusterEvent, Event, RunBody, StreamEvent
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 
 
 @functools.cache
@@ -26,7 +26,7 @@ def _converter() -> Converter:
     converter.register_structure_hook(float, _number)
     # Named tuples whose annotations are strings are not resolved by the library.
     converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
-    converter.register_structure_hook(MachineSpec, lambda raw, _: MachineSpec(raw[0], raw[1], tuple(raw[2]), *raw[3:]))
+    converter.register_structure_hook(SlotSpec, lambda raw, _: SlotSpec(raw[0], raw[1], tuple(raw[2]), *raw[3:]))
     for union in (RunBody, Command, Call, ClusterEvent, StreamEvent, Event):
         _tag(converter, union)
     return converter

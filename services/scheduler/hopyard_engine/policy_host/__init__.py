@@ -1,7 +1,7 @@
 """Hosts policies: loads them, shows them their experiment, collects their answers."""
 
 from hopyard_engine.policy_host.host import Host, LatePolicy, MissingPolicy, PolicyHost, as_recorded, took_too_long
-from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, machine_view, terms_view
+from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, slot_view, terms_view
 
 __all__ = [
     "CoreView",
@@ -12,7 +12,7 @@ __all__ = [
     "as_recorded",
     "experiment_view",
     "job_view",
-    "machine_view",
+    "slot_view",
     "terms_view",
     "took_too_long",
 ]

@@ -26,16 +26,16 @@ from hopyard.policy.vocabulary import (
     JobCreated,
     KeepSnapshots,
     LabelJob,
-    MachinesChange,
     Predict,
     PredictionReady,
-    ReleaseMachine,
+    ReleaseSlot,
     RequestMade,
-    ReserveMachine,
+    ReserveSlot,
     RunEnd,
     RunKey,
     RunMode,
     ShareChange,
+    SlotsChange,
     StartJob,
     SuspendJob,
     TerminateJob,
@@ -50,7 +50,7 @@ def told(call: Call) -> str:
     """What an up-call says, as in "the policy was ..."."""
     match call:
         case AllocateJobs():
-            return "offered idle machines"
+            return "offered idle slots"
         case ApplicationStat(mode=RunMode.PROFILE):
             return f"told that a unit of job {call.job} takes {call.report.metrics.get('seconds', math.nan):.3g} s"
         case ApplicationStat():
@@ -72,8 +72,8 @@ def told(call: Call) -> str:
             made = f", job {call.job}" if call.job else ""
             return f"asked for {hyperparameters(call.hyperparameters)} at {call.position}{made}"
         case ShareChange():
-            return f"told that its share is {count(call.slots, 'machine')}"
-        case MachinesChange():
+            return f"told that its share is {count(call.slots, 'slot')}"
+        case SlotsChange():
             changes = [f"{', '.join(call.joined)} came"] if call.joined else []
             changes += [f"{', '.join(call.lost)} went"] if call.lost else []
             return f"told that {' and '.join(changes) or 'partitions are held by other nodes'}"
@@ -102,10 +102,10 @@ def decision(given: Decision) -> str:
 def command(given: Command) -> str:
     """What a command does, as in "the policy ..."."""
     match given:
-        case ReserveMachine():
-            return f"keeps machine {given.machine} for later"
-        case ReleaseMachine():
-            return f"keeps machine {given.machine} no longer"
+        case ReserveSlot():
+            return f"keeps slot {given.slot} for later"
+        case ReleaseSlot():
+            return f"keeps slot {given.slot} no longer"
         case CreateJob():
             with_what = f" with {hyperparameters(given.hyperparameters)}" if given.hyperparameters is not None else ""
             up_to = f", complete at {given.limit}" if given.limit is not None else ""
@@ -155,7 +155,7 @@ def job_of_command(given: Command) -> str:
 
 def _start(given: StartJob) -> str:
     verb = {RunMode.TRAIN: "starts", RunMode.EVALUATE: "evaluates", RunMode.PROFILE: "profiles"}[given.mode]
-    parts = [f"{verb} job {given.job} on {', '.join(given.machines)}"]
+    parts = [f"{verb} job {given.job} on {', '.join(given.slots)}"]
     if given.until is not None:
         parts.append(f"up to {given.until}")
     if given.from_snapshot is not None:
@@ -165,8 +165,8 @@ def _start(given: StartJob) -> str:
     if given.snapshot_at:
         parts.append(f"saving at {_positions(given.snapshot_at)}")
     if given.inputs:
-        on = {machine: f" on {machine}" if len(given.machines) > 1 else "" for machine in given.inputs}
-        parts.append("with " + ", ".join(f"{part}{on[machine]}" for machine, part in given.inputs.items()))
+        on = {slot: f" on {slot}" if len(given.slots) > 1 else "" for slot in given.inputs}
+        parts.append("with " + ", ".join(f"{part}{on[slot]}" for slot, part in given.inputs.items()))
     if not given.preemptible:
         parts.append("not to be preempted")
     return " ".join(parts)
@@ -182,13 +182,13 @@ def _positions(positions: tuple[int, ...]) -> str:
 
 
 def answer(event: StreamEvent) -> str:
-    """A whole answer: the decision, the commands in order, how many machines it could use."""
+    """A whole answer: the decision, the commands in order, how many slots it could use."""
     match event:
         case PolicyAnswered():
             parts = [decision(event.answer.decision)] if event.answer.decision is not None else []
             parts += [f"it {command(one)}" for one in event.answer.commands]
             if event.demand is not None:
-                parts.append(f"it could use {count(event.demand, 'machine')}")
+                parts.append(f"it could use {count(event.demand, 'slot')}")
             if event.nodes:
                 parts.append(f"on {', '.join(event.nodes)} only")
             if event.gang > 1:

@@ -13,13 +13,13 @@ from hopyard.policy import (
     ExperimentView,
     Incumbent,
     JobView,
-    MachineView,
+    SlotView,
 )
 from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
-from hopyard_engine.core.state.entities import HeldMachine, Job
+from hopyard_engine.core.state.entities import GrantedSlot, Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
@@ -34,7 +34,7 @@ def job_view(job: Job) -> JobView:
         position=job.position,
         high_water=job.high_water,
         attempt=job.attempt,
-        machines=job.run.machines if job.run is not None else (),
+        slots=job.run.slots if job.run is not None else (),
         priority=job.priority,
         parent=job.origin[0] if job.origin is not None and job.forked else "",
         fork_position=job.origin[1] if job.origin is not None and job.forked else 0,
@@ -45,10 +45,10 @@ def job_view(job: Job) -> JobView:
     )
 
 
-def machine_view(machine: HeldMachine) -> MachineView:
-    """A machine as policies see it."""
-    running = machine.run.job if machine.run is not None else ""
-    return MachineView(machine.id, machine.node, running, machine.hardware)
+def slot_view(slot: GrantedSlot) -> SlotView:
+    """A slot as policies see it."""
+    running = slot.run.job if slot.run is not None else ""
+    return SlotView(slot.id, slot.node, running, slot.hardware)
 
 
 def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space | None = None) -> ExperimentView:
@@ -196,7 +196,7 @@ class CoreView(CollectingView):
 
     def __init__(self, experiment: Stream, call: UpCall, views: JobViews | None = None) -> None:
         stream = self._stream = experiment
-        super().__init__(call.number, call.at, call.seed, stream.ordinals, stream.machines, stream.earlier)
+        super().__init__(call.number, call.at, call.seed, stream.ordinals, stream.slots, stream.earlier)
         self._views = views or JobViews()
         self._views.look(stream)
         self._data: Data | None = None
@@ -269,13 +269,13 @@ class CoreView(CollectingView):
     def scaling(self) -> Mapping[str, Mapping[int, float]]:
         found: dict[str, dict[int, float]] = {}
         for one in self._stream.scaling:
-            found.setdefault(one.hardware, {})[one.machines] = one.seconds
+            found.setdefault(one.hardware, {})[one.slots] = one.seconds
         return found
 
     @property
     @override
-    def machines(self) -> Mapping[str, MachineView]:
-        return {name: machine_view(self._stream.machines[name]) for name in sorted(self._stream.machines)}
+    def slots(self) -> Mapping[str, SlotView]:
+        return {name: slot_view(self._stream.slots[name]) for name in sorted(self._stream.slots)}
 
     @property
     @override
@@ -283,18 +283,16 @@ class CoreView(CollectingView):
         if self._stream.data is None:
             return None
         if self._data is None:
-            self._data = self._stream.data.view({machine.node for machine in self._stream.machines.values()})
+            self._data = self._stream.data.view({slot.node for slot in self._stream.slots.values()})
         return self._data
 
     @override
-    def idle_machines(self) -> Sequence[MachineView]:
-        room = self._stream.share - self._stream.placed - len(self._used_machines)
+    def idle_slots(self) -> Sequence[SlotView]:
+        room = self._stream.share - self._stream.placed - len(self._used_slots)
         if room <= 0:
             return []
-        free = [
-            self._stream.machines[name] for name in sorted((self._stream.vacant | self._released) - self._used_machines)
-        ]
-        return [machine_view(m) for m in free if m.idle][:room]
+        free = [self._stream.slots[name] for name in sorted((self._stream.vacant | self._released) - self._used_slots)]
+        return [slot_view(m) for m in free if m.idle][:room]
 
     @override
     def idle_jobs(self) -> Sequence[JobView]:
@@ -317,7 +315,7 @@ class CoreView(CollectingView):
         return sum([m.states.get(state, 0) for m in self._stream.running for state in JobState if state.idle])
 
     @override
-    def busy_machines(self) -> int:
+    def busy_slots(self) -> int:
         return self._stream.busy
 
     @override

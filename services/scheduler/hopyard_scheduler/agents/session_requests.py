@@ -12,9 +12,9 @@ from hopyard_engine.core.events import NodeEvicted, NodeJoined
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.converters import (
-    machine_from_proto,
     run_message_from_proto,
     shipped_from_proto,
+    slot_from_proto,
 )
 from hopyard_scheduler.data.catalog import Catalog
 from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
@@ -81,7 +81,7 @@ class SessionRequests:
                 at=self._live.clock(),
                 node=hello.node,
                 incarnation=hello.incarnation,
-                machines=tuple(machine_from_proto(m) for m in hello.machines),
+                slots=tuple(slot_from_proto(m) for m in hello.slots),
                 runs=tuple(run_key_from_proto(run) for run in hello.runs),
                 snapshots=tuple(hello.snapshots),
             )

@@ -59,7 +59,7 @@ class ExperimentProgram:
         """What trainings of equal configurations must have in common to be the same, as a hash: the search plan's root.
 
         That is the code, with the data in it or named by it, how it is started, what a position counts, the seed, and what
-        a machine has: with other numbers of threads the bits differ.
+        a slot has: with other numbers of threads the bits differ.
 
         Args:
             code: A hash of the program's files.
@@ -72,7 +72,7 @@ class ExperimentProgram:
         return {**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider}
 
     def training(self, code: str) -> str:
-        """What trainings must have in common to take equally long on machines of one kind, as a hash.
+        """What trainings must have in common to take equally long on slots of one kind, as a hash.
 
         That is what they must have in common to be the same, but for the seed and how they are saved; and the search space: a batch
         size or a width makes a unit longer or shorter, so what was measured holds for configurations like those it was measured on.

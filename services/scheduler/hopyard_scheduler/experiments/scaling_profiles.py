@@ -1,4 +1,4 @@
-"""Looking up what earlier experiments measured of the same training on several machines.
+"""Looking up what earlier experiments measured of the same training on several slots.
 
 It is read once, before an experiment is created, and goes into the first record of its journal, so that a replay has the same numbers.
 """
@@ -25,7 +25,7 @@ SECONDS: Final = 10.0
 async def measured(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str, seconds: float = SECONDS
 ) -> tuple[Measured, ...]:
-    """What is known of a training (`Program.training`), by kind of host and number of machines.
+    """What is known of a training (`Program.training`), by kind of host and number of slots.
 
     Where it cannot be read in time the experiment begins without it, which the log says: it is measured again.
     """
@@ -44,7 +44,7 @@ async def _read(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str) -
     request = appstat_pb2.QueryScalingRequest(training=training)
     while True:
         page = await stub.QueryScaling(request)
-        found += [Measured(row.hardware, row.machines, row.seconds) for row in page.scaling]
+        found += [Measured(row.hardware, row.slots, row.seconds) for row in page.scaling]
         request.page_token = page.next_page_token
         if not page.next_page_token:
             return tuple(found)

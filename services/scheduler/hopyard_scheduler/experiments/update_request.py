@@ -23,7 +23,7 @@ class UpdateRequest:
     Attributes:
         target: A report at least as good ends the experiment.
         weight: Weight of its share.
-        slots: The most machines.
+        slots: The most slots.
         concurrency: The most jobs that train at a time.
         clear: Terms that are to hold no more.
         request: Makes it idempotent; empty: each counts.

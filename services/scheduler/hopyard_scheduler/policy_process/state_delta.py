@@ -47,7 +47,7 @@ class StateDelta:
         self._live: frozenset[str] = frozenset()
         self._jobs: dict[str, _KnownJob] = {}
         self._experiments: dict[str, pb.PolicyExperiment] = {}
-        self._machines: dict[str, pb.PolicyMachine] = {}
+        self._slots: dict[str, pb.PolicySlot] = {}
         self._share: int | None = None
         self._made = 0
         self._best: tuple[str, int, float] | None = None
@@ -67,7 +67,7 @@ class StateDelta:
     def _news(self, stream: Stream) -> Iterator[pb.StateChange]:
         tops = self._tops
         yield from self._terms(stream)
-        yield from self._of_machines(stream)
+        yield from self._of_slots(stream)
         if stream.share != self._share:
             self._share = stream.share
             yield pb.StateChange(share=stream.share)
@@ -77,7 +77,7 @@ class StateDelta:
         if not self._scaled:
             self._scaled = True
             for one in stream.scaling:
-                known = pb.PolicyScaling(hardware=one.hardware, machines=one.machines, seconds=one.seconds)
+                known = pb.PolicyScaling(hardware=one.hardware, slots=one.slots, seconds=one.seconds)
                 yield pb.StateChange(scaling=known)
         # Where an experiment's jobs are complete concerns all of them; another core, which led to the same, counts for itself.
         anew = self._tops != tops or stream is not self._seen
@@ -93,7 +93,7 @@ class StateDelta:
             job, position, value = stream.best
             yield pb.StateChange(incumbent=pb.PolicyIncumbent(job=job, position=position, value=value))
         if stream.data is not None:
-            data = stream.data.view({machine.node for machine in stream.machines.values()})
+            data = stream.data.view({slot.node for slot in stream.slots.values()})
             if data != self._data:
                 self._data = data
                 yield pb.StateChange(data=_data(data))
@@ -120,23 +120,23 @@ class StateDelta:
                 self._experiments[experiment.id] = message
                 yield pb.StateChange(experiment=message)
 
-    def _of_machines(self, stream: Stream) -> Iterator[pb.StateChange]:
-        for name in [name for name in self._machines if name not in stream.machines]:
-            del self._machines[name]
-            yield pb.StateChange(machine_gone=name)
-        for name, machine in sorted(stream.machines.items()):
-            message = pb.PolicyMachine(
+    def _of_slots(self, stream: Stream) -> Iterator[pb.StateChange]:
+        for name in [name for name in self._slots if name not in stream.slots]:
+            del self._slots[name]
+            yield pb.StateChange(slot_gone=name)
+        for name, slot in sorted(stream.slots.items()):
+            message = pb.PolicySlot(
                 id=name,
-                node=machine.node,
-                idle=machine.run is None,
-                job=machine.run.job if machine.run is not None else "",
-                reserved=machine.reserved,
+                node=slot.node,
+                idle=slot.run is None,
+                job=slot.run.job if slot.run is not None else "",
+                reserved=slot.reserved,
                 draining=name in stream.draining,
-                hardware=machine.hardware,
+                hardware=slot.hardware,
             )
-            if self._machines.get(name) != message:
-                self._machines[name] = message
-                yield pb.StateChange(machine=message)
+            if self._slots.get(name) != message:
+                self._slots[name] = message
+                yield pb.StateChange(slot=message)
 
     def _of_earlier(self, stream: Stream) -> Iterator[pb.StateChange]:
         for name, one in stream.earlier.items():
@@ -227,7 +227,7 @@ def _job(known: _KnownJob) -> pb.PolicyJob:
         position=view.position,
         high_water=view.high_water,
         attempt=view.attempt,
-        machines=view.machines,
+        slots=view.slots,
         priority=view.priority,
         parent=view.parent,
         fork_position=view.fork_position,

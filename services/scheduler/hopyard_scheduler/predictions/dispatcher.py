@@ -212,7 +212,7 @@ class PredictionDispatcher:
         latest = job.channels.get((job.attempt, 0))
         if latest is not None and latest.node in there:
             return latest.node
-        own = {machine.node for machine in stream.machines.values()}
+        own = {slot.node for slot in stream.slots.values()}
         busy = [question.session.node for question in self._open.values() if question.session is not None]
         return min(there, key=lambda node: (node not in own, busy.count(node), node), default=None)
 

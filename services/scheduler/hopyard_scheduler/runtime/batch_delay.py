@@ -8,14 +8,14 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def patient(core: Core, event: Event) -> bool:
-    """Whether neither a run, nor a machine, nor a person waits for what follows from an event."""
+    """Whether neither a run, nor a slot, nor a person waits for what follows from an event."""
     if not isinstance(event, RunMessage | Answered):
         return False
     stream = core.streams.get(event.stream)
     if stream is None:
         return False
     if isinstance(event, Answered):
-        return not stream.vacant  # A new job finds no machine anyway.
+        return not stream.vacant  # A new job finds no slot anyway.
     match event.body:
         case Started() | SnapshotTaken() | SnapshotStored():
             return True

@@ -102,7 +102,7 @@ def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
     row = appstat_pb2.Scaling(
         training=profiled.training,
         hardware=measured.hardware,
-        machines=measured.machines,
+        slots=measured.slots,
         seconds=measured.seconds,
         experiment=profiled.experiment,
         job=profiled.job,

@@ -19,10 +19,10 @@ from hopyard_engine.core.events import (
     Event,
     JobHeld,
     JobOperated,
-    MachineReserved,
     PolicyAnswered,
     PolicyFailed,
     Requested,
+    SlotReserved,
     Updated,
 )
 from hopyard_engine.core.state.experiment import Experiment
@@ -136,7 +136,7 @@ class Live:
         self._queue.put_nowait(Item(event, done=done))
         return await done
 
-    async def operate(self, event: JobHeld | JobOperated | MachineReserved | Requested | Updated) -> str:
+    async def operate(self, event: JobHeld | JobOperated | SlotReserved | Requested | Updated) -> str:
         """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
         effects = await self.apply(event)
         return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")
@@ -321,7 +321,7 @@ class Live:
         return name not in self._changing
 
     def install(self, stream: Stream, found: Recovered) -> None:
-        """Takes a stream that was replayed apart, and holds no machines."""
+        """Takes a stream that was replayed apart, and holds no slots."""
         outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)
         self.given_up.update(found.given_up)

@@ -44,7 +44,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.StartJobRequest, pb.StartJobResponse],
     ) -> pb.StartJobResponse:
         """Starts an idle job."""
-        start = StartJob(request.job, tuple(request.machines), request.until or None)
+        start = StartJob(request.job, tuple(request.slots), request.until or None)
         return pb.StartJobResponse(job=await self._act(request.experiment, request.job, start))
 
     async def ResumeJob(
@@ -56,7 +56,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         stream, _ = experiment_of(self._live.core, request.experiment)
         if request.job in stream.jobs and stream.source_of(stream.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
-        start = StartJob(request.job, tuple(request.machines), request.until or None)
+        start = StartJob(request.job, tuple(request.slots), request.until or None)
         return pb.ResumeJobResponse(job=await self._act(request.experiment, request.job, start))
 
     async def SuspendJob(

@@ -1,4 +1,4 @@
-"""ResourceManagerService: machines, nodes, and the agents' sessions."""
+"""ResourceManagerService: slots, nodes, and the agents' sessions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
-from hopyard_scheduler.agents.machines import Machines
 from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_scheduler.agents.slot_reservations import SlotReservations
 from hopyard_scheduler.pagination import page
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
-    """Serves machines, nodes and agent sessions."""
+    """Serves slots, nodes and agent sessions."""
 
-    def __init__(self, machines: Machines, sessions: Sessions, requests: SessionRequests) -> None:
-        self._machines = machines
+    def __init__(self, slots: SlotReservations, sessions: Sessions, requests: SessionRequests) -> None:
+        self._slots = slots
         self._sessions = sessions
         self._requests = requests
 
@@ -48,27 +48,27 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ReserveIdleMachineRequest,
         context: grpc.aio.ServicerContext[pb.ReserveIdleMachineRequest, pb.ReserveIdleMachineResponse],
     ) -> pb.ReserveIdleMachineResponse:
-        """Reserves an idle machine of an experiment."""
-        machine = await self._machines.reserve_idle(request.experiment, request.request_id)
-        return pb.ReserveIdleMachineResponse(machine=machine)
+        """Reserves an idle slot of an experiment."""
+        slot = await self._slots.reserve_idle(request.experiment, request.request_id)
+        return pb.ReserveIdleMachineResponse(slot=slot)
 
     async def ReleaseMachine(
         self,
         request: pb.ReleaseMachineRequest,
         context: grpc.aio.ServicerContext[pb.ReleaseMachineRequest, pb.ReleaseMachineResponse],
     ) -> pb.ReleaseMachineResponse:
-        """Makes a reserved machine idle again."""
-        await self._machines.release(request.machine)
+        """Makes a reserved slot idle again."""
+        await self._slots.release(request.slot)
         return pb.ReleaseMachineResponse()
 
-    async def ListMachines(
+    async def ListSlots(
         self,
-        request: pb.ListMachinesRequest,
-        context: grpc.aio.ServicerContext[pb.ListMachinesRequest, pb.ListMachinesResponse],
-    ) -> pb.ListMachinesResponse:
-        """All machines."""
-        shown, token = page(self._machines.show_all(), request.page_size, request.page_token)
-        return pb.ListMachinesResponse(machines=shown, next_page_token=token)
+        request: pb.ListSlotsRequest,
+        context: grpc.aio.ServicerContext[pb.ListSlotsRequest, pb.ListSlotsResponse],
+    ) -> pb.ListSlotsResponse:
+        """All slots."""
+        shown, token = page(self._slots.show_all(), request.page_size, request.page_token)
+        return pb.ListSlotsResponse(slots=shown, next_page_token=token)
 
     async def ListNodes(
         self,
@@ -76,7 +76,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         context: grpc.aio.ServicerContext[pb.ListNodesRequest, pb.ListNodesResponse],
     ) -> pb.ListNodesResponse:
         """All nodes."""
-        shown, token = page(self._machines.show_nodes(), request.page_size, request.page_token)
+        shown, token = page(self._slots.show_nodes(), request.page_size, request.page_token)
         return pb.ListNodesResponse(nodes=shown, next_page_token=token)
 
     async def DrainNode(
@@ -85,5 +85,5 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         context: grpc.aio.ServicerContext[pb.DrainNodeRequest, pb.DrainNodeResponse],
     ) -> pb.DrainNodeResponse:
         """Starts nothing more on a node."""
-        await self._machines.drain(request.node)
+        await self._slots.drain(request.node)
         return pb.DrainNodeResponse()

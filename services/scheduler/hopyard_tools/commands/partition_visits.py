@@ -49,7 +49,7 @@ class PartitionVisits:
                 visits = self.told.setdefault(stream.jobs[job].experiment.id, [])
                 evaluates, first = run.mode is RunMode.EVALUATE, len(visits)
                 visits += [
-                    PlottedVisit(rank.machine, rank.node, job, run.inputs.get(rank.machine, ""), evaluates, event.at)
+                    PlottedVisit(rank.slot, rank.node, job, run.inputs.get(rank.slot, ""), evaluates, event.at)
                     for rank in run.ranks
                 ]
                 self._live[job] = run, visits, range(first, len(visits))

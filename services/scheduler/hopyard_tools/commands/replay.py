@@ -232,13 +232,13 @@ def state_table(state: ReplayState, created_at: float) -> RenderableType:
     from hopyard._common.formatting import NOTHING, count, first_line, number
 
     reason = f" ({state.reason})" if state.reason else ""
-    held = ", ".join(f"{m}: {'job ' + job if job else 'idle'}" for m, job in state.machines.items()) or "no machine"
+    held = ", ".join(f"{m}: {'job ' + job if job else 'idle'}" for m, job in state.slots.items()) or "no slot"
     head = (
         f"after event {state.event}, {state.at - created_at:.1f} s after the start: {state.state}{reason}\n"
-        f"share {count(state.share, 'machine')}; {held}"
+        f"share {count(state.share, 'slot')}; {held}"
     )
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("job", "state", "position", "attempt", "machines", "snapshots", "best", "reason"):
+    for column in ("job", "state", "position", "attempt", "slots", "snapshots", "best", "reason"):
         table.add_column(column, justify="right" if column in ("position", "attempt", "best") else "left")
     for job in state.jobs:
         table.add_row(
@@ -246,7 +246,7 @@ def state_table(state: ReplayState, created_at: float) -> RenderableType:
             job.state,
             str(job.position),
             str(job.attempt),
-            ", ".join(job.machines) or NOTHING,
+            ", ".join(job.slots) or NOTHING,
             ", ".join(map(str, job.snapshots)) or NOTHING,
             number(job.best),
             Text(first_line(job.reason)),

@@ -142,7 +142,7 @@ def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked
         )
     gang = max(len(stretch.run.inputs) for chain in chains for stretch in chain.stretches)
     if asked is not None and asked < gang:
-        raise InvalidInput(f"--slots {asked}: a job was on {gang} machines at once; give at least --slots {gang}")
+        raise InvalidInput(f"--slots {asked}: a job was on {gang} slots at once; give at least --slots {gang}")
     return asked or max(gang, default_slots(None, resources.cpus))
 
 

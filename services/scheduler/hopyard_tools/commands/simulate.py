@@ -31,7 +31,7 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", metavar="NAME", help="A policy's name (see `hopyard plugins`) or module:Class.")
     ] = "default",
-    slots: Annotated[int, typer.Option("--slots", metavar="N", help="Machines.")] = 1,
+    slots: Annotated[int, typer.Option("--slots", metavar="N", help="Slots.")] = 1,
     target: Annotated[
         float | None,
         typer.Option("--target", metavar="Y", help="The search is over when a report is as good.", show_default=False),
@@ -100,14 +100,14 @@ def command(
         typer.Option(
             "--per-node",
             metavar="N",
-            help="Machines that share a node, and fail together.",
+            help="Slots that share a node, and fail together.",
             rich_help_panel=_CONDITIONS,
         ),
     ] = 1,
     speeds: Annotated[
         str,
         typer.Option(
-            "--speeds", metavar="S,S,...", help="Speeds of the machines, in turn: 1,1,0.5.", rich_help_panel=_CONDITIONS
+            "--speeds", metavar="S,S,...", help="Speeds of the slots, in turn: 1,1,0.5.", rich_help_panel=_CONDITIONS
         ),
     ] = "1",
     data: Annotated[
@@ -135,7 +135,7 @@ def command(
 ) -> None:
     """Run a search in virtual time, on recorded curves.
 
-    The scheduler and the policy are those of a live cluster; machines, costs and faults are simulated. The same command gives
+    The scheduler and the policy are those of a live cluster; slots, costs and faults are simulated. The same command gives
     the same result.
 
     **Examples:** `hopyard simulate digits.jsonl --policy bandit --slots 4 --target 0.97`,
@@ -182,7 +182,7 @@ def _table(result: Result) -> Any:
 
     given = "".join(f" {key}={value}" for key, value in result.parameters.items())
     table = Table(
-        title=f"{result.policy}{given} on {count(result.slots, 'machine')}",
+        title=f"{result.policy}{given} on {count(result.slots, 'slot')}",
         show_header=False,
         box=None,
         title_justify="left",
@@ -193,7 +193,7 @@ def _table(result: Result) -> Any:
         "time to target": _span(result.time_to_target) if result.time_to_target is not None else never,
         "best": best,
         "time": f"{_span(result.time)} ({result.reason})",
-        "machine time": f"{_span(result.job_seconds)}, {result.utilisation:.1%} of what there was",
+        "slot time": f"{_span(result.job_seconds)}, {result.utilisation:.1%} of what there was",
         "jobs": f"{result.jobs_started} started, {result.jobs_terminated} ended early, "
         f"{len(result.jobs_at_R)} trained to the end"
         + (f", the first after {_span(result.first_at_R)}" if result.first_at_R is not None else ""),

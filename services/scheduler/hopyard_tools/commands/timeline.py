@@ -58,7 +58,7 @@ class Timeline:
                 owner = stream.jobs[job].experiment.id
                 runs = self._of(owner).runs
                 self._live[job] = run, owner, slice(len(runs), len(runs) + len(run.ranks))
-                runs += [PlottedRun(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.machines]
+                runs += [PlottedRun(place, job, run.attempt, event.at, mode=run.mode.value) for place in run.slots]
         changed = {effect.job: effect.experiment for effect in effects if isinstance(effect, JobChanged)}
         for name in changed:
             if name in stream.jobs:

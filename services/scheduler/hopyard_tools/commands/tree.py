@@ -44,7 +44,7 @@ def command(
     """Show what trials have in common: the stage tree.
 
     A stage is a range of positions that the same trials train in the same way; where their hyperparameters diverge, the
-    tree branches. A stage is **done**, **running** (on which machine), **waiting** for one, or **not wanted** (yet, or
+    tree branches. A stage is **done**, **running** (on which slot), **waiting** for one, or **not wanted** (yet, or
     any more). For policies that share training (stage_tree), now or at any event: the policy is replayed up to that
     event and queried.
 
@@ -121,7 +121,7 @@ def _title(found: ExperimentMoment) -> str:
     stream = found.driven.experiment
     if stream is None or len(stream.experiments) == 1:
         return found.title
-    return f"{found.title}; {short_time(stream.experiments[found.name].machine_seconds)} of machines billed to {found.name}"
+    return f"{found.title}; {short_time(stream.experiments[found.name].slot_seconds)} of slots billed to {found.name}"
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
@@ -162,7 +162,7 @@ def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
         "decisions_equal": found.driven.first is None,
         "unit": tree.unit if tree is not None else None,
         "totals": totals(tree.stages) if tree is not None else None,
-        "machine_seconds": stream.experiments[found.name].machine_seconds if stream is not None else 0.0,
+        "slot_seconds": stream.experiments[found.name].slot_seconds if stream is not None else 0.0,
         "stages": [{**plain(stage), "values": tree.values.get(stage.number, {})} for stage in tree.stages]
         if tree is not None
         else None,

@@ -210,7 +210,7 @@ def _row(line: TreeLine, tree: Tree) -> Row:
         str(len(stage.trials)),
         str(stage.reused or ""),
         _time(stage.seconds, expected=stage.state is not StageState.DONE),
-        f"{stage.by} on {stage.machine}" if stage.by and stage.machine else stage.by,
+        f"{stage.by} on {stage.slot}" if stage.by and stage.slot else stage.by,
         _named(stage.ends),
         Text(
             " ".join(f"{name}={formatting.value(value)}" for name, value in tree.values.get(stage.number, {}).items())

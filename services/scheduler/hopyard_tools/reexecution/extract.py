@@ -144,7 +144,7 @@ class Recorded:
             source=source,
             foreign=run.source is not None and source is None,
             hyperparameters=start.hyperparameters,
-            inputs=tuple(run.inputs.get(machine, "") for machine in run.machines),
+            inputs=tuple(run.inputs.get(slot, "") for slot in run.slots),
             parts=run.parts,
         )
         self.runs.append(made)

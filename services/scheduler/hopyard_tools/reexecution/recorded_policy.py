@@ -100,10 +100,10 @@ class RecordedPolicy(Policy):
                 ready.append((step, chain))
             elif not any(child.origin is not None and child.origin[0] == chain.number for child in self._unborn):
                 cluster.terminate_job(job.id)
-        machines = [machine.id for machine in cluster.idle_machines()]
+        slots = [slot.id for slot in cluster.idle_slots()]
         coming = cluster.count(JobState.CREATING)
         for step, chain in sorted(ready, key=lambda each: each[0].order):
-            taken, machines = machines[: len(step.inputs)], machines[len(step.inputs) :]
+            taken, slots = slots[: len(step.inputs)], slots[len(step.inputs) :]
             if len(taken) < len(step.inputs):
                 return  # A later run must not overtake a gang.
             if chain.job:
@@ -136,7 +136,7 @@ class RecordedPolicy(Policy):
                 self._unborn.append(chain)
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the number of machines of the largest run."""
+        """Return the number of slots of the largest run."""
         return self._gang
 
     def _goes_on(self, cluster: Cluster) -> bool:
@@ -161,15 +161,15 @@ class RecordedPolicy(Policy):
         chain.job = job
         self._by_job[job] = chain
 
-    def _start(self, cluster: Cluster, chain: ChainProgress, step: PlannedRun, machines: Sequence[str]) -> None:
-        inputs = {machine: name for machine, name in zip(machines, step.inputs, strict=True) if name}
+    def _start(self, cluster: Cluster, chain: ChainProgress, step: PlannedRun, slots: Sequence[str]) -> None:
+        inputs = {slot: name for slot, name in zip(slots, step.inputs, strict=True) if name}
         if step.end == step.start:
             chain.evaluating = step
-            cluster.start_job(chain.job, machines, mode=RunMode.EVALUATE, inputs=inputs, parts=step.parts)
+            cluster.start_job(chain.job, slots, mode=RunMode.EVALUATE, inputs=inputs, parts=step.parts)
             return
         cluster.start_job(
             chain.job,
-            machines,
+            slots,
             until=step.end,
             allowed=step.end,
             snapshot_at=[save for save in step.saves if save > cluster.jobs[chain.job].position],

@@ -18,19 +18,19 @@ from hopyard_policies.mop.schedule.problem import from_plain
 def placed(
     holders: Sequence[Sequence[int]], evaluate: Sequence[Sequence[int]] = (), examples: int | None = 100
 ) -> Data:
-    """A data set whose partitions lie on machines, by number from 1."""
+    """A data set whose partitions lie on slots, by number from 1."""
 
     def partitions(split: str, lying: Sequence[Sequence[int]]) -> tuple[Partition, ...]:
         return tuple(
-            Partition(f"{split}/{number}", examples, 1000, tuple(f"node-m{machine:02}" for machine in sorted(machines)))
-            for number, machines in enumerate(lying)
+            Partition(f"{split}/{number}", examples, 1000, tuple(f"node-m{slot:02}" for slot in sorted(slots)))
+            for number, slots in enumerate(lying)
         )
 
     return Data("digits", partitions("train", holders), partitions("eval", evaluate))
 
 
 def ring(count: int, replicas: int = 1, parts: int = 0) -> Data:
-    """A partition for each of `count` machines, with replicas on the next ones; and some to evaluate on."""
+    """A partition for each of `count` slots, with replicas on the next ones; and some to evaluate on."""
     lying = [sorted({(first + more) % count + 1 for more in range(replicas)}) for first in range(count)]
     return placed(lying, [lying[number % count] for number in range(parts)])
 
@@ -40,7 +40,7 @@ def planned(question: Predict | Ask) -> object:
     assert isinstance(question, Ask)
     assert question.kind == KIND
     plan = randomized(from_plain(json.loads(json.dumps(question.payload))), random.Random(7))
-    return {"placed": [[*each.unit, each.machine] for each in plan.placed]}
+    return {"placed": [[*each.unit, each.slot] for each in plan.placed]}
 
 
 def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
@@ -54,8 +54,8 @@ def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
             began = starts[call.job, call.attempt]
             assert began.until is not None
             if call.resume_position >= began.until:
-                for number, machine in enumerate(reversed(began.machines), 1):
-                    kept[call.job][began.until - number] = began.inputs[machine]
+                for number, slot in enumerate(reversed(began.slots), 1):
+                    kept[call.job][began.until - number] = began.inputs[slot]
         for command in entry.commands:
             if isinstance(command, StartJob):
                 attempts[command.job] += 1

@@ -29,7 +29,7 @@ class Suite(PolicyConformance):
         "test_commands_are_legal",
         "test_experiment_drains",
         "test_metric_modes",
-        "test_no_machine_idles_forever_while_a_job_waits",
+        "test_no_slot_idles_forever_while_a_job_waits",
         "test_random_schedules",
         "test_rebuilt_policy_goes_on_the_same",
         "test_same_up_calls_same_answers",

@@ -36,7 +36,7 @@ def solved(question: Predict | Ask) -> object:
 
 def made(policy: MopPolicy, **changes: Any) -> VirtualCluster:
     data = ring(3)
-    terms: dict[str, Any] = {"machines": 3, "jobs": 5, "max_position": 6, "curve": uneven, "data": data, "watch": True}
+    terms: dict[str, Any] = {"slots": 3, "jobs": 5, "max_position": 6, "curve": uneven, "data": data, "watch": True}
     return VirtualCluster(policy, **{**terms, **changes})
 
 
@@ -45,13 +45,13 @@ def asks(cluster: VirtualCluster) -> list[Ask]:
 
 
 def started(cluster: VirtualCluster, after: float, before: float) -> dict[str, list[tuple[str, str]]]:
-    """By machine, (job, partition) of the units that were started in a time."""
+    """By slot, (job, partition) of the units that were started in a time."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for entry in cluster.history:
         for command in entry.commands:
             if isinstance(command, StartJob) and after <= entry.moment.now < before and command.until is not None:
-                (machine,) = command.machines
-                found[machine].append((command.job, command.inputs[machine]))
+                (slot,) = command.slots
+                found[slot].append((command.job, command.inputs[slot]))
     return found
 
 
@@ -65,9 +65,9 @@ def test_the_plan_is_followed_when_it_comes_and_what_ran_meanwhile_is_taken_out(
         assert isinstance(question, Ask)
         plan = solve(from_plain(question.payload), 10.0)
         answers.append(defaultdict(list))
-        for unit, machine, _, _ in plan.placed:
-            answers[-1][f"m{machine + 1:02}"].append((str(unit.config + 1), f"train/{unit.partition}"))
-        return {"placed": [[*each.unit, each.machine] for each in plan.placed]}
+        for unit, slot, _, _ in plan.placed:
+            answers[-1][f"m{slot + 1:02}"].append((str(unit.config + 1), f"train/{unit.partition}"))
+        return {"placed": [[*each.unit, each.slot] for each in plan.placed]}
 
     plain = made(MopPolicy("longest", barrier=True, pilot=True))
     plain.run()
@@ -82,13 +82,13 @@ def test_the_plan_is_followed_when_it_comes_and_what_ran_meanwhile_is_taken_out(
     begins = [entry.moment.now for entry in cluster.history if isinstance(entry.call, AnswerReady)]
     for plan, begin, end in zip(answers, begins, [begins[1], float("inf")], strict=True):
         # What ran when it was asked is not in the plan; all else is done in its order.
-        found = {machine: units[1:] for machine, units in started(cluster, begin, end).items()}
+        found = {slot: units[1:] for slot, units in started(cluster, begin, end).items()}
         assert found == dict(plan)
     assert started(cluster, 0.0, float("inf")) != started(plain, 0.0, float("inf"))
 
 
 def test_a_plan_that_is_worse_than_what_the_default_would_do_is_not_followed() -> None:
-    """A plan on which one machine waits for the other all the time."""
+    """A plan on which one slot waits for the other all the time."""
 
     def bad(question: Predict | Ask) -> object:
         assert isinstance(question, Ask)
@@ -132,9 +132,9 @@ def test_nothing_is_asked_before_times_are_known() -> None:
     assert asks(cluster)
 
 
-def test_a_machine_that_is_lost_is_reason_to_ask_anew() -> None:
+def test_a_slot_that_is_lost_is_reason_to_ask_anew() -> None:
     cluster = made(MopPolicy("milp", pilot=True), respond=planned, data=ring(3, replicas=2), max_losses=20)
-    cluster.at(3.0, cluster.lose_machine, "m02")
+    cluster.at(3.0, cluster.lose_slot, "m02")
     cluster.run()
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
     check_epochs(cluster, ring(3, replicas=2))
@@ -155,7 +155,7 @@ def test_with_known_times_thinking_takes_a_part_of_the_epoch_at_most() -> None:
 def test_a_problem_is_the_same_for_the_solver(problem: VisitProblem) -> None:
     again = from_plain(json.loads(json.dumps(to_plain(problem))))
     assert again.units == problem.units
-    assert all(again.time(*unit, machine) == problem.time(*unit, machine) for unit in problem.units for machine in [0])
+    assert all(again.time(*unit, slot) == problem.time(*unit, slot) for unit in problem.units for slot in [0])
     assert lower_bound(again) == pytest.approx(lower_bound(problem))
 
 
@@ -181,7 +181,7 @@ def test_the_solver_says_how_good_its_plan_is() -> None:
     problem = VisitProblem([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[0], [1]])
     found = MilpSolver().solve(to_plain(problem), 10.0)
     assert found["makespan"] == pytest.approx(2.0)
-    assert found["said"] == "a plan of 4 units on 2 machines that takes 2 s, 1.000 x the bound"
+    assert found["said"] == "a plan of 4 units on 2 slots that takes 2 s, 1.000 x the bound"
     assert sorted(found["placed"]) == [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
 
 

@@ -22,7 +22,7 @@ def paced(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
 
 def made(**changes: Any) -> VirtualCluster:
     terms: dict[str, Any] = {
-        "machines": 3,
+        "slots": 3,
         "jobs": 5,
         "max_position": 6,
         "curve": paced,
@@ -47,8 +47,8 @@ def test_each_job_is_profiled_once_and_one_of_them_everywhere_before_anything_tr
     profiled = Counter(command.job for _, command in starts(cluster, RunMode.PROFILE))
     assert sorted(profiled.values()) == [1, 1, 1, 1, 3]
     (everywhere,) = [job for job, count in profiled.items() if count == 3]
-    machines = {command.machines for _, command in starts(cluster, RunMode.PROFILE) if command.job == everywhere}
-    assert machines == {("m01",), ("m02",), ("m03",)}
+    slots = {command.slots for _, command in starts(cluster, RunMode.PROFILE) if command.job == everywhere}
+    assert slots == {("m01",), ("m02",), ("m03",)}
     order = [command.mode for entry in cluster.history for command in entry.commands if isinstance(command, StartJob)]
     assert RunMode.TRAIN not in order[: sum(profiled.values())]
     check_epochs(cluster, ring(3))
@@ -68,7 +68,7 @@ def test_a_profile_is_told_and_recorded_nowhere() -> None:
 
 
 def test_known_times_let_the_longest_begin_first() -> None:
-    cluster = made(machines=2, data=ring(2), jobs=4, max_position=2)
+    cluster = made(slots=2, data=ring(2), jobs=4, max_position=2)
     cluster.run()
     _, first = starts(cluster, RunMode.TRAIN)[0]
     assert int(cluster.jobs[first.job].hyperparameters["x"]) == max(
@@ -99,10 +99,10 @@ def test_a_profile_that_says_nothing_is_not_made_again() -> None:
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.2, 4.0])
-def test_a_machine_that_is_lost_and_comes_back_holds_nothing_up(moment: float) -> None:
+def test_a_slot_that_is_lost_and_comes_back_holds_nothing_up(moment: float) -> None:
     cluster = made(max_losses=20)
-    cluster.at(moment, cluster.lose_machine, "m02")
-    cluster.at(moment + 5.0, cluster.join_machine, "m02")
+    cluster.at(moment, cluster.lose_slot, "m02")
+    cluster.at(moment + 5.0, cluster.join_slot, "m02")
     cluster.run()
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
     check_epochs(cluster, ring(3))

@@ -35,28 +35,28 @@ TIMES = st.floats(0.1, 10.0)
 @st.composite
 def problems(draw: st.DrawFn, most: int = 6) -> VisitProblem:
     """Problems of any kind: with replicas and without, of the beginning of an epoch or of its middle."""
-    configs, partitions, machines = (draw(st.integers(1, most)) for _ in range(3))
-    number = st.integers(0, machines - 1)
+    configs, partitions, slots = (draw(st.integers(1, most)) for _ in range(3))
+    number = st.integers(0, slots - 1)
     least = draw(st.integers(0, 1))
     return VisitProblem(
         costs=draw(st.lists(TIMES, min_size=configs, max_size=configs)),
         sizes=draw(st.lists(TIMES, min_size=partitions, max_size=partitions)),
-        speeds=draw(st.lists(TIMES, min_size=machines, max_size=machines)),
+        speeds=draw(st.lists(TIMES, min_size=slots, max_size=slots)),
         holders=[sorted(draw(st.sets(number, min_size=least, max_size=3))) for _ in range(partitions)],
         done=[draw(st.frozensets(st.integers(0, partitions - 1))) for _ in range(configs)],
         config_free=draw(st.one_of(st.just(()), st.lists(TIMES, min_size=configs, max_size=configs))),
-        machine_free=draw(st.one_of(st.just(()), st.lists(TIMES, min_size=machines, max_size=machines))),
+        slot_free=draw(st.one_of(st.just(()), st.lists(TIMES, min_size=slots, max_size=slots))),
     )
 
 
-def taking(noise: Mapping[TrainingUnit, float], unit: TrainingUnit, machine: int) -> float:
-    """How long a unit takes, on whatever machine."""
+def taking(noise: Mapping[TrainingUnit, float], unit: TrainingUnit, slot: int) -> float:
+    """How long a unit takes, on whatever slot."""
     return noise[unit]
 
 
-def square(configs: int, machines: int) -> VisitProblem:
-    """Equal configurations, equal machines, a partition on each."""
-    return VisitProblem([1.0] * configs, [1.0] * machines, [1.0] * machines, [[m] for m in range(machines)])
+def square(configs: int, slots: int) -> VisitProblem:
+    """Equal configurations, equal slots, a partition on each."""
+    return VisitProblem([1.0] * configs, [1.0] * slots, [1.0] * slots, [[m] for m in range(slots)])
 
 
 @pytest.mark.merge
@@ -72,7 +72,7 @@ def test_plans_keep_every_invariant_and_no_plan_beats_the_bound(problem: VisitPr
 @pytest.mark.merge
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 9), learns=st.booleans(), data=st.data())
-def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_machine_dies(
+def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_slot_dies(
     problem: VisitProblem, seed: int, learns: bool, data: st.DataObject
 ) -> None:
     chance = random.Random(seed)
@@ -86,7 +86,7 @@ def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_machine_dies(
     left = set(problem.units).difference(trained)
     assert all(set(problem.holders[unit.partition]) == {victim} for unit in left)
     assert schedule.complete is not bool(left)
-    assert all(placed.end <= moment for placed in schedule.placed if placed.machine == victim)
+    assert all(placed.end <= moment for placed in schedule.placed if placed.slot == victim)
     kept = VisitProblem(
         problem.costs,
         problem.sizes,
@@ -97,15 +97,15 @@ def test_nothing_is_lost_or_doubled_when_times_are_not_known_and_a_machine_dies(
             for c in range(len(problem.costs))
         ],
         problem.config_free,
-        problem.machine_free,
+        problem.slot_free,
     )
     check(kept, schedule)
 
 
-@pytest.mark.parametrize(("configs", "machines"), [(4, 4), (6, 6), (7, 7), (16, 16), (16, 8), (9, 4), (3, 5), (13, 12)])
-def test_equal_units_are_planned_optimally(configs: int, machines: int) -> None:
-    problem = square(configs, machines)
-    assert longest(problem, random.Random(1)).makespan == pytest.approx(max(configs, machines))
+@pytest.mark.parametrize(("configs", "slots"), [(4, 4), (6, 6), (7, 7), (16, 16), (16, 8), (9, 4), (3, 5), (13, 12)])
+def test_equal_units_are_planned_optimally(configs: int, slots: int) -> None:
+    problem = square(configs, slots)
+    assert longest(problem, random.Random(1)).makespan == pytest.approx(max(configs, slots))
 
 
 def test_with_noise_a_plan_without_slack_is_followed_and_better_than_chance() -> None:
@@ -127,7 +127,7 @@ def test_the_bound_with_replicas_is_that_without_them_if_there_are_none() -> Non
     assert replica_bound(problem) == pytest.approx(lower_bound(problem)) == pytest.approx(24.0)
 
 
-def test_who_knows_of_a_death_has_the_rest_of_the_machines_to_do_the_work() -> None:
+def test_who_knows_of_a_death_has_the_rest_of_the_slots_to_do_the_work() -> None:
     problem = VisitProblem([1.0] * 6, [1.0, 1.0], [1.0, 1.0], [[0, 1], [0, 1]])
     assert replica_bound(problem) == pytest.approx(6.0)
     assert replica_bound(problem, {1: 2.0}) == pytest.approx(10.0)
@@ -135,7 +135,7 @@ def test_who_knows_of_a_death_has_the_rest_of_the_machines_to_do_the_work() -> N
         replica_bound(VisitProblem([1.0] * 6, [1.0], [1.0, 1.0], [[1]]), {1: 2.0})
 
 
-def test_units_with_replicas_are_spread_over_their_machines() -> None:
+def test_units_with_replicas_are_spread_over_their_slots() -> None:
     problem = VisitProblem([1.0] * 30, [1.0, 1.0], [1.0, 2.0, 3.0], [[0, 1], [1, 2]])
     schedule = longest(problem, random.Random(0))
     check(problem, schedule)
@@ -166,7 +166,7 @@ def test_schedules_that_break_an_invariant_are_refused() -> None:
         "trained 2 times": [*good, Placed(a, 0, 7, 8)],
         "does not hold": [Placed(a, 1, 0, 1), *good[1:]],
         "too little": [*good[:3], Placed(d, 1, 4, 5)],
-        "machine 0 starts": [*good[:2], Placed(c, 0, 0.5, 2.5), good[3]],
+        "slot 0 starts": [*good[:2], Placed(c, 0, 0.5, 2.5), good[3]],
         "configuration 1 starts": [*good[:3], Placed(d, 1, 3, 5)],
         "not to be trained": [*good, Placed(TrainingUnit(5, 0), 0, 9, 10)],
     }
@@ -188,8 +188,8 @@ def test_estimates_tell_costs_from_speeds() -> None:
     estimates, costs, speeds = Estimates(), {"a": 1.0, "b": 4.0, "c": 2.0}, {"x": 1.0, "y": 2.0, "z": 0.5}
     for _ in range(4):
         for config, cost in costs.items():
-            for machine, speed in speeds.items():
-                estimates.learn(config, machine, 10.0, cost * 10.0 / speed)
+            for slot, speed in speeds.items():
+                estimates.learn(config, slot, 10.0, cost * 10.0 / speed)
     found, fast = estimates.of(costs, speeds)
     assert [cost / found[0] for cost in found] == pytest.approx([1, 4, 2], rel=0.05)
     assert [speed / fast[0] for speed in fast] == pytest.approx([1, 2, 0.5], rel=0.15)

@@ -40,29 +40,29 @@ def starts(cluster: VirtualCluster, mode: RunMode = RunMode.TRAIN) -> list[Start
 
 def test_each_model_visits_each_partition_once_an_epoch_and_no_unit_is_preemptible() -> None:
     data = ring(3)
-    cluster = made(data, machines=3)
+    cluster = made(data, slots=3)
     cluster.run()
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
     check_epochs(cluster, data)
     assert len(starts(cluster)) == 4 * 6
     for command in starts(cluster):
-        (machine,) = command.machines
-        assert command.inputs[machine] == f"train/{int(machine[1:]) - 1}"
+        (slot,) = command.slots
+        assert command.inputs[slot] == f"train/{int(slot[1:]) - 1}"
         assert not command.preemptible
         assert command.until is not None
 
 
-def test_machines_are_never_idle_while_models_wait() -> None:
-    cluster = made(ring(2), machines=2, jobs=6, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, 1.0))
+def test_slots_are_never_idle_while_models_wait() -> None:
+    cluster = made(ring(2), slots=2, jobs=6, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, 1.0))
     cluster.run()
     assert cluster.now == pytest.approx(6 * 4 / 2)
 
 
 def test_models_are_evaluated_by_parts_once_an_epoch_and_completed_afterwards() -> None:
     data = ring(2, parts=3)
-    cluster = made(data, machines=2, jobs=2)
+    cluster = made(data, slots=2, jobs=2)
     cluster.run()
-    found = [(c.job, c.inputs[c.machines[0]]) for c in starts(cluster, RunMode.EVALUATE)]
+    found = [(c.job, c.inputs[c.slots[0]]) for c in starts(cluster, RunMode.EVALUATE)]
     assert sorted(found) == sorted(2 * [(job, f"eval/{part}") for job in ("1", "2") for part in range(3)])
     for job in cluster.jobs.values():
         assert job.state is JobState.COMPLETED
@@ -71,7 +71,7 @@ def test_models_are_evaluated_by_parts_once_an_epoch_and_completed_afterwards() 
 
 @pytest.mark.parametrize("barrier", [True, False])
 def test_with_a_barrier_nobody_begins_an_epoch_before_all_have_ended_the_one_before(barrier: bool) -> None:
-    cluster = made(ring(2), MopPolicy(barrier=barrier), machines=2, jobs=2)
+    cluster = made(ring(2), MopPolicy(barrier=barrier), slots=2, jobs=2)
     cluster.run()
     ends = [run.ended for run in cluster.runs if run.start < 2 and run.position <= 2]
     begins = [run.began for run in cluster.runs if run.start >= 2 and run.position > 2]
@@ -79,7 +79,7 @@ def test_with_a_barrier_nobody_begins_an_epoch_before_all_have_ended_the_one_bef
 
 
 def test_only_so_many_train_at_a_time() -> None:
-    cluster = made(ring(2), MopPolicy(configurations=2), machines=2, jobs=5)
+    cluster = made(ring(2), MopPolicy(configurations=2), slots=2, jobs=5)
     cluster.run()
     open_jobs = [sum(not job.state.ended for job in entry.moment.jobs.values()) for entry in cluster.history]
     assert max(open_jobs) == 2
@@ -88,8 +88,8 @@ def test_only_so_many_train_at_a_time() -> None:
 
 def test_a_lost_unit_is_trained_on_a_replica() -> None:
     data = ring(3, replicas=2)
-    cluster = made(data, machines=3)
-    cluster.at(2.5, cluster.lose_machine, "m02")
+    cluster = made(data, slots=3)
+    cluster.at(2.5, cluster.lose_slot, "m02")
     cluster.run()
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
     check_epochs(cluster, data)
@@ -97,9 +97,9 @@ def test_a_lost_unit_is_trained_on_a_replica() -> None:
 
 def test_without_a_replica_it_waits_until_the_node_is_back() -> None:
     data = ring(3)
-    cluster = made(data, machines=3)
-    cluster.at(2.5, cluster.lose_machine, "m02")
-    cluster.at(500.0, cluster.join_machine, "m02")
+    cluster = made(data, slots=3)
+    cluster.at(2.5, cluster.lose_slot, "m02")
+    cluster.at(500.0, cluster.join_slot, "m02")
     cluster.run(until=400.0)
     assert not cluster.over
     # Everything that can be done without it is done.
@@ -111,16 +111,16 @@ def test_without_a_replica_it_waits_until_the_node_is_back() -> None:
 
 def test_a_model_that_goes_back_trains_the_same_partitions_again() -> None:
     data = ring(3, replicas=3)
-    cluster = made(data, machines=3, jobs=3, delays=Delays(store=5.0))
+    cluster = made(data, slots=3, jobs=3, delays=Delays(store=5.0))
     for moment in (4.4, 9.3):
-        cluster.at(moment, cluster.lose_machine, "m01")
-        cluster.at(moment + 1.0, cluster.join_machine, "m01")
+        cluster.at(moment, cluster.lose_slot, "m01")
+        cluster.at(moment + 1.0, cluster.join_slot, "m01")
     cluster.run()
     first: dict[tuple[str, int], str] = {}
     repeated = 0
     for command in starts(cluster):
         assert command.until is not None
-        visit, partition = (command.job, command.until), command.inputs[command.machines[0]]
+        visit, partition = (command.job, command.until), command.inputs[command.slots[0]]
         job_reached = max(
             (r.position for r in cluster.runs if r.job == command.job and r.position >= command.until), default=0
         )
@@ -134,17 +134,17 @@ def test_a_model_that_goes_back_trains_the_same_partitions_again() -> None:
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_model_that_goes_back_is_evaluated_again_if_it_was_trained_otherwise(alike: bool) -> None:
     """Both nodes die and come back one after the other: the model trains what is there first."""
-    cluster = made(placed([[1], [2]], [[1, 2]]), machines=2, jobs=1, delays=Delays(store=1000.0), max_position=4)
+    cluster = made(placed([[1], [2]], [[1, 2]]), slots=2, jobs=1, delays=Delays(store=1000.0), max_position=4)
     before: list[str] = []
 
     def die() -> None:
         visits = trained(cluster)["1"]
         before.extend(visits[position] for position in (0, 1))
         for name in ("m01", "m02"):
-            cluster.lose_machine(name)
+            cluster.lose_slot(name)
         first, second = (f"m{int(partition[-1]) + 1:02}" for partition in (before if alike else reversed(before)))
-        cluster.at(cluster.now + 1.0, cluster.join_machine, first)
-        cluster.at(cluster.now + 20.0, cluster.join_machine, second)
+        cluster.at(cluster.now + 1.0, cluster.join_slot, first)
+        cluster.at(cluster.now + 20.0, cluster.join_slot, second)
 
     cluster.at(6.5, die)  # Two units and an evaluation take two seconds each.
     cluster.run()
@@ -153,11 +153,11 @@ def test_a_model_that_goes_back_is_evaluated_again_if_it_was_trained_otherwise(a
     assert len(starts(cluster, RunMode.EVALUATE)) == (2 if alike else 3)
 
 
-def test_uneven_machines_are_learned() -> None:
+def test_uneven_slots_are_learned() -> None:
     """After a few units slow models begin first: the last ones to end are not the slow ones alone."""
     speeds = {1: 1.0, 2: 1.0, 3: 6.0, 4: 1.0}
     cluster = made(
-        ring(2), machines=2, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, speeds[int(job["x"])]), max_position=8
+        ring(2), slots=2, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, speeds[int(job["x"])]), max_position=8
     )
     cluster.run()
     slowest = 8 * 6.0
@@ -167,15 +167,15 @@ def test_uneven_machines_are_learned() -> None:
 @pytest.mark.merge
 def test_the_same_up_calls_give_the_same_answers() -> None:
     for scheduler, barrier in (("longest", False), ("randomized", True)):
-        cluster = made(ring(3, replicas=2, parts=2), MopPolicy(scheduler, None, barrier), machines=3, jobs=5)
-        cluster.at(3.5, cluster.lose_machine, "m01")
-        cluster.at(9.5, cluster.join_machine, "m01")
+        cluster = made(ring(3, replicas=2, parts=2), MopPolicy(scheduler, None, barrier), slots=3, jobs=5)
+        cluster.at(3.5, cluster.lose_slot, "m01")
+        cluster.at(9.5, cluster.join_slot, "m01")
         history = cluster.run()
         assert not difference(history, replay(MopPolicy(scheduler, None, barrier), history))
 
 
 def test_an_experiment_without_partitions_is_told_what_it_lacks() -> None:
-    cluster = VirtualCluster(MopPolicy(), machines=1, jobs=1)
+    cluster = VirtualCluster(MopPolicy(), slots=1, jobs=1)
     with pytest.raises(
         ValueError, match="mop sends jobs to partitioned data, and the experiment names none; register some"
     ):
@@ -204,8 +204,8 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_is_lost_each_epoch_visits_each_partition_once(data: st.DataObject) -> None:
-    machines = data.draw(st.integers(1, 4))
-    number = st.integers(1, machines)
+    slots = data.draw(st.integers(1, 4))
+    number = st.integers(1, slots)
     holders = data.draw(st.lists(st.sets(number, min_size=1, max_size=3), min_size=1, max_size=4))
     parts = data.draw(st.lists(st.sets(number, min_size=1), max_size=2))
     partitioned = placed([sorted(h) for h in holders], [sorted(h) for h in parts])
@@ -223,30 +223,30 @@ def test_whatever_is_lost_each_epoch_visits_each_partition_once(data: st.DataObj
     cluster = made(
         partitioned,
         policy,
-        machines=machines,
+        slots=slots,
         jobs=data.draw(st.integers(1, 5)),
         delays=delays,
         max_losses=100,
         respond=planned,
     )
     for moment in data.draw(st.lists(st.floats(0.0, 30.0), max_size=4)):
-        what = data.draw(st.sampled_from(["run", "machine", "share"]))
+        what = data.draw(st.sampled_from(["run", "slot", "share"]))
         if what == "run":
             cluster.at(moment, cluster.lose_run, str(data.draw(st.integers(1, 5))))
-        elif what == "machine":
+        elif what == "slot":
             name = f"m{data.draw(number):02}"
-            cluster.at(moment, cluster.lose_machine, name)
-            cluster.at(moment + data.draw(st.floats(0.1, 20.0)), cluster.join_machine, name)
+            cluster.at(moment, cluster.lose_slot, name)
+            cluster.at(moment + data.draw(st.floats(0.1, 20.0)), cluster.join_slot, name)
         else:
-            # A share in between may be machines whose nodes hold nothing that is left to do: mop waits then.
-            cluster.at(moment, cluster.set_share, data.draw(st.sampled_from([0, machines])))
-            cluster.at(moment + 7.0, cluster.set_share, machines)
+            # A share in between may be slots whose nodes hold nothing that is left to do: mop waits then.
+            cluster.at(moment, cluster.set_share, data.draw(st.sampled_from([0, slots])))
+            cluster.at(moment + 7.0, cluster.set_share, slots)
     cluster.run()
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
     check_epochs(cluster, partitioned)
     busy: dict[tuple[str, str], float] = {}
     for run in sorted(cluster.runs, key=lambda run: (run.began, run.ended)):
-        for owner in (("job", run.job), ("machine", run.machines[0])):
+        for owner in (("job", run.job), ("slot", run.slots[0])):
             assert busy.get(owner, 0.0) <= run.began
             busy[owner] = run.ended
     assert set(trained(cluster)) == set(cluster.jobs)

@@ -41,14 +41,14 @@ def good(hyperparameters: Hyperparameters, epoch: float) -> float:
 def searching(
     tuner: Mapping[str, Any] | str | None, partitions: int = 3, epochs: int = 9, **terms: Any
 ) -> VirtualCluster:
-    """A search over a ring of machines; configurations take 1 to 3 seconds for a unit."""
+    """A search over a ring of slots; configurations take 1 to 3 seconds for a unit."""
     own = {name: terms.pop(name) for name in ("barrier", "configurations", "scheduler") if name in terms}
 
     def curve(given: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": good(given, position / partitions)}, 1.0 + int(given["x"]) % 3, examples=50)
 
     given: dict[str, Any] = {
-        "machines": partitions,
+        "slots": partitions,
         "jobs": 9,
         "max_position": epochs * partitions,
         "curve": curve,
@@ -59,13 +59,13 @@ def searching(
     return VirtualCluster(MopPolicy(tuner=tuner, **own), **{**given, **terms})
 
 
-def alone(policy: Policy, epochs: int = 9, machines: int = 3, **terms: Any) -> VirtualCluster:
+def alone(policy: Policy, epochs: int = 9, slots: int = 3, **terms: Any) -> VirtualCluster:
     """The same search by task parallelism: a position is an epoch, and every configuration takes the same time."""
 
     def curve(given: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": good(given, position)}, 1.0)
 
-    return VirtualCluster(policy, **{"machines": machines, "jobs": 9, "max_position": epochs, "curve": curve, **terms})
+    return VirtualCluster(policy, **{"slots": slots, "jobs": 9, "max_position": epochs, "curve": curve, **terms})
 
 
 def ends(cluster: VirtualCluster, units: int = 1) -> dict[str, tuple[str, int]]:
@@ -94,8 +94,8 @@ def test_epochs_stay_whole_whatever_a_tuner_decides(tuner: str, barrier: bool) -
     ],
 )
 def test_with_a_barrier_it_is_the_search_of_task_parallelism(tuner: str, policy: Policy) -> None:
-    """Nine configurations at a time, and nine machines: the same ends at the same epochs."""
-    quick = alone(policy, machines=9)
+    """Nine configurations at a time, and nine slots: the same ends at the same epochs."""
+    quick = alone(policy, slots=9)
     quick.run()
     own = {**TUNERS[tuner], **({"width": 9} if tuner == "sha" else {})}
     slow = searching(own, configurations=9, barrier=True)
@@ -117,9 +117,9 @@ def test_asha_with_a_barrier_promotes_the_best_of_all_at_a_rung() -> None:
     assert [came[job] for job in best] == [9, 3, 3, 1, 1, 1, 1, 1, 1]
 
 
-def test_asha_on_one_place_decides_as_alone_on_one_machine() -> None:
+def test_asha_on_one_place_decides_as_alone_on_one_slot() -> None:
     """One at a time leaves no order to chance: ends are the same, whatever an epoch is made of."""
-    quick = alone(AshaPolicy(eta=3, r=1, ahead=0), machines=1)
+    quick = alone(AshaPolicy(eta=3, r=1, ahead=0), slots=1)
     quick.run()
     slow = searching({"name": "asha", "eta": 3, "r": 1, "ahead": 0}, configurations=1)
     slow.run()
@@ -222,7 +222,7 @@ def test_rungs_are_shown_in_units() -> None:
         ({"name": "asha", "eta": 1}, "tuner asha: eta is 1"),
         (
             {"name": "asha", "elastic": {}},
-            "tuner asha chooses on how many machines its trials train; .*leave out elastic",
+            "tuner asha chooses on how many slots its trials train; .*leave out elastic",
         ),
     ],
 )
@@ -243,8 +243,8 @@ def test_the_terms_are_looked_at_in_epochs() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_is_lost_each_epoch_visits_each_partition_once_under_every_tuner(data: st.DataObject) -> None:
-    machines = data.draw(st.integers(1, 3))
-    number = st.integers(1, machines)
+    slots = data.draw(st.integers(1, 3))
+    number = st.integers(1, slots)
     holders = data.draw(st.lists(st.sets(number, min_size=1), min_size=1, max_size=3))
     parts = data.draw(st.lists(st.sets(number, min_size=1), max_size=1))
     partitioned = placed([sorted(h) for h in holders], [sorted(h) for h in parts])
@@ -255,7 +255,7 @@ def test_whatever_is_lost_each_epoch_visits_each_partition_once_under_every_tune
         barrier=data.draw(st.booleans()),
         configurations=data.draw(st.sampled_from([None, 1, 3])),
         scheduler=data.draw(st.sampled_from(["longest", "randomized"])),
-        machines=machines,
+        slots=slots,
         data=partitioned,
         jobs=data.draw(st.integers(1, 6)),
         delays=Delays(
@@ -271,13 +271,13 @@ def test_whatever_is_lost_each_epoch_visits_each_partition_once_under_every_tune
             cluster.at(moment, cluster.lose_run, str(data.draw(st.integers(1, 6))))
         else:
             name = f"m{data.draw(number):02}"
-            cluster.at(moment, cluster.lose_machine, name)
-            cluster.at(moment + data.draw(st.floats(0.1, 20.0)), cluster.join_machine, name)
+            cluster.at(moment, cluster.lose_slot, name)
+            cluster.at(moment + data.draw(st.floats(0.1, 20.0)), cluster.join_slot, name)
     cluster.run()
     check_epochs(cluster, partitioned)
     assert all(job.state is not JobState.FAILED or job.parent for job in cluster.jobs.values())
     busy: dict[tuple[str, str], float] = {}
     for run in sorted(cluster.runs, key=lambda run: (run.began, run.ended)):
-        for owner in (("job", run.job), ("machine", run.machines[0])):
+        for owner in (("job", run.job), ("slot", run.slots[0])):
             assert busy.get(owner, 0.0) <= run.began
             busy[owner] = run.ended

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.quick
 
 
 def study() -> Searching:
-    """Two machines, and one configuration that is trained to 4."""
-    rig = Searching(StageTreePolicy(), machines=2, max_position=4, jobs=0, idle=60.0, requests=True)
+    """Two slots, and one configuration that is trained to 4."""
+    rig = Searching(StageTreePolicy(), capacity=2, max_position=4, jobs=0, idle=60.0, requests=True)
     ask(rig, [(0.5, 4)], "first")
     rig.begin()
     for position in range(1, 5):
@@ -38,7 +38,7 @@ def test_the_last_one_brings_all_answers() -> None:
     ask(rig, [(0.5, 1), (0.5, 2), (0.25, 3), (0.5, 3)], "second")
     assert [call.more for call in rig.called(RequestMade)] == [0, 3, 2, 1, 0]
     commands = [len(event.answer.commands) for event in rig.journal[before:] if isinstance(event, PolicyAnswered)]
-    # The first sets a timer; the fourth answers three, and the configuration that is new waits for its machine.
+    # The first sets a timer; the fourth answers three, and the configuration that is new waits for its slot.
     assert commands[:4] == [1, 0, 0, 3]
     assert [rig.job(name).state for name in "2345"] == [
         JobState.COMPLETED,

@@ -86,7 +86,7 @@ def test_a_search_goes_as_if_nothing_were_kept(seed: int) -> None:
 
 
 def test_a_decision_makes_anew_what_has_changed_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty beginnings, each of two trials, on four machines: a decision concerns one of them or two."""
+    """Twenty beginnings, each of two trials, on four slots: a decision concerns one of them or two."""
     made, grown = 0, 0
 
     class Counted(TreeBranch):

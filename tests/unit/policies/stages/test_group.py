@@ -32,9 +32,9 @@ def group(*others: Joining, slots: int = 2, first: tuple[Configuration, ...] = F
 
 
 def bills(result: Result) -> list[float]:
-    """What each experiment pays; together it is what the machines were busy for."""
+    """What each experiment pays; together it is what the slots were busy for."""
     assert result.experiments is not None
-    found = [one.machine_seconds for one in result.experiments.values()]
+    found = [one.slot_seconds for one in result.experiments.values()]
     assert sum(found) == pytest.approx(result.job_seconds)
     return found
 
@@ -50,7 +50,7 @@ def test_another_bundle_data_set_or_seed_never_matches() -> None:
 
 
 def test_who_joins_later_does_not_train_what_is_there() -> None:
-    """At 14 seconds the only machine is at the second trial, which is what the other experiment wants."""
+    """At 14 seconds the only slot is at the second trial, which is what the other experiment wants."""
     result = group(Joining(SECOND[:1], at=14.0), slots=1)
     assert result.iterations == 16
     assert result.runs is not None
@@ -65,7 +65,7 @@ def test_a_shared_stage_is_billed_in_equal_parts_and_the_rest_to_whoever_wants_i
 
 
 def test_what_was_trained_before_it_joined_costs_it_nothing() -> None:
-    """On one machine the first trial is done at 10, and the other one's way from 4 to 10 at 16."""
+    """On one slot the first trial is done at 10, and the other one's way from 4 to 10 at 16."""
     paid = bills(group(Joining(SECOND[:1], at=12.5), slots=1))
     assert paid == pytest.approx([10 + 2 + 2, 2])  # The unit under way when it joins is billed when it is reported.
 
@@ -82,7 +82,7 @@ def test_only_what_the_stopped_one_wanted_ceases(at: float) -> None:
 
 @pytest.mark.parametrize("at", [2.5, 5.5, 7.5])
 def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: float) -> None:
-    """The first one is on the only machine with its one trial, which the second one wants, too."""
+    """The first one is on the only slot with its one trial, which the second one wants, too."""
     result = group(Joining(FIRST[:1]), Joining(FIRST[1:], at=0.1, stopped=at), slots=1, first=FIRST[1:])
     assert result.iterations == 16
     whole = group(Joining(SECOND[1:], stopped=at), slots=1, first=SECOND[1:])
@@ -158,7 +158,7 @@ def test_each_has_its_own_end() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([None, "sha", "asha", "median"]))
 def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
-    """With a machine for each trial: the same trials come as far, and what any of them has passed is trained once."""
+    """With a slot for each trial: the same trials come as far, and what any of them has passed is trained once."""
     rng = random.Random(seed)
     spaces = [random_space(rng, rng.randint(1, 6), 8) for _ in range(3)]
     costs = Costs(snapshot=rng.choice((0, 0.01)), resume=rng.choice((0, 0.02)))

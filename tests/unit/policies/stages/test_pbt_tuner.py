@@ -94,7 +94,7 @@ DIFFERENT = members(50, 90, 71, 30, 10)
 
 
 def test_it_decides_as_alone() -> None:
-    """With a machine for each member, sharing or not: the same copies of the same trials at the same positions, the same ends."""
+    """With a slot for each member, sharing or not: the same copies of the same trials at the same positions, the same ends."""
     alone = searched(PbtPolicy, TERMS, DIFFERENT, slots=5)
     assert len(alone.jobs) >= len(DIFFERENT) + 3
     for share in (False, True):
@@ -121,7 +121,7 @@ def test_equal_members_and_equal_copies_train_once() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
-def test_fewer_machines_than_members_do_as_well(slots: int) -> None:
+def test_fewer_slots_than_members_do_as_well(slots: int) -> None:
     costs = Costs(start=0.5, resume=0.1, snapshot=0.1, latency=0.05)
     tree = searched(StageTreePolicy, ON_TREE, DIFFERENT, slots=slots, costs=costs)
     assert tree.result.reason == "all jobs ended"

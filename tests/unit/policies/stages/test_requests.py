@@ -32,11 +32,11 @@ def curve(given: Hyperparameters, position: int) -> VirtualStep:
     return VirtualStep({"accuracy": value(given, position)}, seconds=1.0)
 
 
-def made(policy: StageTreePolicy, machines: int = 1, **terms: Any) -> VirtualCluster:
+def made(policy: StageTreePolicy, slots: int = 1, **terms: Any) -> VirtualCluster:
     """Three trials of ten positions that part at 4, 6 and 8."""
     return VirtualCluster(
         policy,
-        machines=machines,
+        slots=slots,
         curve=curve,
         generator=lambda number: SPACE[number],
         **{"jobs": 3, "max_position": 10, **terms},
@@ -53,7 +53,7 @@ def trained(cluster: VirtualCluster) -> Mapping[str, int]:
 
 def test_what_is_known_is_answered_at_once_and_without_a_run() -> None:
     cluster = made(StageTreePolicy())
-    # One machine trains one trial after the other; at 19.5 the last one is nearly at its end.
+    # One slot trains one trial after the other; at 19.5 the last one is nearly at its end.
     cluster.at(19.5, cluster.request, "a", change(4), 3)
     cluster.at(19.5, cluster.request, "b", SPACE[2], 8)
     cluster.run(19.5)
@@ -65,10 +65,10 @@ def test_what_is_known_is_answered_at_once_and_without_a_run() -> None:
     assert trained(cluster)["4"] == trained(cluster)["5"] == 0
 
 
-@pytest.mark.parametrize("machines", [1, 3])
-def test_what_is_not_known_is_trained_from_the_shared_prefix(machines: int) -> None:
+@pytest.mark.parametrize("slots", [1, 3])
+def test_what_is_not_known_is_trained_from_the_shared_prefix(slots: int) -> None:
     asked = {"lr": steps([6, 7], [0.1, 0.2, 0.4])}  # Up to 7 like the second trial.
-    cluster = made(StageTreePolicy(save_every=1), machines)
+    cluster = made(StageTreePolicy(save_every=1), slots)
     cluster.at(0.5, cluster.request, "a", asked, 9)
     cluster.run()
     ends = [(job.state, job.position) for job in cluster.jobs.values()]
@@ -78,7 +78,7 @@ def test_what_is_not_known_is_trained_from_the_shared_prefix(machines: int) -> N
 
 
 def test_the_same_configuration_further_goes_on_where_it_was() -> None:
-    cluster = made(StageTreePolicy(save_every=1), machines=2, jobs=1, max_position=40)
+    cluster = made(StageTreePolicy(save_every=1), slots=2, jobs=1, max_position=40)
     asked = {"lr": 0.3}
     cluster.at(0.5, cluster.request, "a", asked, 3)
     cluster.at(15.0, cluster.request, "b", asked, 7)
@@ -95,7 +95,7 @@ def test_requests_do_not_concern_the_tuner() -> None:
     found = []
     for asks in (False, True):
         policy = StageTreePolicy(tuner={"name": "sha", "eta": 2, "r": 2}, save_every=1)
-        cluster = made(policy, machines=3, max_position=8, jobs=3)
+        cluster = made(policy, slots=3, max_position=8, jobs=3)
         if asks:
             cluster.at(1.5, cluster.request, "a", {"lr": 0.7}, 8)
         cluster.run()
@@ -131,7 +131,7 @@ def test_what_is_requested_is_shown_as_waiting_and_then_as_reused() -> None:
 
 
 def test_a_request_survives_lost_runs_and_a_pause() -> None:
-    cluster = made(StageTreePolicy(save_every=2), machines=2)
+    cluster = made(StageTreePolicy(save_every=2), slots=2)
     cluster.at(0.5, cluster.request, "a", {"lr": 0.5}, 9)
     for time, job in ((3.2, "1"), (5.2, "4"), (7.2, "4")):
         cluster.at(time, cluster.lose_run, job)
@@ -146,7 +146,7 @@ def test_a_request_survives_lost_runs_and_a_pause() -> None:
 
 @pytest.mark.parametrize("tuner", ["default", {"name": "sha", "eta": 2, "r": 5}, {"name": "asha", "eta": 2, "r": 5}])
 def test_the_best_trains_further_from_its_end(tuner: Any) -> None:
-    cluster = made(StageTreePolicy(tuner=tuner, train_best_further=5), machines=2, jobs=3)
+    cluster = made(StageTreePolicy(tuner=tuner, train_best_further=5), slots=2, jobs=3)
     cluster.run()
     (further,) = [job for job in cluster.jobs.values() if job.id not in ("1", "2", "3")]
     ends = {job.id: job.points[-1].metrics["accuracy"] for job in cluster.jobs.values() if job.position == 10}

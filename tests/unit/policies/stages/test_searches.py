@@ -1,4 +1,4 @@
-"""Whole searches in the simulator, on the real core: what is common is trained once, whatever the tuner, machines and costs are."""
+"""Whole searches in the simulator, on the real core: what is common is trained once, whatever the tuner, slots and costs are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDS = ("all jobs ended", "the policy has nothing left to do")  # asha leaves th
 
 
 def simulated(seed: int, faults: Faults | None = None, **parameters: Any) -> Search:
-    """A random space on some machines with some costs."""
+    """A random space on some slots with some costs."""
     rng = random.Random(seed)
     trials, length = rng.randint(1, 12), rng.choice((4, 8, 16))
     costs = Costs(
@@ -67,7 +67,7 @@ def test_without_room_for_all_snapshots_some_states_are_trained_again_and_all_ar
 
 @pytest.mark.merge
 def test_the_more_room_the_less_is_trained_again() -> None:
-    """Three ways part from one at 4, 8 and 12 of 16: a machine trains the first; the others find what there was room for."""
+    """Three ways part from one at 4, 8 and 12 of 16: a slot trains the first; the others find what there was room for."""
     space = [{"lr": steps([at], [0.1, 0.2])} for at in (4, 8, 12)] + [{"lr": 0.1}]
     trained = [search(space, 16, slots=1, snapshot_quota=room).result.iterations for room in (1, 2, 3, 100)]
     assert trained == sorted(trained, reverse=True)
@@ -172,7 +172,7 @@ def test_trials_that_come_later_train_again_what_was_passed_unsaved_and_less_wit
 
 @pytest.mark.merge
 def test_the_level_rule_comes_near_the_bound_where_tails_are_long() -> None:
-    """Six tails of 20 on four machines: 30 at the least; without changes it would be 40."""
+    """Six tails of 20 on four slots: 30 at the least; without changes it would be 40."""
     space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
     found = search(space, 21, slots=4, costs=Costs(snapshot=0.01, resume=0.01))
     assert 31 <= found.result.time <= 1.06 * 31
@@ -218,7 +218,7 @@ def test_wrong_parameters_are_refused_with_what_is_allowed(given_: dict[str, Any
 
 def test_the_rungs_of_a_stage_tree_are_its_tuners() -> None:
     policy = StageTreePolicy(tuner={"name": "sha", "eta": 2})
-    cluster = VirtualCluster(policy, machines=2, jobs=4, max_position=4)
+    cluster = VirtualCluster(policy, slots=2, jobs=4, max_position=4)
     cluster.run()
     last = cluster.history[-1]
     rungs = policy.rungs(UpCallView(last.moment, last.call))

@@ -102,7 +102,7 @@ def test_a_grid_is_shown_from_its_first_run_to_its_end() -> None:
     assert [stage.reused for stage in last] == [2, 0, 0, 0]
     assert [stage.ends for stage in last] == [(), ("1",), ("2",), ("3",)]
     assert all(stage.seconds == pytest.approx(4) for stage in last)
-    assert all(stage.machine for stage in last)
+    assert all(stage.slot for stage in last)
 
 
 def test_what_a_trial_trained_again_is_not_reused() -> None:

@@ -1,7 +1,7 @@
 """A process's snapshot as one file: what it needs, its images, and the folder that it runs in, as tar, compressed by zstd.
 
 It goes through memory in one pass each way: packed while it is compressed and hashed, unpacked while it is verified. Nothing
-of it is used before the hash of all of it was found right. Whoever waits for it waits for a machine to become free, so blocks of it
+of it is used before the hash of all of it was found right. Whoever waits for it waits for a slot to become free, so blocks of it
 are compressed side by side, each as a frame of its own, while the next are read and the last ones are hashed and written.
 """
 

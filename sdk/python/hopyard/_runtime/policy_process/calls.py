@@ -23,11 +23,11 @@ from hopyard.policy.vocabulary import (
     GeneratorExhausted,
     IterationFinish,
     JobCreated,
-    MachinesChange,
     PredictionReady,
     RequestMade,
     RunEnd,
     ShareChange,
+    SlotsChange,
     TimerFired,
 )
 from hopyard.v1 import policy_pb2 as pb
@@ -82,8 +82,8 @@ def fill_call(message: pb.UpCall, call: Call) -> None:
             message.request.CopyFrom(request)
         case ShareChange():
             message.share_change.CopyFrom(pb.ShareChange(slots=call.slots, deadline=call.deadline or 0.0))
-        case MachinesChange():
-            message.machines_change.CopyFrom(pb.MachinesChange(joined=call.joined, lost=call.lost))
+        case SlotsChange():
+            message.slots_change.CopyFrom(pb.SlotsChange(joined=call.joined, lost=call.lost))
         case ExperimentChange():
             change = pb.ExperimentChange(change=call.change, experiment=call.experiment)
             message.experiment_change.CopyFrom(change)
@@ -129,8 +129,8 @@ def call_from_proto(message: pb.UpCall) -> Call:
             return RequestMade(request.ticket, values, request.position, request.job, request.more)
         case "share_change":
             return ShareChange(message.share_change.slots, message.share_change.deadline or None)
-        case "machines_change":
-            return MachinesChange(tuple(message.machines_change.joined), tuple(message.machines_change.lost))
+        case "slots_change":
+            return SlotsChange(tuple(message.slots_change.joined), tuple(message.slots_change.lost))
         case "experiment_change":
             said = message.experiment_change
             return ExperimentChange(cast("Any", said.change), said.experiment)

@@ -23,8 +23,8 @@ from hopyard.policy.vocabulary import (
     KeepSnapshots,
     LabelJob,
     Predict,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     StartJob,
     SuspendJob,
     TerminateJob,
@@ -41,10 +41,10 @@ def command_to_proto(command: Command) -> pb.Command:
         InvalidInput, TypeError, ValueError: It holds what no message can.
     """
     match command:
-        case ReserveMachine():
-            return pb.Command(reserve_machine=pb.ReserveMachineCommand(machine=command.machine))
-        case ReleaseMachine():
-            return pb.Command(release_machine=pb.ReleaseMachineCommand(machine=command.machine))
+        case ReserveSlot():
+            return pb.Command(reserve_slot=pb.ReserveSlotCommand(slot=command.slot))
+        case ReleaseSlot():
+            return pb.Command(release_slot=pb.ReleaseSlotCommand(slot=command.slot))
         case CreateJob():
             create = pb.CreateJobCommand(job=command.job, experiment=command.experiment, limit=command.limit or 0)
             if command.hyperparameters is not None:
@@ -111,7 +111,7 @@ def _start(command: StartJob) -> pb.StartJobCommand:
     job, position = command.from_snapshot or ("", 0)
     return pb.StartJobCommand(
         job=command.job,
-        machines=command.machines,
+        slots=command.slots,
         until=command.until or 0,
         allowed=command.allowed or 0,
         snapshot_at=command.snapshot_at,
@@ -132,10 +132,10 @@ def command_from_proto(message: pb.Command) -> Command:
     """
     kind = message.WhichOneof("command")
     match kind:
-        case "reserve_machine":
-            return ReserveMachine(message.reserve_machine.machine)
-        case "release_machine":
-            return ReleaseMachine(message.release_machine.machine)
+        case "reserve_slot":
+            return ReserveSlot(message.reserve_slot.slot)
+        case "release_slot":
+            return ReleaseSlot(message.release_slot.slot)
         case "create_job":
             create = message.create_job
             given = hyperparameters_from_proto(create.hyperparameters) if create.HasField("hyperparameters") else None
@@ -183,11 +183,11 @@ def command_from_proto(message: pb.Command) -> Command:
 def _started(start: pb.StartJobCommand) -> StartJob:
     return StartJob(
         job=start.job,
-        machines=tuple(start.machines),
+        slots=tuple(start.slots),
         until=start.until or None,
         allowed=start.allowed or None,
         snapshot_at=tuple(start.snapshot_at),
-        inputs={machine: start.inputs[machine] for machine in sorted(start.inputs)},
+        inputs={slot: start.inputs[slot] for slot in sorted(start.inputs)},
         mode=RUN_MODES.from_proto(start.mode, field="start_job.mode"),
         from_snapshot=(start.snapshot_job, start.snapshot_position) if start.snapshot_job else None,
         preemptible=not start.not_preemptible,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hopyard._net.rpc.enums import JOB_STATES, METRIC_MODES
 from hopyard._net.rpc.values import hyperparameters_from_proto, metrics_from_proto
-from hopyard.policy.views import CurvePoint, ExperimentView, Incumbent, JobView, MachineView
+from hopyard.policy.views import CurvePoint, ExperimentView, Incumbent, JobView, SlotView
 from hopyard.policy.vocabulary import Data, JobState, Partition
 from hopyard.space import Space
 from hopyard.v1 import policy_pb2 as pb
@@ -29,23 +29,23 @@ class MirroredState:
 
     Attributes:
         made: Jobs made so far.
-        share: Machines that it may hold.
+        share: Slots that it may hold.
         jobs: By id, in order of creation.
         states: How many jobs are in each state.
         live: Ids of jobs with a run.
         open: Ids of jobs that have not ended.
-        queued: Places in the queue of jobs that wait for a machine.
+        queued: Places in the queue of jobs that wait for a slot.
         snapshots: Positions of each job's own snapshots.
         curves: Points of each job by position.
-        machines: By id.
-        reserved: Machines that the policy keeps for itself.
-        draining: Machines that leave with their runs.
+        slots: By id.
+        reserved: Slots that the policy keeps for itself.
+        draining: Slots that leave with their runs.
         experiments: By id, in the order in which they joined.
         over: Those that have come to their ends.
         incumbent: The best result so far.
         data: Partitioned data.
         earlier: By name.
-        scaling: Seconds of a unit, by hardware and number of machines.
+        scaling: Seconds of a unit, by hardware and number of slots.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class MirroredState:
         self.queued: dict[str, int] = {}
         self.snapshots: dict[str, tuple[int, ...]] = {}
         self.curves: dict[str, dict[int, CurvePoint]] = {}
-        self.machines: dict[str, MachineView] = {}
+        self.slots: dict[str, SlotView] = {}
         self.reserved: set[str] = set()
         self.draining: set[str] = set()
         self.experiments: dict[str, ExperimentView] = {}
@@ -75,12 +75,12 @@ class MirroredState:
             match change.WhichOneof("change"):
                 case "job":
                     self._job(change.job)
-                case "machine":
-                    self._machine(change.machine)
-                case "machine_gone":
-                    self.machines.pop(change.machine_gone, None)
-                    self.reserved.discard(change.machine_gone)
-                    self.draining.discard(change.machine_gone)
+                case "slot":
+                    self._slot(change.slot)
+                case "slot_gone":
+                    self.slots.pop(change.slot_gone, None)
+                    self.reserved.discard(change.slot_gone)
+                    self.draining.discard(change.slot_gone)
                 case "share":
                     self.share = change.share
                 case "experiment":
@@ -101,7 +101,7 @@ class MirroredState:
                     self._earlier(change.earlier)
                 case "scaling":
                     known = change.scaling
-                    self.scaling.setdefault(known.hardware, {})[known.machines] = known.seconds
+                    self.scaling.setdefault(known.hardware, {})[known.slots] = known.seconds
                 case "jobs_made":
                     self.made = change.jobs_made
 
@@ -116,7 +116,7 @@ class MirroredState:
             position=message.position,
             high_water=message.high_water,
             attempt=message.attempt,
-            machines=tuple(message.machines),
+            slots=tuple(message.slots),
             priority=message.priority if message.HasField("priority") else None,
             parent=message.parent,
             fork_position=message.fork_position,
@@ -145,8 +145,8 @@ class MirroredState:
         self.open.discard(name)
         self.queued.pop(name, None)
 
-    def _machine(self, message: pb.PolicyMachine) -> None:
-        self.machines[message.id] = MachineView(message.id, message.node, message.job, message.hardware)
+    def _slot(self, message: pb.PolicySlot) -> None:
+        self.slots[message.id] = SlotView(message.id, message.node, message.job, message.hardware)
         (self.reserved.add if message.reserved else self.reserved.discard)(message.id)
         (self.draining.add if message.draining else self.draining.discard)(message.id)
 

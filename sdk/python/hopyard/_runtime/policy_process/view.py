@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from hopyard._runtime.policy_process.state import MirroredState
 from hopyard.policy.command_buffer import CollectingView
-from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
+from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, SlotView
 from hopyard.policy.vocabulary import CreateJob, Data, JobState
 
 
@@ -19,7 +19,7 @@ class RemoteView(CollectingView):
 
     def __init__(self, state: MirroredState, number: int, at: float, seed: int) -> None:
         self._state = state
-        super().__init__(number, at, seed, state.made, state.machines, state.earlier)
+        super().__init__(number, at, seed, state.made, state.slots, state.earlier)
 
     @property
     @override
@@ -61,8 +61,8 @@ class RemoteView(CollectingView):
 
     @property
     @override
-    def machines(self) -> Mapping[str, MachineView]:
-        return dict(sorted(self._state.machines.items()))
+    def slots(self) -> Mapping[str, SlotView]:
+        return dict(sorted(self._state.slots.items()))
 
     @property
     @override
@@ -70,17 +70,17 @@ class RemoteView(CollectingView):
         return self._state.data
 
     @override
-    def idle_machines(self) -> Sequence[MachineView]:
-        room = self._state.share - self._placed - len(self._used_machines)
+    def idle_slots(self) -> Sequence[SlotView]:
+        room = self._state.share - self._placed - len(self._used_slots)
         if room <= 0:
             return []
-        kept = self._state.reserved - self._released | self._used_machines
-        return [machine for name, machine in self.machines.items() if machine.idle and name not in kept][:room]
+        kept = self._state.reserved - self._released | self._used_slots
+        return [slot for name, slot in self.slots.items() if slot.idle and name not in kept][:room]
 
     @property
     def _placed(self) -> int:
-        machines, draining = self._state.machines, self._state.draining
-        return sum(not machine.idle and name not in draining for name, machine in machines.items())
+        slots, draining = self._state.slots, self._state.draining
+        return sum(not slot.idle and name not in draining for name, slot in slots.items())
 
     @cached_property
     def _queue(self) -> list[str]:
@@ -110,8 +110,8 @@ class RemoteView(CollectingView):
         return sum(job.state.idle and experiments[job.experiment].running for job in waiting)
 
     @override
-    def busy_machines(self) -> int:
-        return sum(not machine.idle for machine in self._state.machines.values())
+    def busy_slots(self) -> int:
+        return sum(not slot.idle for slot in self._state.slots.values())
 
     @override
     def live_jobs(self) -> Sequence[JobView]:

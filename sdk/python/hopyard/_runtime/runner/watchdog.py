@@ -34,7 +34,7 @@ class Leaving(NamedTuple):
 class LeaseWatch:
     """Whether the agent has been silent for too long, asked at every tick of a thread.
 
-    A process that was itself stopped (by a debugger, a full machine, C code that never lets Python run) could not
+    A process that was itself stopped (by a debugger, a full slot, C code that never lets Python run) could not
     hear anybody: a tick that comes late therefore grants the agent a full lease again.
     """
 

@@ -55,8 +55,8 @@ async def server(address: str) -> list[Finding]:
             nodes = await client.nodes()
     except HopyardError as error:
         return [problem("server", str(error), "is it up, and the address right? hopyard up prints it", needed=True)]
-    machines = sum(len(node.machines) for node in nodes)
-    there = f"{formatting.count(len(nodes), 'node')}, {formatting.count(machines, 'machine')}"
+    slots = sum(len(node.slots) for node in nodes)
+    there = f"{formatting.count(len(nodes), 'node')}, {formatting.count(slots, 'slot')}"
     found = [ok("server", f"{address}: hopyard {cluster.version}, {there}", needed=True)]
     if cluster.trouble:
         found[0] = problem("server", f"{address}: {cluster.trouble}", "it goes on by itself once that is mended")

@@ -30,7 +30,7 @@ class LiveModel:
 
     Args:
         source: How messages call the experiment until its name is known.
-        slots: Machines of the cluster, when known.
+        slots: Slots of the cluster, when known.
         server: Where it runs, for the header.
     """
 
@@ -52,7 +52,7 @@ class LiveModel:
         self.evaluated = False
         """Whether a part of an evaluation was reported: before that, jobs on partitioned data need not have the metric."""
         self.starts_over = False
-        """Whether a job left its machine and lost what it had trained, since its program had saved nothing."""
+        """Whether a job left its slot and lost what it had trained, since its program had saved nothing."""
 
     def apply(self, change: Change, now: float) -> None:
         """Take in one change that arrived at `now` (monotonic seconds)."""
@@ -180,10 +180,10 @@ class LiveModel:
         name = (policy.get("command") or policy.get("name")) if isinstance(policy, Mapping) else policy
         return name not in (None, "default") or self.experiment.metric.target is not None
 
-    def machines(self) -> tuple[int, int]:
-        """How many machines train, and how many the experiment holds."""
-        busy = sum(len(job.machines) for job in self.jobs.values() if job.state.live)
-        held = self.experiment.machines if self.experiment else 0
+    def slots_in_use(self) -> tuple[int, int]:
+        """How many slots train, and how many the experiment holds."""
+        busy = sum(len(job.slots) for job in self.jobs.values() if job.state.live)
+        held = self.experiment.slots if self.experiment else 0
         return busy, max(busy, held)
 
     def best(self) -> Job | None:

@@ -50,7 +50,7 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
 
 
 def interesting(model: LiveModel) -> list[Job]:
-    """The jobs in the order in which they are worth a line: the best, those on machines, then by state and value."""
+    """The jobs in the order in which they are worth a line: the best, those on slots, then by state and value."""
     best = model.best()
 
     def key(job: Job) -> tuple[int, int, float, int, str]:
@@ -136,10 +136,10 @@ def _title(model: LiveModel, width: int, now: float) -> Text:
 
 
 def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Text:
-    busy, held = model.machines()
+    busy, held = model.slots_in_use()
     total = model.slots if model.slots is not None else max(held, model.experiment.share if model.experiment else 0)
     parts: list[tuple[str, str]] = [
-        (f"machines {busy} busy{f', {held} held' if held != busy else ''} of {max(total, held)}", ""),
+        (f"slots {busy} busy{f', {held} held' if held != busy else ''} of {max(total, held)}", ""),
         (f"   {silence}", "bold red")
         if (silence := model.silence(now))
         else (f"   {model.rate(now):.1f} reports/s", ""),

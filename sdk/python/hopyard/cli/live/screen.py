@@ -81,8 +81,8 @@ def plain_line(model: LiveModel, now: float) -> str:
     counted = {state.value: amount for state, amount in model.counts().items()} or experiment.jobs
     counts = ", ".join(f"{amount} {word(state)}" for state, amount in counted.items() if amount) or "no jobs yet"
     live = sum(job.state.live for job in model.jobs.values())
-    if (busy := model.machines()[0]) > live:
-        counts += f" ({busy} machines busy)"
+    if (busy := model.slots_in_use()[0]) > live:
+        counts += f" ({busy} slots busy)"
     best = model.without_best()
     if model.best_value is not None:
         best = (

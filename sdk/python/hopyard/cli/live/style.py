@@ -42,7 +42,7 @@ JOB: Final = {
 def word(state: str) -> str:
     """What people call a job's state, given as its name.
 
-    A SUSPENDING job leaves its machine, and may be complete or terminated by that.
+    A SUSPENDING job leaves its slot, and may be complete or terminated by that.
     """
     return "leaving" if state == JobState.SUSPENDING.value else state.lower()
 

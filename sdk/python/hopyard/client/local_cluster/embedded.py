@@ -31,14 +31,14 @@ def agent_service(
     cpus: int | None = None,
     snapshot_quota: str | None = None,
 ) -> ServiceSpec:
-    """A node agent with `slots` machines; its files lie in `data`.
+    """A node agent with `slots` slots; its files lie in `data`.
 
     Args:
         data: Its folder.
         scheduler: Address.
-        slots: Machines.
+        slots: Slots.
         node: Its name.
-        cpus: CPU threads of each machine; None: this host's, shared evenly.
+        cpus: CPU threads of each slot; None: this host's, shared evenly.
         snapshot_quota: Bytes of snapshots that it keeps at most, such as 50GiB; None: no limit.
     """
     arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
@@ -56,8 +56,8 @@ class EmbeddedCluster:
 
     Args:
         data: The directory; made where it is missing.
-        slots: Machines of the node agent; 0: no agent, so nothing trains.
-        cpus: CPU threads of each machine; None: this host's, shared evenly.
+        slots: Slots of the node agent; 0: no agent, so nothing trains.
+        cpus: CPU threads of each slot; None: this host's, shared evenly.
         purpose: For whoever finds the directory locked.
         synchronous: When the database waits for the disk. `normal`: what was acknowledged survives the death of any process;
             `full`: a power failure too.
@@ -104,9 +104,9 @@ class EmbeddedCluster:
         return scheduler
 
     async def start_agent(self, slots: int, cpus: int | None = None) -> None:
-        """Start a node agent with `slots` machines in a cluster that has none yet; raises like `start`.
+        """Start a node agent with `slots` slots in a cluster that has none yet; raises like `start`.
 
-        Each machine has `cpus` CPU threads; None: those of this host, shared evenly.
+        Each slot has `cpus` CPU threads; None: those of this host, shared evenly.
         """
         self.slots, self._cpus = slots, cpus
         await (await self._begin(self._agent(self._scheduler))).ready()

@@ -29,7 +29,7 @@ class LogReader:
         job: Id of the job.
         nodes: Asks for the nodes there are.
         present: Asks for the job's present state.
-        rank: Whose output, of a job on several machines.
+        rank: Whose output, of a job on several slots.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LogReader:
         backoff, failures = Backoff(first=_POLL_SECONDS, most=5.0), 0
         while True:
             job = await self._present()
-            homes = {machine.rpartition("/")[0] for machine in job.machines[self._rank : self._rank + 1]}
+            homes = {slot.rpartition("/")[0] for slot in job.slots[self._rank : self._rank + 1]}
             for node in [node for node in await self._nodes() if node.id in homes]:
                 try:
                     async for chunk in self._stream(node, follow=True):

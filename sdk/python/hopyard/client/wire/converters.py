@@ -23,11 +23,11 @@ from hopyard.client.types import (
     JobGone,
     JobReport,
     KeptForOthers,
-    Machine,
     Metric,
     Node,
     NodeState,
     Point,
+    Slot,
     Snapshot,
     Statistic,
     StoreUse,
@@ -97,14 +97,14 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         best_job=message.best_job or None,
         best_value=message.best_value if message.HasField("best_value") else None,
         best_position=message.best_position,
-        machines=message.machines,
+        slots=message.slots,
         share=message.share,
         running_seconds=message.running_seconds,
         group=message.group,
         warning=printable(message.warning),
         snapshot_bytes=message.snapshot_bytes,
         hops=hops(message.hops),
-        machine_seconds=message.machine_seconds,
+        slot_seconds=message.slot_seconds,
     )
 
 
@@ -136,7 +136,7 @@ def job(message: experiment_pb2.Job) -> Job:
         hyperparameters=hyperparameters_from_proto(message.hyperparameters),
         position=message.position,
         attempt=message.attempt,
-        machines=tuple(message.machines),
+        slots=tuple(message.slots),
         priority=message.priority if message.HasField("priority") else None,
         parent=message.parent or None,
         fork_position=message.fork_position,
@@ -173,9 +173,9 @@ def statistic(message: appstat_pb2.Statistic) -> Statistic:
     return Statistic(message.job, message.attempt, report_from_proto(message.report), message.report.at)
 
 
-def machine(message: resource_manager_pb2.Machine) -> Machine:
-    """A machine."""
-    return Machine(
+def slot(message: resource_manager_pb2.Slot) -> Slot:
+    """A slot."""
+    return Slot(
         id=message.id,
         node=message.node,
         experiment=message.experiment or None,
@@ -195,7 +195,7 @@ def node(message: resource_manager_pb2.Node) -> Node:
         id=message.id,
         address=message.address,
         state=NODE_STATES.from_proto(message.state, field="node.state"),
-        machines=tuple(map(machine, message.machines)),
+        slots=tuple(map(slot, message.slots)),
         silent_seconds=message.silent_seconds,
     )
 

@@ -64,7 +64,7 @@ def _durations(search: Search, over: Over) -> Floats:
     if search.durations is not None:
         return np.array([seconds for seconds in search.durations.values() if seconds > 0], float)
     runs: tuple[PlottedRun, ...] = need(search, "runs", "durations", "runs")
-    # A run on several machines is one attempt, and counts once.
+    # A run on several slots is one attempt, and counts once.
     attempts: dict[tuple[str, int], float] = {}
     for run in runs:
         end = run.end if run.end is not None else search.time

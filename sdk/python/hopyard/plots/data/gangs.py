@@ -1,4 +1,4 @@
-"""How many machines each job had over time, and how many were used: elastic jobs grow and shrink."""
+"""How many slots each job had over time, and how many were used: elastic jobs grow and shrink."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hopyard.policy.vocabulary import RunMode
 
 @dataclass(frozen=True, slots=True)
 class GangRun:
-    """A run of a job on so many machines at once.
+    """A run of a job on so many slots at once.
 
     Attributes:
         job: Whose.
         attempt: Which of the job's runs, from 1.
-        machines: How many.
+        slots: How many.
         start: When it was placed, in seconds since the search began.
         end: When the last of them was left; None: it goes on.
         reason: Why it ended, as that of a `Run`.
@@ -28,7 +28,7 @@ class GangRun:
 
     job: str
     attempt: int
-    machines: int
+    slots: int
     start: float
     end: float | None
     reason: str | None
@@ -37,14 +37,14 @@ class GangRun:
 
 @dataclass(frozen=True, slots=True)
 class GangPlot:
-    """On how many machines each job was.
+    """On how many slots each job was.
 
     Attributes:
         jobs: In the order of their ids, with numbers in them counted.
         runs: In order of their start.
-        used: (seconds, machines that had a run from then on), rising.
-        most: Machines that any run had at all.
-        seconds: Machine-seconds of runs by how many machines these had; what was only measured is none of them.
+        used: (seconds, slots that had a run from then on), rising.
+        most: Slots that any run had at all.
+        seconds: Slot-seconds of runs by how many slots these had; what was only measured is none of them.
         time: Where the plot ends.
     """
 
@@ -57,7 +57,7 @@ class GangPlot:
 
 
 def gather(searches: Sequence[Search]) -> GangPlot:
-    """How many machines each job had, of one search.
+    """How many slots each job had, of one search.
 
     Raises:
         InvalidInput: There are several searches, or it does not tell its runs.
@@ -72,12 +72,12 @@ def gather(searches: Sequence[Search]) -> GangPlot:
     for gang in runs:
         if gang.mode != RunMode.PROFILE.value:
             lasted = (shown.time if gang.end is None else gang.end) - gang.start
-            seconds[gang.machines] = seconds.get(gang.machines, 0.0) + gang.machines * lasted
+            seconds[gang.slots] = seconds.get(gang.slots, 0.0) + gang.slots * lasted
     return GangPlot(
         tuple(sorted({run.job for run in runs}, key=natural)),
         runs,
         _used(shown.runs),
-        len(shown.machines),
+        len(shown.slots),
         dict(sorted(seconds.items())),
         shown.time,
     )

@@ -74,7 +74,7 @@ def grouped(keys: Iterable[T], searches: Iterable[Search]) -> dict[T, list[Searc
 def panels(searches: Sequence[Search], *, by_slots: bool) -> list[tuple[str, list[Search]]]:
     """Searches that may be compared with each other, under a title that says what they have in common.
 
-    Those on other traces come in panels of their own, and with `by_slots` those on other numbers of machines too. A single panel
+    Those on other traces come in panels of their own, and with `by_slots` those on other numbers of slots too. A single panel
     has no title.
     """
     several = len({search.traces for search in searches}) > 1
@@ -90,7 +90,7 @@ def panels(searches: Sequence[Search], *, by_slots: bool) -> list[tuple[str, lis
         first = group[0]
         parts = [", ".join(_short(trace) for trace in first.traces) or "live"] if several else []
         if by_slots:
-            parts.append("? machines" if first.slots is None else f"{first.slots} machine{'s' * (first.slots != 1)}")
+            parts.append("? slots" if first.slots is None else f"{first.slots} slot{'s' * (first.slots != 1)}")
         named.append((first.traces, first.slots or 0, ", ".join(parts), group))
     ordered = sorted(named, key=lambda item: (item[0], item[1] if by_slots else 0))
     return [(title, group) for _, same in groupby(ordered, key=lambda item: item[0]) for _, _, title, group in same]

@@ -1,4 +1,4 @@
-"""Models that hop between partitions of the data: who was where and when, what machines did, what moved, what is held."""
+"""Models that hop between partitions of the data: who was where and when, what slots did, what moved, what is held."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hopyard.plots.model import PartitionReplicas, PlottedVisit, Search
 
 
 @dataclass(frozen=True, slots=True)
-class MachineUse:
-    """What a machine did, in seconds: from the first visit of all to the last.
+class SlotUse:
+    """What a slot did, in seconds: from the first visit of all to the last.
 
     Attributes:
-        machine: Which.
+        slot: Which.
         partitions: What it trained or evaluated on, in order of name.
         training: Seconds of training units.
         evaluating: Seconds of evaluations.
@@ -26,7 +26,7 @@ class MachineUse:
         idle: The rest.
     """
 
-    machine: str
+    slot: str
     partitions: tuple[str, ...]
     training: float
     evaluating: float
@@ -40,7 +40,7 @@ class HopPlot:
     """A search over partitioned data.
 
     Attributes:
-        machines: In the order of their names, with what each did.
+        slots: In the order of their names, with what each did.
         visits: In order of their start; those without an end go on.
         time: Where the plot ends.
         best: The job with the best result so far, whose way is shown; empty: none.
@@ -49,7 +49,7 @@ class HopPlot:
         storage: What nodes hold.
     """
 
-    machines: tuple[MachineUse, ...]
+    slots: tuple[SlotUse, ...]
     visits: tuple[PlottedVisit, ...]
     time: float
     best: str
@@ -75,11 +75,11 @@ def gather(searches: Sequence[Search]) -> HopPlot:
     last = max(visit.end if visit.end is not None else visit.start for visit in visits)
     going_on = any(visit.end is None for visit in visits)
     time = max(last, search.time or 0.0) if going_on else last
-    ordered = tuple(sorted(visits, key=lambda visit: (visit.start, natural(visit.machine))))
-    machines = sorted({visit.machine for visit in visits}, key=natural)
+    ordered = tuple(sorted(visits, key=lambda visit: (visit.start, natural(visit.slot))))
+    slots = sorted({visit.slot for visit in visits}, key=natural)
     moved = tuple(search.moved or ())
     return HopPlot(
-        machines=tuple(_use(machine, ordered, time) for machine in machines),
+        slots=tuple(_use(slot, ordered, time) for slot in slots),
         visits=ordered,
         time=time,
         best=search.best_job or "",
@@ -89,8 +89,8 @@ def gather(searches: Sequence[Search]) -> HopPlot:
     )
 
 
-def _use(machine: str, visits: Sequence[PlottedVisit], time: float) -> MachineUse:
-    own = [visit for visit in visits if visit.machine == machine]
+def _use(slot: str, visits: Sequence[PlottedVisit], time: float) -> SlotUse:
+    own = [visit for visit in visits if visit.slot == slot]
     hopping: list[float] = []
     starting: list[float] = []
     training: list[float] = []
@@ -103,4 +103,4 @@ def _use(machine: str, visits: Sequence[PlottedVisit], time: float) -> MachineUs
     names = tuple(sorted({visit.partition for visit in own}, key=natural))
     sums = math.fsum(training), math.fsum(evaluating), math.fsum(hopping), math.fsum(starting)
     idle = max(time - visits[0].start - math.fsum(sums), 0.0)
-    return MachineUse(machine, names, *sums, idle)
+    return SlotUse(slot, names, *sums, idle)

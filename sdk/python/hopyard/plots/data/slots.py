@@ -19,7 +19,7 @@ class SlotMoment:
 
     Attributes:
         time: Seconds since the search began.
-        machines: S, all slots.
+        slots: S, all slots.
         desired: (p, slots that jobs with p or more want), p falling, at each confidence that a job has.
         threshold: The confidence from which on a job is promising; None: nobody has any.
         effective: The smaller of desired and deserved slots (S x p) there.
@@ -27,7 +27,7 @@ class SlotMoment:
     """
 
     time: float
-    machines: int
+    slots: int
     desired: tuple[tuple[float, float], ...]
     threshold: float | None
     effective: float
@@ -55,13 +55,13 @@ def gather(searches: Sequence[Search]) -> Slots:
     places = dict.fromkeys((len(known) // 5, 4 * len(known) // 5))
     moments = []
     for place in places:
-        time, machines, chances = known[place]
-        moments.append(moment(time, machines, chances, search.slots_per_job))
+        time, slots, chances = known[place]
+        moments.append(moment(time, slots, chances, search.slots_per_job))
     return Slots(tuple(moments))
 
 
-def moment(time: float, machines: int, chances: Sequence[float], per_job: int = 1) -> SlotMoment:
-    """What follows from the chances of all jobs, in falling order, for so many machines."""
+def moment(time: float, slots: int, chances: Sequence[float], per_job: int = 1) -> SlotMoment:
+    """What follows from the chances of all jobs, in falling order, for so many slots."""
     desired = [
         (p, float((index + 1) * per_job))
         for index, p in enumerate(chances)
@@ -69,7 +69,7 @@ def moment(time: float, machines: int, chances: Sequence[float], per_job: int = 
     ]
     threshold, most = None, 0.0
     for p, wanted in desired:
-        effective = min(wanted, machines * p)
+        effective = min(wanted, slots * p)
         if effective > most * (1 + _ROUNDING):
             threshold, most = p, effective
-    return SlotMoment(time, machines, tuple(desired), threshold, most, math.floor(most * (1 + _ROUNDING)))
+    return SlotMoment(time, slots, tuple(desired), threshold, most, math.floor(most * (1 + _ROUNDING)))

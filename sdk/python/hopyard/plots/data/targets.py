@@ -1,4 +1,4 @@
-"""Time to the target: over policies (HyperDrive, figures 7 and 9), machines (12b) and orders of configurations (12c).
+"""Time to the target: over policies (HyperDrive, figures 7 and 9), slots (12b) and orders of configurations (12c).
 
 A search that never reached its target counts as one that takes for ever. It is shown as such, and is part of each quantile.
 """
@@ -74,7 +74,7 @@ class TargetOrders(Targets):
 
 @dataclass(frozen=True, slots=True)
 class TargetScaling:
-    """One policy's times to the target over numbers of machines, `slots` rising, one entry of `times` for each."""
+    """One policy's times to the target over numbers of slots, `slots` rising, one entry of `times` for each."""
 
     label: str
     slots: tuple[int, ...]
@@ -91,7 +91,7 @@ class CapacityPanel:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What reaching `target` took, over numbers of machines."""
+    """What reaching `target` took, over numbers of slots."""
 
     metric: str
     target: float
@@ -126,16 +126,16 @@ def orders(searches: Sequence[Search]) -> TargetOrders:
 
 
 def capacity(searches: Sequence[Search]) -> Capacity:
-    """Times to the target over numbers of machines, for each policy.
+    """Times to the target over numbers of slots, for each policy.
 
     Raises:
-        InvalidInput: A search has no target or no number of machines, they have several targets, or one number of machines.
+        InvalidInput: A search has no target or no number of slots, they have several targets, or one number of slots.
     """
     metric, target, longest = _target(searches, "capacity")
     slots = {need(search, "slots", "capacity", '"slots"') for search in searches}
     if len(slots) < 2:
         raise InvalidInput(
-            f"{searches[0].where}: --kind capacity compares numbers of machines, and all searches here have {slots.pop()}; "
+            f"{searches[0].where}: --kind capacity compares numbers of slots, and all searches here have {slots.pop()}; "
             "simulate with several --slots, or use --kind boxes"
         )
     found = []

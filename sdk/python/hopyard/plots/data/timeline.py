@@ -15,13 +15,13 @@ class Gantt:
     """What ran where.
 
     Attributes:
-        machines: In the order of their names, with numbers in them counted.
+        slots: In the order of their names, with numbers in them counted.
         runs: In order of their start; those without an end go on.
         time: Where the plot ends.
         part: Jobs that are known not to have been trained to their end.
     """
 
-    machines: tuple[str, ...]
+    slots: tuple[str, ...]
     runs: tuple[PlottedRun, ...]
     time: float
     part: tuple[str, ...] = ()
@@ -67,10 +67,10 @@ def gantt(searches: Sequence[Search]) -> Gantt:
     last = max(run.end if run.end is not None else run.start for run in runs)
     going_on = any(run.end is None for run in runs)
     time = max(last, search.time or 0.0) if going_on else last
-    machines = sorted({run.machine for run in runs}, key=natural)
-    ordered = tuple(sorted(runs, key=lambda run: (run.start, natural(run.machine), run.attempt)))
+    slots = sorted({run.slot for run in runs}, key=natural)
+    ordered = tuple(sorted(runs, key=lambda run: (run.start, natural(run.slot), run.attempt)))
     part = tuple(curve.job for curve in search.curves or () if curve.end is not JobEnd.COMPLETED)
-    return Gantt(tuple(machines), ordered, time, part)
+    return Gantt(tuple(slots), ordered, time, part)
 
 
 def pools(searches: Sequence[Search]) -> Pools:
@@ -83,7 +83,7 @@ def pools(searches: Sequence[Search]) -> Pools:
     search = one(searches, "pools")
     points: tuple[tuple[float, float, float], ...] = need(search, "pools", "pools", '"pools"')
     if not points:
-        raise NotFound(f"{search.where}: its policy divides its machines into no pools; pop does")
+        raise NotFound(f"{search.where}: its policy divides its slots into no pools; pop does")
     if not search.labels and not any(promising for _, promising, _ in points):
         raise NotFound(
             f"{search.where}: no job was ever promising, so there are no two pools; pop and its like make them"

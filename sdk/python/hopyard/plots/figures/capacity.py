@@ -1,4 +1,4 @@
-"""Time to the target over numbers of machines, drawn."""
+"""Time to the target over numbers of slots, drawn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw(data: Capacity) -> Figure:
         ]
         theme.end_labels(axes, labels)
         axes.set_title(panel.title)
-        axes.set_xlabel("machines")
+        axes.set_xlabel("slots")
     all_axes[0].set_ylabel(f"time to {data.metric} {theme.number(data.target)} [{unit.name}]")
     return figure
 

@@ -1,4 +1,4 @@
-"""On how many machines each job was, drawn: a row a job, a bar a run, as high as it had machines; below it how many were used."""
+"""On how many slots each job was, drawn: a row a job, a bar a run, as high as it had slots; below it how many were used."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NAMED: Final = 40
 _DENSE: Final = 2_000
 """Of more bars than this, outlines would be all there is to see; in an SVG they are pixels, too."""
 
-_SHADES: Final = LinearSegmentedColormap.from_list("machines", ["#cfe5f5", "#4c9bcd", "#00507d"])
+_SHADES: Final = LinearSegmentedColormap.from_list("slots", ["#cfe5f5", "#4c9bcd", "#00507d"])
 _CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
 
 
 def draw(data: GangPlot) -> Figure:
-    """Bars by how many machines runs had, with the number in each that has room for it; machines in use."""
+    """Bars by how many slots runs had, with the number in each that has room for it; slots in use."""
     few = len(data.jobs) <= _NAMED
     height = 0.24 * max(len(data.jobs), 3) if few else 5.0
     figure = Figure(figsize=(7.0, height + 2.3))
@@ -41,14 +41,14 @@ def draw(data: GangPlot) -> Figure:
 
 def _runs(axes: Axes, data: GangPlot, unit: theme.TimeUnit, few: bool) -> None:
     rows = {job: row for row, job in enumerate(data.jobs)}
-    widest = max(run.machines for run in data.runs)
+    widest = max(run.slots for run in data.runs)
     dense = len(data.runs) > _DENSE
     trained = [run for run in data.runs if run.mode != RunMode.PROFILE.value]
     measured = [run for run in data.runs if run.mode == RunMode.PROFILE.value]
     for runs, gid, hatch in ((trained, "runs", None), (measured, "measured", "....")):
         bars = PolyCollection(
             [_corners(run, rows[run.job], widest, data, unit) for run in runs],
-            facecolors=[theme.PALE if hatch else _shade(run.machines, widest) for run in runs],
+            facecolors=[theme.PALE if hatch else _shade(run.slots, widest) for run in runs],
             edgecolors="none" if dense else theme.INK, linewidths=0.0 if dense else 0.3,
             hatch=None if dense else hatch, gid=gid,
         )  # fmt: skip
@@ -82,7 +82,7 @@ def _runs(axes: Axes, data: GangPlot, unit: theme.TimeUnit, few: bool) -> None:
             )
         )
     axes.legend(
-        handles=handles, title="machines at once: part of all machine time", title_fontsize=8.0, alignment="left",
+        handles=handles, title="slots at once: part of all slot time", title_fontsize=8.0, alignment="left",
         loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=min(len(handles), 7), borderaxespad=0.2, handlelength=1.6,
         columnspacing=1.2,
     )  # fmt: skip
@@ -95,33 +95,33 @@ def _used(axes: Axes, data: GangPlot, unit: theme.TimeUnit) -> None:
     axes.step(at, count, where="post", color=theme.BLUE, linewidth=1.0)
     axes.set_ylim(0.0, max(data.most, 1) * 1.08)
     theme.whole_numbers(axes, "y")
-    axes.set_ylabel("machines used")
+    axes.set_ylabel("slots used")
 
 
-def _shade(machines: int, widest: int) -> tuple[float, float, float, float]:
+def _shade(slots: int, widest: int) -> tuple[float, float, float, float]:
     """Darker for more, on a scale of doublings."""
-    return _SHADES(np.log2(machines) / np.log2(widest) if widest > 1 else 0.3)
+    return _SHADES(np.log2(slots) / np.log2(widest) if widest > 1 else 0.3)
 
 
-def _half(machines: int, widest: int) -> float:
+def _half(slots: int, widest: int) -> float:
     """Half the height of a bar."""
-    return 0.18 + 0.26 * (machines / widest)
+    return 0.18 + 0.26 * (slots / widest)
 
 
 def _corners(run: GangRun, row: int, widest: int, data: GangPlot, unit: theme.TimeUnit) -> np.ndarray:
     left, right = run.start / unit.seconds, (data.time if run.end is None else run.end) / unit.seconds
-    half = _half(run.machines, widest)
+    half = _half(run.slots, widest)
     return np.array([(left, row - half), (right, row - half), (right, row + half), (left, row + half)])
 
 
 def _numbers(axes: Axes, data: GangPlot, rows: dict[str, int], widest: int, unit: theme.TimeUnit) -> None:
-    """How many machines a run had, where there is room."""
+    """How many slots a run had, where there is room."""
     for run in data.runs:
         end = data.time if run.end is None else run.end
-        text = str(run.machines)
+        text = str(run.slots)
         if (end - run.start) / (data.time or 1.0) * 6.0 * 72.0 >= 5.0 * len(text) + 3.0:
             measured = run.mode == RunMode.PROFILE.value
-            dark = run.machines > 1 and widest < run.machines**2 and not measured
+            dark = run.slots > 1 and widest < run.slots**2 and not measured
             axes.text(
                 (run.start + end) / 2 / unit.seconds, rows[run.job], text, ha="center", va="center_baseline", fontsize=6.5,
                 color="white" if dark else theme.INK, clip_on=True,

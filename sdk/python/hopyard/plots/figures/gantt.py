@@ -1,4 +1,4 @@
-"""What ran where, drawn: a row a machine, a bar a run."""
+"""What ran where, drawn: a row a slot, a bar a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard.plots.model import PlottedRun
 from hopyard.policy.vocabulary import RunEndReason, RunMode
 
 _NAMED: Final = 40
-"""So many machines are named each, and have gaps between them."""
+"""So many slots are named each, and have gaps between them."""
 
 _OUTLINED: Final = 2_000
 """Of more bars than this, outlines and hatches would be all there is to see; in an SVG they are pixels, too."""
@@ -54,38 +54,38 @@ _CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
 
 def draw(data: Gantt) -> Figure:
     """Bars by how their runs ended; the job's id in each that has room for it."""
-    few = len(data.machines) <= _NAMED
-    figure, axes = theme.new(7.0, 1.3 + 0.24 * max(len(data.machines), 3) if few else 6.0)
+    few = len(data.slots) <= _NAMED
+    figure, axes = theme.new(7.0, 1.3 + 0.24 * max(len(data.slots), 3) if few else 6.0)
     unit = theme.time_unit(data.time)
     end = data.time / unit.seconds or 1.0
-    rows = {machine: row for row, machine in enumerate(data.machines)}
+    rows = {slot: row for row, slot in enumerate(data.slots)}
     ends = _ends(data)
     handles = []
     for reason, shown in _LOOKS.items():
         runs = [run for run, how in zip(data.runs, ends, strict=True) if how == reason]
         if runs:
             _bars(axes, runs, shown, rows, unit, data)
-            count = len({(run.job, run.attempt) for run in runs})  # A run on several machines has a bar on each.
+            count = len({(run.job, run.attempt) for run in runs})  # A run on several slots has a bar on each.
             handles.append(
                 Patch(facecolor=shown.color, edgecolor=shown.edge, linewidth=0.4, hatch=shown.hatch, label=f"{count} {shown.name}")
             )  # fmt: skip
     cut = [run for run in data.runs if run.reason in _CUT]
     if cut and len(cut) <= 500:
         axes.plot(
-            [(run.end or 0.0) / unit.seconds for run in cut], [rows[run.machine] for run in cut], "x", color=theme.INK,
+            [(run.end or 0.0) / unit.seconds for run in cut], [rows[run.slot] for run in cut], "x", color=theme.INK,
             markersize=4.0, markeredgewidth=1.0, zorder=4, gid="cut off",
         )  # fmt: skip
     axes.set_xlim(0.0, end * 1.005)
-    axes.set_ylim(len(data.machines) - 0.4, -0.6)
+    axes.set_ylim(len(data.slots) - 0.4, -0.6)
     axes.set_xlabel(f"time since the start [{unit.name}]")
     axes.grid(visible=False, axis="y")
     if few:
-        axes.set_yticks(range(len(data.machines)), data.machines)
+        axes.set_yticks(range(len(data.slots)), data.slots)
         _names(axes, data, ends, rows, unit, end)
     else:
-        step = len(data.machines) // 10
-        axes.set_yticks(range(0, len(data.machines), step), data.machines[::step])
-        axes.set_ylabel(f"{len(data.machines)} machines")
+        step = len(data.slots) // 10
+        axes.set_yticks(range(0, len(data.slots), step), data.slots[::step])
+        axes.set_ylabel(f"{len(data.slots)} slots")
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(handles), borderaxespad=0.2,
         handlelength=1.6, columnspacing=1.2,
@@ -114,10 +114,10 @@ def _ends(data: Gantt) -> list[str | None]:
 def _bars(
     axes: Axes, runs: Sequence[PlottedRun], shown: _Look, rows: dict[str, int], unit: theme.TimeUnit, data: Gantt
 ) -> None:
-    half = 0.4 if len(data.machines) <= _NAMED else 0.5
+    half = 0.4 if len(data.slots) <= _NAMED else 0.5
     left = np.array([run.start for run in runs]) / unit.seconds
     right = np.array([data.time if run.end is None else run.end for run in runs]) / unit.seconds
-    row = np.array([rows[run.machine] for run in runs], float)
+    row = np.array([rows[run.slot] for run in runs], float)
     corners = [(left, row - half), (right, row - half), (right, row + half), (left, row + half)]
     bars = np.stack([np.column_stack(corner) for corner in corners], axis=1)
     dense = len(data.runs) > _OUTLINED
@@ -140,6 +140,6 @@ def _names(
         if room >= 5.0 * len(run.job) + 3.0:
             box = {"facecolor": shown.color, "edgecolor": "none", "pad": 0.6} if shown.hatch else None
             axes.text(
-                (left + right) / 2, rows[run.machine], run.job, ha="center", va="center_baseline", fontsize=7.0,
+                (left + right) / 2, rows[run.slot], run.job, ha="center", va="center_baseline", fontsize=7.0,
                 color=shown.text, bbox=box, clip_on=True,
             )  # fmt: skip

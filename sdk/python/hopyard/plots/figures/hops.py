@@ -1,4 +1,4 @@
-"""Models that hop, drawn: a row a machine, a bar a visit, what each machine did; below it what moved, and what is held."""
+"""Models that hop, drawn: a row a slot, a bar a visit, what each slot did; below it what moved, and what is held."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hopyard._runtime.datasets.usage import Storage
-from hopyard.plots.data.hops import HopPlot, MachineUse
+from hopyard.plots.data.hops import HopPlot, SlotUse
 from hopyard.plots.figures import theme
 from hopyard.plots.model import PlottedVisit
 
@@ -27,7 +27,7 @@ _DENSE: Final = 2_000
 """Of more bars than this, outlines and hatches would be all there is to see; in an SVG they are pixels, too."""
 
 _NAMED: Final = 40
-"""So many machines are named each."""
+"""So many slots are named each."""
 
 _DID: Final = (
     ("training", "training", theme.BLUE, ""),
@@ -36,7 +36,7 @@ _DID: Final = (
     ("starting", "starting", theme.PALE, "...."),
     ("idle", "idle", "#f2f2f2", ""),
 )
-"""What machines did: the field of `Use`, its name, colour and hatch."""
+"""What slots did: the field of `Use`, its name, colour and hatch."""
 
 _WIDE: Final = 0.28
 """A part of its bar that has room for a number."""
@@ -45,8 +45,8 @@ _MOVED: Final = (("from node to node", theme.BLUE), ("from the store", theme.VER
 
 
 def draw(data: HopPlot) -> Figure:
-    """Visits with the ways of their models, use by machine, bytes moved over time, bytes held."""
-    rows = len(data.machines)
+    """Visits with the ways of their models, use by slot, bytes moved over time, bytes held."""
+    rows = len(data.slots)
     above = 0.24 * min(max(rows, 4), _NAMED)
     figure = Figure(figsize=(9.0, 1.1 + above + 2.2))
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.1 + above, 2.2))[:, 0]
@@ -54,7 +54,7 @@ def draw(data: HopPlot) -> Figure:
     moved, held = lower.subplots(1, 2, width_ratios=(2.6, 1.0))
     unit = theme.time_unit(data.time)
     _visits(visits, data, unit)
-    _use(use, data.machines)
+    _use(use, data.slots)
     _moved(moved, data, unit)
     _held(held, data.storage)
     return figure
@@ -64,14 +64,14 @@ def draw(data: HopPlot) -> Figure:
 
 
 def _visits(axes: Axes, data: HopPlot, unit: theme.TimeUnit) -> None:
-    rows = {use.machine: row for row, use in enumerate(data.machines)}
+    rows = {use.slot: row for row, use in enumerate(data.slots)}
     jobs = {job: number for number, job in enumerate(dict.fromkeys(visit.job for visit in data.visits))}
     dense = len(data.visits) > _DENSE
     for evaluates in (False, True):
         shown = [visit for visit in data.visits if visit.evaluates is evaluates]
         if shown:
             bars = PolyCollection(
-                [_corners(visit, rows[visit.machine], data.time, unit) for visit in shown],
+                [_corners(visit, rows[visit.slot], data.time, unit) for visit in shown],
                 facecolors=[_COLOURS[jobs[visit.job] % len(_COLOURS)] for visit in shown],
                 edgecolors="none" if dense else theme.INK, linewidths=0.0 if dense else 0.3,
                 hatch="//////" if evaluates and not dense else None, gid="evaluations" if evaluates else "units",
@@ -79,24 +79,24 @@ def _visits(axes: Axes, data: HopPlot, unit: theme.TimeUnit) -> None:
             bars.set_rasterized(dense)
             axes.add_collection(bars, autolim=False)
     before = PolyCollection(
-        [_corners(replace(visit, end=visit.began), rows[visit.machine], data.time, unit) for visit in data.visits],
+        [_corners(replace(visit, end=visit.began), rows[visit.slot], data.time, unit) for visit in data.visits],
         facecolors="white", alpha=0.6, edgecolors="none", gid="before",
     )  # fmt: skip
     before.set_rasterized(dense)
     axes.add_collection(before, autolim=False)
     lost = [visit for visit in data.visits if visit.reason in ("LOST", "FAILED")]
     axes.plot(
-        [(visit.end or 0.0) / unit.seconds for visit in lost], [rows[visit.machine] for visit in lost], "x",
+        [(visit.end or 0.0) / unit.seconds for visit in lost], [rows[visit.slot] for visit in lost], "x",
         color=theme.VERMILLION, markersize=5.0, markeredgewidth=1.4, zorder=5, gid="lost",
     )  # fmt: skip
     _way(axes, data, rows, unit)
     axes.set_xlim(data.visits[0].start / unit.seconds, data.time / unit.seconds * 1.002 or 1.0)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel(f"time since the start [{unit.name}]")
-    axes.set_ylabel("machine (its partitions)")
+    axes.set_ylabel("slot (its partitions)")
     axes.grid(visible=False, axis="y")
     step = max(len(rows) // 10, 1) if len(rows) > _NAMED else 1
-    axes.set_yticks(range(0, len(rows), step), [_row(use) for use in data.machines[::step]])
+    axes.set_yticks(range(0, len(rows), step), [_row(use) for use in data.slots[::step]])
     if len(rows) <= _NAMED:
         _numbers(axes, data, rows, unit)
     handles: list[Patch | Line2D] = [
@@ -121,13 +121,13 @@ def _corners(visit: PlottedVisit, row: int, time: float, unit: theme.TimeUnit) -
 
 
 def _way(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
-    """The best model's way from machine to machine; where it is on several at once, on the first, tied to the others."""
+    """The best model's way from slot to slot; where it is on several at once, on the first, tied to the others."""
     own = sorted((visit for visit in data.visits if visit.job == data.best), key=lambda visit: visit.start)
     way: list[tuple[float, int]] = []
     ties = []
     for start, together in groupby(own, key=lambda visit: visit.start):
         ranks = list(together)
-        places = sorted(rows[visit.machine] for visit in ranks)
+        places = sorted(rows[visit.slot] for visit in ranks)
         ends = [data.time if visit.end is None else visit.end for visit in ranks]
         way += [(start / unit.seconds, places[0]), (max(ends) / unit.seconds, places[0])]
         if len(places) > 1:
@@ -143,17 +143,17 @@ def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUn
         end = data.time if visit.end is None else visit.end
         if (end - visit.start) / length * 6.0 * 72.0 >= 5.0 * len(visit.job) + 3.0:
             axes.text(
-                (visit.start + end) / 2 / unit.seconds, rows[visit.machine], visit.job, ha="center", va="center_baseline",
+                (visit.start + end) / 2 / unit.seconds, rows[visit.slot], visit.job, ha="center", va="center_baseline",
                 fontsize=7.0, color=theme.INK, clip_on=True, zorder=6,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.75},
             )  # fmt: skip
 
 
-def _row(use: MachineUse) -> str:
-    """A machine with the numbers of the partitions that it trained on."""
+def _row(use: SlotUse) -> str:
+    """A slot with the numbers of the partitions that it trained on."""
     names = [name.removeprefix("train/") for name in use.partitions if name.startswith("train/")]
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
-    return f"{use.machine} ({', '.join(shown)})" if names else use.machine
+    return f"{use.slot} ({', '.join(shown)})" if names else use.slot
 
 
 def _count(data: HopPlot, evaluates: bool) -> int:
@@ -163,18 +163,18 @@ def _count(data: HopPlot, evaluates: bool) -> int:
 # ------------------------------------------------------------------------------------------------------------------- use
 
 
-def _use(axes: Axes, machines: Sequence[MachineUse]) -> None:
-    left = np.zeros(len(machines))
-    whole = np.array([use.training + use.evaluating + use.hopping + use.starting + use.idle or 1.0 for use in machines])
+def _use(axes: Axes, slots: Sequence[SlotUse]) -> None:
+    left = np.zeros(len(slots))
+    whole = np.array([use.training + use.evaluating + use.hopping + use.starting + use.idle or 1.0 for use in slots])
     for field, name, color, hatch in _DID:
-        part = np.array([getattr(use, field) for use in machines]) / whole
+        part = np.array([getattr(use, field) for use in slots]) / whole
         axes.barh(
-            range(len(machines)), part, 0.8, left, color=color, hatch=hatch, edgecolor=theme.INK, linewidth=0.3,
+            range(len(slots)), part, 0.8, left, color=color, hatch=hatch, edgecolor=theme.INK, linewidth=0.3,
             label=f"{name} {_percent(float(part.mean()))}",
         )  # fmt: skip
         left += part
-    if len(machines) <= _NAMED:
-        for row, use in enumerate(machines):
+    if len(slots) <= _NAMED:
+        for row, use in enumerate(slots):
             share = use.training / whole[row]
             if share >= _WIDE:
                 axes.text(0.04, row, _percent(float(share)), va="center_baseline", fontsize=7.0, color="white")

@@ -14,7 +14,7 @@ _EDGED: Final = 100
 
 
 def draw(data: Pools) -> Figure:
-    """Machines of the promising pool, and on them those of the opportunistic one."""
+    """Slots of the promising pool, and on them those of the opportunistic one."""
     figure, axes = theme.new()
     unit = theme.time_unit(data.time)
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])
@@ -31,7 +31,7 @@ def draw(data: Pools) -> Figure:
     axes.set_ylim(0.0, max(1.0, float(total.max())) * 1.03)
     theme.whole_numbers(axes, "y")
     axes.set_xlabel(f"time since the start [{unit.name}]")
-    axes.set_ylabel("machines")
+    axes.set_ylabel("slots")
     # Above, not beside the end: in the end nothing runs.
     axes.legend(
         loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2

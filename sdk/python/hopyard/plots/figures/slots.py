@@ -14,7 +14,7 @@ def draw(data: Slots) -> Figure:
     """Both over p, a panel a moment."""
     figure, all_axes = theme.grid(len(data.moments), 3.4, theme.HEIGHT, columns=2)
     unit = theme.time_unit(max(moment.time for moment in data.moments))
-    most = max(max(moment.machines, *(slots for _, slots in moment.desired)) for moment in data.moments)
+    most = max(max(moment.slots, *(slots for _, slots in moment.desired)) for moment in data.moments)
     all_axes[0].set_ylim(0.0, 1.05 * most)  # The panels share it.
     for axes, moment in zip(all_axes, data.moments, strict=True):
         _panel(axes, moment)
@@ -31,7 +31,7 @@ def _panel(axes: Axes, moment: SlotMoment) -> None:
     # At p and below it, down to the next smaller one, the same jobs are meant.
     axes.step(p, wanted, where="pre", color=theme.BLUE, linewidth=1.4, gid="desired", label="desired")
     axes.plot(
-        [0.0, 1.0], [0.0, moment.machines], color=theme.VERMILLION, linewidth=1.4, linestyle=(0, (4.0, 1.5)), gid="deserved",
+        [0.0, 1.0], [0.0, moment.slots], color=theme.VERMILLION, linewidth=1.4, linestyle=(0, (4.0, 1.5)), gid="deserved",
         label="deserved",
     )  # fmt: skip
     if moment.threshold is not None:

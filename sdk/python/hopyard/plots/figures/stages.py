@@ -136,7 +136,7 @@ def _name(axes: Axes, stage: StageView, data: Tree, rows: dict[int, float], last
             annotation_clip=False,
         )  # fmt: skip
     apart = " ".join(f"{name}={_value(value)}" for name, value in data.values.get(stage.number, {}).items())
-    where = f"{stage.by} on {stage.machine}" if stage.state is StageState.RUNNING else ""
+    where = f"{stage.by} on {stage.slot}" if stage.state is StageState.RUNNING else ""
     room = stage.length / last * inches * 0.85 * 72.0
     fitting = (text for text in (f"{apart}  {where}".strip(), apart) if room >= 3.9 * len(text) + 6.0)
     text = next(fitting, "")

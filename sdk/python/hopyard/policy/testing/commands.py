@@ -27,8 +27,8 @@ from hopyard.policy.vocabulary import (
     LabelJob,
     Predict,
     PredictionReady,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     RunEndReason,
     StartJob,
     SuspendJob,
@@ -95,9 +95,9 @@ class Commands(VirtualRuns):
                     job.state = JobState.TERMINATED
             case LabelJob():
                 self.jobs[command.job].priority = command.priority
-            case ReserveMachine(machine) | ReleaseMachine(machine):
-                self.machines[machine].reserved = isinstance(command, ReserveMachine)
-                if isinstance(command, ReleaseMachine):
+            case ReserveSlot(slot) | ReleaseSlot(slot):
+                self.slots[slot].reserved = isinstance(command, ReserveSlot)
+                if isinstance(command, ReleaseSlot):
                     self._wake()
             case Predict() | Ask():
                 self._asked.add(command.ticket)

@@ -1,4 +1,4 @@
-"""The runs of the virtual cluster, which train, wait, park, save and end, and its machines and share."""
+"""The runs of the virtual cluster, which train, wait, park, save and end, and its slots and share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hopyard.policy.testing.world import (
     RunLog,
     TrainingFailed,
     VirtualJob,
-    VirtualMachine,
     VirtualRun,
+    VirtualSlot,
     VirtualStep,
     VirtualWorld,
 )
@@ -28,12 +28,12 @@ from hopyard.policy.vocabulary import (
     DecisionKind,
     IterationFinish,
     JobState,
-    MachinesChange,
     Report,
     RunEnd,
     RunEndReason,
     RunMode,
     ShareChange,
+    SlotsChange,
     StartJob,
 )
 
@@ -41,7 +41,7 @@ _SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
 
 class VirtualRuns:
-    """Time, runs and machines of the virtual cluster. Their events are queued as up-calls in `_calls`."""
+    """Time, runs and slots of the virtual cluster. Their events are queued as up-calls in `_calls`."""
 
     policy: Policy
 
@@ -50,7 +50,7 @@ class VirtualRuns:
         self.over = ""
         self.runs: list[RunLog] = []
         self.jobs: dict[str, VirtualJob] = {}
-        self.machines: dict[str, VirtualMachine] = {}
+        self.slots: dict[str, VirtualSlot] = {}
         self.share = 0
         self.terms = terms
         self._world, self._curve = world, curve
@@ -98,8 +98,8 @@ class VirtualRuns:
         run.saves = set(command.snapshot_at)
         job.state = JobState.STARTING
         job.position = start if run.trains else job.position
-        for machine in command.machines:
-            self.machines[machine].job, self.machines[machine].reserved = job.id, False
+        for slot in command.slots:
+            self.slots[slot].job, self.slots[slot].reserved = job.id, False
         self._after(self._world.delays.start, self._started, job, run)
 
     def _started(self, job: VirtualJob, run: VirtualRun) -> None:
@@ -112,7 +112,7 @@ class VirtualRuns:
 
     def _train(self, job: VirtualJob, run: VirtualRun) -> None:
         together = self._world.gathers and run.apart
-        interval = len(run.command.machines) if together else self._world.interval
+        interval = len(run.command.slots) if together else self._world.interval
         position = min(run.position + interval, job.end(self.terms.max_position)) if run.trains else run.position
         run.training, run.held = True, False
         profiles = run.command.mode is RunMode.PROFILE
@@ -130,10 +130,10 @@ class VirtualRuns:
         if job.run is not run:
             return
         run.training, run.parked = False, True
-        part = run.command.inputs.get(run.command.machines[0], "")
+        part = run.command.inputs.get(run.command.slots[0], "")
         metrics = {"seconds": seconds}
         if self._world.gathers and run.apart:
-            metrics["partitions"] = float(len(run.command.machines))
+            metrics["partitions"] = float(len(run.command.slots))
         report = Report(run.position, metrics, 0.0, part, 1, at_until=True)
         self._calls.append((ApplicationStat(job.id, report, part, RunMode.PROFILE), None))
         self._end(job, run, RunEndReason.UNTIL)
@@ -145,7 +145,7 @@ class VirtualRuns:
         run.finished = run.finished or step.finished
         at_until = position >= run.until or step.finished
         run.parked = at_until
-        part = "" if run.trains else run.command.inputs.get(run.command.machines[0], "")
+        part = "" if run.trains else run.command.inputs.get(run.command.slots[0], "")
         new = position > job.high_water if run.trains else (position, part) not in job.parts
         report = Report(position, dict(step.metrics), step.seconds, part, step.examples, at_until, step.finished)
         if run.trains:
@@ -158,7 +158,7 @@ class VirtualRuns:
             job.losses, job.high_water = 0, max(job.high_water, position)
             job.add(position, step, part)
             self._judge(job, position)
-            source = run.command.inputs.get(run.command.machines[0], "")
+            source = run.command.inputs.get(run.command.slots[0], "")
             if hears_statistics(self.policy):
                 self._calls.append((ApplicationStat(job.id, report, source, run.command.mode), None))
         if run.ending is not None:
@@ -227,17 +227,17 @@ class VirtualRuns:
         if reason in _SAVING and run.trains and run.saved != run.position:
             self._save(job, run)
         job.run = None
-        for machine in run.command.machines:
-            if machine in self.machines:
-                self.machines[machine].job, self.machines[machine].reserved = "", False
+        for slot in run.command.slots:
+            if slot in self.slots:
+                self.slots[slot].job, self.slots[slot].reserved = "", False
         for ticket in sorted(run.amends):
             self._calls.append((AnswerReady(ticket, {"accepted": False, "position": run.position}), None))
         run.amends.clear()
         self._outcome(job, run, reason)
         self._wake()
-        machines, began = run.command.machines, run.began
+        slots, began = run.command.slots, run.began
         log = RunLog(
-            job.id, run.attempt, machines, began, run.start, self.now, run.position, reason, run.until, run.command.mode
+            job.id, run.attempt, slots, began, run.start, self.now, run.position, reason, run.until, run.command.mode
         )
         self.runs.append(log)
         end = RunEnd(job.id, run.attempt, reason, run.position, job.position, message, run.command.mode)
@@ -263,7 +263,7 @@ class VirtualRuns:
 
     def _save(self, job: VirtualJob, run: VirtualRun) -> None:
         run.saved = run.position
-        job.saves[run.position] = (self.now + self._world.delays.store, run.command.machines[0])
+        job.saves[run.position] = (self.now + self._world.delays.store, run.command.slots[0])
         if self.policy.forks and run.position in run.saves:
             self._wake()
             self._outdated = True
@@ -275,7 +275,7 @@ class VirtualRuns:
     def _rebalance(self) -> None:
         """Recompute the share. There is no other experiment, so it is what the policy can use, or nothing while paused."""
         demand = 0 if self._paused else self._demand
-        share = min(n for n in (len(self.machines), self._cap, demand) if n is not None)
+        share = min(n for n in (len(self.slots), self._cap, demand) if n is not None)
         share -= share % self._gang
         if self.share != share:
             self._set_share(share)
@@ -284,7 +284,7 @@ class VirtualRuns:
     def _set_share(self, slots: int) -> None:
         grown, self.share = slots > self.share, slots
         self._shed()
-        over = sum(m.held for m in self.machines.values()) > slots
+        over = sum(m.held for m in self.slots.values()) > slots
         self._calls.append((ShareChange(slots, self.now + self._world.grace if over else None), None))
         if over:
             self._after(self._world.grace, self._preempt)
@@ -293,24 +293,24 @@ class VirtualRuns:
         self._grant()
 
     def _grant(self) -> None:
-        for name, machine in sorted(self.machines.items()):
-            if not machine.held and sum(m.held for m in self.machines.values()) < self.share:
-                machine.held = True
-                self._calls.append((MachinesChange(joined=(name,)), None))
+        for name, slot in sorted(self.slots.items()):
+            if not slot.held and sum(m.held for m in self.slots.values()) < self.share:
+                slot.held = True
+                self._calls.append((SlotsChange(joined=(name,)), None))
                 self._wake()
 
     def _shed(self) -> None:
-        held = [m for m in self.machines.values() if m.held]
+        held = [m for m in self.slots.values() if m.held]
         idle = sorted((m for m in held if not m.job), key=lambda m: (m.reserved, m.id))
-        for machine in idle[: max(len(held) - self.share, 0)]:
-            machine.held = machine.reserved = False
+        for slot in idle[: max(len(held) - self.share, 0)]:
+            slot.held = slot.reserved = False
 
     def _preempt(self) -> None:
         runs: Mapping[str, VirtualRun] = {j.id: j.run for j in self.jobs.values() if j.run is not None}
-        leaving = sum(len(run.command.machines) for run in runs.values() if run.ending is not None)
-        surplus = sum(m.held for m in self.machines.values()) - self.share - leaving
+        leaving = sum(len(run.command.slots) for run in runs.values() if run.ending is not None)
+        surplus = sum(m.held for m in self.slots.values()) - self.share - leaving
         victims = [self.jobs[j] for j, run in runs.items() if run.ending is None and run.command.preemptible]
         for job in sorted(victims, key=lambda j: (j.priority or 0.0, -j.ordinal)):
             if surplus > 0 and job.run is not None:
-                surplus -= len(job.run.command.machines)
+                surplus -= len(job.run.command.slots)
                 self._end(job, job.run, RunEndReason.PREEMPTED)

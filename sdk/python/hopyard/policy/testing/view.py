@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from hopyard.policy.cluster import Cluster
-from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, MachineView
+from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, SlotView
 from hopyard.policy.vocabulary import (
     MOST_SECONDS,
     AmendRun,
@@ -26,8 +26,8 @@ from hopyard.policy.vocabulary import (
     KeepSnapshots,
     LabelJob,
     Predict,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     RunMode,
     StartJob,
     SuspendJob,
@@ -50,7 +50,7 @@ class UpCallMoment:
     experiment: ExperimentView
     share: int
     jobs: Mapping[str, JobView]
-    machines: Mapping[str, MachineView]
+    slots: Mapping[str, SlotView]
     reserved: frozenset[str] = frozenset()
     queue: tuple[str, ...] = ()
     curves: Mapping[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class UpCallView(Cluster):
         self._rng = random.Random(moment.seed)
         # Changes made by this answer so far.
         self._states = {job.id: job.state for job in moment.jobs.values()}
-        self._busy = {machine.id: machine.job for machine in moment.machines.values()}
+        self._busy = {slot.id: slot.job for slot in moment.slots.values()}
         self._reserved = set(moment.reserved)
         self._created = self._generated = 0
 
@@ -99,7 +99,7 @@ class UpCallView(Cluster):
 
     @property
     def share(self) -> int:
-        """Number of machines that the experiment may hold."""
+        """Number of slots that the experiment may hold."""
         return self._moment.share
 
     @property
@@ -118,14 +118,14 @@ class UpCallView(Cluster):
         return self._moment.scaling
 
     @property
-    def machines(self) -> Mapping[str, MachineView]:
-        """The machines held, ordered by id."""
-        return MappingProxyType(dict(self._moment.machines))
+    def slots(self) -> Mapping[str, SlotView]:
+        """The slots held, ordered by id."""
+        return MappingProxyType(dict(self._moment.slots))
 
-    def idle_machines(self) -> Sequence[MachineView]:
-        """Return the idle machines that this answer has not used or reserved."""
-        machines = self._moment.machines.values()
-        return [m for m in machines if not self._busy[m.id] and m.id not in self._reserved]
+    def idle_slots(self) -> Sequence[SlotView]:
+        """Return the idle slots that this answer has not used or reserved."""
+        slots = self._moment.slots.values()
+        return [m for m in slots if not self._busy[m.id] and m.id not in self._reserved]
 
     def idle_jobs(self) -> Sequence[JobView]:
         """Return the waiting jobs that this answer has not started or ended."""
@@ -158,12 +158,12 @@ class UpCallView(Cluster):
     def submit(self, command: Command) -> None:
         """Check a command and add it to the answer. Raises `IllegalCommand`."""
         match command:
-            case ReserveMachine(machine):
-                self._machine(command, machine, reserved_too=False)
-                self._reserved.add(machine)
-            case ReleaseMachine(machine):
-                self._demand(command, machine in self._reserved, f"machine {machine!r} is not reserved")
-                self._reserved.discard(machine)
+            case ReserveSlot(slot):
+                self._slot(command, slot, reserved_too=False)
+                self._reserved.add(slot)
+            case ReleaseSlot(slot):
+                self._demand(command, slot in self._reserved, f"slot {slot!r} is not reserved")
+                self._reserved.discard(slot)
             case CreateJob():
                 if command.limit is None:
                     left = self._moment.experiment.jobs_left - self._generated
@@ -225,10 +225,10 @@ class UpCallView(Cluster):
     def _start(self, command: StartJob) -> None:
         job = self._known(command, command.job)
         self._state(command, job.id, "idle", self._states[job.id].idle)
-        gang = command.machines
-        self._demand(command, bool(gang) and len(set(gang)) == len(gang), "it needs one or more different machines")
-        for machine in gang:
-            self._machine(command, machine, reserved_too=True)
+        gang = command.slots
+        self._demand(command, bool(gang) and len(set(gang)) == len(gang), "it needs one or more different slots")
+        for slot in gang:
+            self._slot(command, slot, reserved_too=True)
         start = job.position
         if command.from_snapshot is not None:
             start = command.from_snapshot[1]
@@ -241,26 +241,26 @@ class UpCallView(Cluster):
             self._demand(command, start < until <= top, f"until is {until}; it must lie in {start + 1}..{top}")
             saves = command.snapshot_at
             self._demand(command, all(start < p <= until for p in saves), f"save points lie in {start + 1}..{until}")
-        self._demand(command, set(command.inputs) <= set(gang), "inputs name machines that are not in the gang")
+        self._demand(command, set(command.inputs) <= set(gang), "inputs name slots that are not in the gang")
         if self._moment.data is not None:
             holders = {each.name: each.nodes for each in (*self._moment.data.train, *self._moment.data.evaluate)}
-            for machine, name in command.inputs.items():
-                there = self._moment.machines[machine].node in holders.get(name, ())
-                self._demand(command, there, f"machine {machine!r} does not hold {name!r}")
+            for slot, name in command.inputs.items():
+                there = self._moment.slots[slot].node in holders.get(name, ())
+                self._demand(command, there, f"slot {slot!r} does not hold {name!r}")
         self._states[job.id] = JobState.STARTING
-        for machine in gang:
-            self._busy[machine] = job.id
-            self._reserved.discard(machine)
+        for slot in gang:
+            self._busy[slot] = job.id
+            self._reserved.discard(slot)
 
     def _new_job(self, command: Command, job: str) -> None:
         self._demand(command, job == self.new_job_id(), f"the next job's id is {self.new_job_id()!r}")
         self._created += 1
 
-    def _machine(self, command: Command, machine: str, *, reserved_too: bool) -> None:
-        self._demand(command, machine in self._busy, f"machine {machine!r} is not one of {sorted(self._busy)}")
-        self._demand(command, not self._busy[machine], f"machine {machine!r} is busy with job {self._busy[machine]!r}")
-        free = reserved_too or machine not in self._reserved
-        self._demand(command, free, f"machine {machine!r} is reserved already")
+    def _slot(self, command: Command, slot: str, *, reserved_too: bool) -> None:
+        self._demand(command, slot in self._busy, f"slot {slot!r} is not one of {sorted(self._busy)}")
+        self._demand(command, not self._busy[slot], f"slot {slot!r} is busy with job {self._busy[slot]!r}")
+        free = reserved_too or slot not in self._reserved
+        self._demand(command, free, f"slot {slot!r} is reserved already")
 
     def _snapshot(self, command: Command, job: str, position: int) -> None:
         saves = self._moment.saves.get(job, ())

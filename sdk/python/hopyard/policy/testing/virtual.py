@@ -15,8 +15,8 @@ from hopyard.policy.testing.world import (
     Curve,
     Delays,
     Generator,
-    VirtualMachine,
     VirtualRun,
+    VirtualSlot,
     VirtualWorld,
     counting,
     steady,
@@ -34,11 +34,11 @@ from hopyard.policy.vocabulary import (
     Hyperparameters,
     IterationFinish,
     JobState,
-    MachinesChange,
     Partition,
     Predict,
     RequestMade,
     RunEndReason,
+    SlotsChange,
     StartJob,
     Verdict,
 )
@@ -46,7 +46,7 @@ from hopyard.space import Space
 
 
 class StalledError(AssertionError):
-    """No more events will happen, but the experiment is not over. The message describes the waiting jobs and machines."""
+    """No more events will happen, but the experiment is not over. The message describes the waiting jobs and slots."""
 
 
 class SpinningError(AssertionError):
@@ -54,21 +54,21 @@ class SpinningError(AssertionError):
 
 
 class VirtualCluster(Commands):
-    """One experiment with a policy and simulated machines in virtual time. It is deterministic and does no I/O.
+    """One experiment with a policy and simulated slots in virtual time. It is deterministic and does no I/O.
 
     It makes the up-calls in the order of the real core: one at a time; `ApplicationStat` before the `IterationFinish`
-    of the same report; and `AllocateJobs` last, only if a machine is idle and something relevant to allocation has
+    of the same report; and `AllocateJobs` last, only if a slot is idle and something relevant to allocation has
     changed. Every command is checked against the exact state. An illegal one raises `IllegalCommand`, which names the
     up-call.
 
-    The share is the number of machines, limited by `set_share` and by the policy's `demand`, rounded down to complete
+    The share is the number of slots, limited by `set_share` and by the policy's `demand`, rounded down to complete
     gangs.
 
     Events can be scripted: `cluster.at(3.0, cluster.lose_run, "1")`; then `cluster.run()`.
 
     Args:
         policy: The policy under test.
-        machines: Number of machines at the start: m01, m02, ...
+        slots: Number of slots at the start: m01, m02, ...
         jobs: Number of jobs that may be created.
         max_position: The position at which a job is complete.
         curve: Function that returns the reports of training. It may raise `TrainingFailed`.
@@ -90,13 +90,13 @@ class VirtualCluster(Commands):
         respond: Function that answers questions, and predictions with a `hopyard.predictor.Prediction`. It may raise
             `Unanswered`.
         refuse: Function that returns why the core refuses a command, as if its state had changed; empty: it does not.
-        data: The experiment's partitions. Machine m01 is the node "node-m01", which holds its partitions while it
+        data: The experiment's partitions. Slot m01 is the node "node-m01", which holds its partitions while it
             exists.
         gathers: Whether the program trains on gangs whose ranks have one partition each (`Trainer.gathers_partitions`).
             An iteration is then one pass over all of them and counts as many units. It takes as long as the iteration
             that ends there would take alone.
-        hardware: The kind of host of some machines, by id. It is unknown for the others.
-        scaling: Measurements of earlier experiments, by hardware and number of machines.
+        hardware: The kind of host of some slots, by id. It is unknown for the others.
+        scaling: Measurements of earlier experiments, by hardware and number of slots.
         watch: Whether to check that the policy does not modify what it is given.
         max_calls: Maximum number of up-calls before a `SpinningError`.
     """
@@ -105,7 +105,7 @@ class VirtualCluster(Commands):
         self,
         policy: Policy,
         *,
-        machines: int = 2,
+        slots: int = 2,
         jobs: int = 4,
         max_position: int = 3,
         curve: Curve = steady,
@@ -147,7 +147,7 @@ class VirtualCluster(Commands):
         self._verdicts: list[Verdict] = []
         self._scripted = self._tickets = 0
         self._hardware, self._scaling = dict(hardware or {}), scaling or {}
-        self.machines = {name: self._machine(name) for name in (f"m{number:02}" for number in range(1, machines + 1))}
+        self.slots = {name: self._slot(name) for name in (f"m{number:02}" for number in range(1, slots + 1))}
         self._after(0.0, self._rebalance)
 
     # ------------------------------------------------------------------------------------------------ control by a test
@@ -192,11 +192,11 @@ class VirtualCluster(Commands):
             f"{j.id} {j.state.value} at {j.position}{' parked' * (j.run is not None and j.run.parked)}"
             for j in self.jobs.values()
         ]
-        held = [m for m in self.machines.values() if m.held]
-        machines = [f"{m.id} {(m.job and 'runs ' + m.job) or (m.reserved and 'reserved') or 'idle'}" for m in held]
+        held = [m for m in self.slots.values() if m.held]
+        slots = [f"{m.id} {(m.job and 'runs ' + m.job) or (m.reserved and 'reserved') or 'idle'}" for m in held]
         return (
             f"stalled at {self.now:g} s after {len(self.history)} up-calls: jobs [{', '.join(jobs)}]; "
-            f"machines [{', '.join(machines)}]; {self.terms.jobs_left} jobs may still be created"
+            f"slots [{', '.join(slots)}]; {self.terms.jobs_left} jobs may still be created"
         )
 
     # ----------------------------------------------------------------------------------------------- faults and changes
@@ -207,30 +207,30 @@ class VirtualCluster(Commands):
         if run is not None:
             self._ended(self.jobs[job], run, RunEndReason.LOST, "its process is gone")
 
-    def lose_machine(self, machine: str) -> None:
-        """Remove a machine, together with the snapshots on it that are not yet stored."""
-        lost = self.machines.pop(machine, None)
+    def lose_slot(self, slot: str) -> None:
+        """Remove a slot, together with the snapshots on it that are not yet stored."""
+        lost = self.slots.pop(slot, None)
         if lost is None:
             return
         for job in self.jobs.values():
-            job.saves = {p: s for p, s in job.saves.items() if s[0] <= self.now or s[1] != machine}
-            if job.run is not None and machine in job.run.command.machines:
-                self._ended(job, job.run, RunEndReason.LOST, f"machine {machine} is lost")
+            job.saves = {p: s for p, s in job.saves.items() if s[0] <= self.now or s[1] != slot}
+            if job.run is not None and slot in job.run.command.slots:
+                self._ended(job, job.run, RunEndReason.LOST, f"slot {slot} is lost")
             elif job.state.idle and job.position != job.source():
                 job.position = job.source()
                 job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
         if lost.held:
-            self._calls.append((MachinesChange(lost=(machine,)), None))
+            self._calls.append((SlotsChange(lost=(slot,)), None))
             self._wake()
         self._rebalance()
 
-    def join_machine(self, machine: str) -> None:
-        """Add a machine."""
-        self.machines.setdefault(machine, self._machine(machine))
+    def join_slot(self, slot: str) -> None:
+        """Add a slot."""
+        self.slots.setdefault(slot, self._slot(slot))
         self._rebalance()
 
     def set_share(self, slots: int) -> None:
-        """Limit the experiment to `slots` machines from now on. Excess machines are preempted after the grace period."""
+        """Limit the experiment to `slots` slots from now on. Excess slots are preempted after the grace period."""
         self._cap = slots
         self._rebalance()
 
@@ -247,7 +247,7 @@ class VirtualCluster(Commands):
         self._calls.append((ExperimentChange("extended"), None))
 
     def pause(self) -> None:
-        """Suspend all runs at their next boundary and start none until `resume`. The machines are released meanwhile."""
+        """Suspend all runs at their next boundary and start none until `resume`. The slots are released meanwhile."""
         self._paused = True
         for job in self.jobs.values():
             if job.run is not None:
@@ -297,13 +297,13 @@ class VirtualCluster(Commands):
         missing = data is not None and not all(each.nodes for each in (*data.train, *data.evaluate))
         if missing and not all(job.state.ended for job in self.jobs.values()):
             return  # It waits for a node that holds the missing data.
-        held = sum(m.held for m in self.machines.values())
+        held = sum(m.held for m in self.slots.values())
         if self._demand is not None and held < min(
-            n for n in (len(self.machines), self._cap, self._demand) if n is not None
+            n for n in (len(self.slots), self._cap, self._demand) if n is not None
         ):
-            return  # It waits for machines that will be granted soon.
-        # The policy was asked and wanted nothing, or it cannot use a machine, so asking it again is useless.
-        idle = sum(m.held and not m.job for m in self.machines.values())
+            return  # It waits for slots that will be granted soon.
+        # The policy was asked and wanted nothing, or it cannot use a slot, so asking it again is useless.
+        idle = sum(m.held and not m.job for m in self.slots.values())
         offered = self._gang == 1 or idle >= self._gang
         rests = (self._at_rest and not self._attention and offered) or self._demand == 0
         if all(job.state.ended for job in self.jobs.values()) and not self.terms.jobs_left:
@@ -312,13 +312,13 @@ class VirtualCluster(Commands):
             self.over = "the policy has nothing left to do"
 
     def _placeable(self) -> bool:
-        held = [m for m in self.machines.values() if m.held]
+        held = [m for m in self.slots.values() if m.held]
         return any(not m.job and not m.reserved for m in held) and sum(bool(m.job) for m in held) < self.share
 
     def _moment(self) -> UpCallMoment:
         jobs = self.jobs.values()
         waiting = sorted((j for j in jobs if j.state.idle), key=lambda j: (-(j.priority or 0.0), j.queued))
-        held = [m for _, m in sorted(self.machines.items()) if m.held]
+        held = [m for _, m in sorted(self.slots.items()) if m.held]
         number = len(self.history) + 1
         return UpCallMoment(
             number=number,
@@ -327,7 +327,7 @@ class VirtualCluster(Commands):
             experiment=replace(self.terms, jobs_left=0, running=False) if self._paused else self.terms,
             share=self.share,
             jobs={job.id: job.view(self.terms.max_position) for job in jobs},
-            machines={machine.id: machine.view() for machine in held},
+            slots={slot.id: slot.view() for slot in held},
             reserved=frozenset(m.id for m in held if m.reserved),
             queue=() if self._paused else tuple(job.id for job in waiting),
             curves={job.id: job.points for job in jobs},
@@ -339,14 +339,14 @@ class VirtualCluster(Commands):
             scaling=self._scaling,
         )
 
-    def _machine(self, name: str) -> VirtualMachine:
-        return VirtualMachine(name, hardware=self._hardware.get(name, ""))
+    def _slot(self, name: str) -> VirtualSlot:
+        return VirtualSlot(name, hardware=self._hardware.get(name, ""))
 
     def _held_data(self) -> Data | None:
         """Return the partitions with the nodes that currently exist."""
         if self.data is None:
             return None
-        live = {machine.view().node for machine in self.machines.values()}
+        live = {slot.view().node for slot in self.slots.values()}
 
         def held(partitions: tuple[Partition, ...]) -> tuple[Partition, ...]:
             return tuple(replace(each, nodes=tuple(n for n in each.nodes if n in live)) for each in partitions)

@@ -1,11 +1,11 @@
-"""The jobs, runs and machines of the virtual cluster, and the types with which a test describes training."""
+"""The jobs, runs and slots of the virtual cluster, and the types with which a test describes training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hopyard.policy.views import CurvePoint, JobView, MachineView
+from hopyard.policy.views import CurvePoint, JobView, SlotView
 from hopyard.policy.vocabulary import (
     Hyperparameters,
     JobState,
@@ -58,7 +58,7 @@ class Delays:
     Attributes:
         start: From the start command to the first iteration.
         save: Saving at the end of a run.
-        store: From a save to its arrival in the store. Until then it is lost if its machine is lost.
+        store: From a save to its arrival in the store. Until then it is lost if its slot is lost.
         create: The generator's time for a configuration.
         answer: The time for a prediction or another question.
         amend: From an amendment to its answer.
@@ -88,11 +88,11 @@ class VirtualWorld:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One finished run: job, machines, times, positions, reason of the end, intended end, and mode."""
+    """One finished run: job, slots, times, positions, reason of the end, intended end, and mode."""
 
     job: str
     attempt: int
-    machines: tuple[str, ...]
+    slots: tuple[str, ...]
     began: float
     start: int
     ended: float
@@ -132,12 +132,12 @@ class VirtualRun:
     @property
     def apart(self) -> bool:
         """Whether it is a gang whose ranks have one partition each."""
-        return len(self.command.machines) > 1 and bool(self.command.inputs)
+        return len(self.command.slots) > 1 and bool(self.command.inputs)
 
 
 @dataclass
 class VirtualJob:
-    """A job. `saves` maps each position to the time when it is stored and the machine that holds it until then."""
+    """A job. `saves` maps each position to the time when it is stored and the slot that holds it until then."""
 
     id: str
     ordinal: int
@@ -180,7 +180,7 @@ class VirtualJob:
             position=self.position,
             high_water=self.high_water,
             attempt=self.attempt,
-            machines=run.command.machines if run else (),
+            slots=run.command.slots if run else (),
             priority=self.priority,
             parent=self.parent,
             fork_position=self.fork_position,
@@ -211,8 +211,8 @@ class VirtualJob:
 
 
 @dataclass
-class VirtualMachine:
-    """An existing machine. `held`: the experiment holds it."""
+class VirtualSlot:
+    """An existing slot. `held`: the experiment holds it."""
 
     id: str
     job: str = ""
@@ -220,6 +220,6 @@ class VirtualMachine:
     reserved: bool = False
     hardware: str = ""
 
-    def view(self) -> MachineView:
-        """Return the machine as a policy sees it."""
-        return MachineView(self.id, f"node-{self.id}", self.job, self.hardware)
+    def view(self) -> SlotView:
+        """Return the slot as a policy sees it."""
+        return SlotView(self.id, f"node-{self.id}", self.job, self.hardware)

@@ -13,17 +13,17 @@ MOST_SECONDS: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReserveMachine:
-    """Reserve an idle machine for later use by this policy."""
+class ReserveSlot:
+    """Reserve an idle slot for later use by this policy."""
 
-    machine: str
+    slot: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseMachine:
-    """Undo `ReserveMachine`."""
+class ReleaseSlot:
+    """Undo `ReserveSlot`."""
 
-    machine: str
+    slot: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,24 @@ class CreateJob:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start or resume an idle job on one machine, or on all machines of a gang.
+    """Start or resume an idle job on one slot, or on all slots of a gang.
 
     Attributes:
         job: An idle job.
-        machines: Idle machines of this experiment, in the order of ranks.
+        slots: Idle slots of this experiment, in the order of ranks.
         until: Train up to here, then park and report `at_until`; None: the max position of the job's experiment.
         allowed: Reports below this position need no decision; None: every report needs one.
         snapshot_at: Positions at which the run saves and continues.
-        inputs: Input partition by machine.
+        inputs: Input partition by slot.
         mode: Train, evaluate, or profile.
         from_snapshot: Start from this snapshot (job, position); None: from the job's newest snapshot, or the beginning.
-        preemptible: If False, the run keeps its machines up to `until` even if the share decreases.
+        preemptible: If False, the run keeps its slots up to `until` even if the share decreases.
         parts: Number of parts of the evaluation that this run is one of. Their combined metrics count when all parts
             have reported. 0: the report counts at once.
     """
 
     job: str
-    machines: tuple[str, ...]
+    slots: tuple[str, ...]
     until: int | None = None
     allowed: int | None = None
     snapshot_at: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ class AmendRun:
 
 @dataclass(frozen=True, slots=True)
 class SuspendJob:
-    """Save and leave the machine at the run's next boundary."""
+    """Save and leave the slot at the run's next boundary."""
 
     job: str
 
@@ -187,7 +187,7 @@ class EndExperiment:
 
 @dataclass(frozen=True, slots=True)
 class BillRun:
-    """Declare who needs the results of a job's run. From its next report on, they share its machine time in equal parts.
+    """Declare who needs the results of a job's run. From its next report on, they share its slot time in equal parts.
 
     Attributes:
         job: A job with a run.
@@ -217,8 +217,8 @@ class KeepSnapshots:
 
 
 Command = (
-    ReserveMachine
-    | ReleaseMachine
+    ReserveSlot
+    | ReleaseSlot
     | CreateJob
     | StartJob
     | AmendRun

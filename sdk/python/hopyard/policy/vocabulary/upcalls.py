@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary.values import Hyperparameters, Report, RunEndReas
 
 @dataclass(frozen=True, slots=True)
 class AllocateJobs:
-    """Machines are idle within this experiment's share."""
+    """Slots are idle within this experiment's share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +111,15 @@ class RequestMade:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The experiment may now hold `slots` machines. Excess machines are taken at `deadline` (None: there are none)."""
+    """The experiment may now hold `slots` slots. Excess slots are taken at `deadline` (None: there are none)."""
 
     slots: int
     deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MachinesChange:
-    """The machines of the experiment changed, or other nodes than before hold its partitions."""
+class SlotsChange:
+    """The slots of the experiment changed, or other nodes than before hold its partitions."""
 
     joined: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ Call = (
     | AnswerReady
     | RequestMade
     | ShareChange
-    | MachinesChange
+    | SlotsChange
     | ExperimentChange
     | TimerFired
 )

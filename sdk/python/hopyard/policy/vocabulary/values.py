@@ -21,8 +21,8 @@ class JobState(enum.Enum):
     refused.
 
     Attributes:
-        idle: Whether the job waits for a machine.
-        live: Whether a run of the job holds machines.
+        idle: Whether the job waits for a slot.
+        live: Whether a run of the job holds slots.
         ended: Whether the job will never run again.
     """
 

@@ -17,12 +17,12 @@ def upgrade() -> None:
         "scaling",
         sa.Column("training", sa.Text, nullable=False),
         sa.Column("hardware", sa.Text, nullable=False),
-        sa.Column("machines", sa.Integer, nullable=False),
+        sa.Column("slots", sa.Integer, nullable=False),
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("experiment", sa.Text, nullable=False),
         sa.Column("job", sa.Text, nullable=False),
         sa.Column("at", sa.Double, nullable=False),
-        sa.PrimaryKeyConstraint("training", "hardware", "machines", name="pk_scaling"),
+        sa.PrimaryKeyConstraint("training", "hardware", "slots", name="pk_scaling"),
     )
 
 

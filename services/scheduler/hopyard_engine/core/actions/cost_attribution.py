@@ -1,4 +1,4 @@
-"""Who pays for machines: the time of a run, from its start to its end, is its experiment's.
+"""Who pays for slots: the time of a run, from its start to its end, is its experiment's.
 
 In a group a policy may say who else wants what a run trains (`BillRun`). Then those who want it at a position have equal parts of the
 time up to there; whoever is over pays for nothing more but its own runs. What is there already costs nobody anything. So the bills of a
@@ -42,7 +42,7 @@ def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> 
 
 
 def over(stream: Stream, run: Run, at: float) -> None:
-    """Bills the time since a run's last report: it has left its machines."""
+    """Bills the time since a run's last report: it has left its slots."""
     _charge(stream, run, run.position, at - run.accounted)
     run.accounted = at
 
@@ -52,6 +52,6 @@ def _charge(stream: Stream, run: Run, position: int, seconds: float) -> None:
     payers = [stream.experiments[name] for name, until in run.wanted if until >= position]
     payers = [experiment for experiment in payers if not experiment.phase.over] or [own]
     for experiment in payers:
-        experiment.machine_seconds += seconds * len(run.ranks) / len(payers)
+        experiment.slot_seconds += seconds * len(run.ranks) / len(payers)
         if experiment is not own:
             stream.emit(ExperimentChanged(experiment.id))

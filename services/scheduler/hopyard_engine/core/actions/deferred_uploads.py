@@ -16,13 +16,13 @@ from hopyard_engine.core.state.stream import Stream
 def taken(stream: Stream, job: Job, position: int, node: str) -> None:
     """A run has taken a snapshot that nobody ships unasked: ask now if the store is to have it."""
     every = job.terms.ship_every
-    leaving = any(stream.machines[machine].node == node for machine in stream.draining)
+    leaving = any(stream.slots[slot].node == node for slot in stream.draining)
     if leaving or (every and position % every == 0):
         stream.order_uploads([one for one in stream.snapshots.deferred if one == (job.id, position)])
 
 
 def wound_up(stream: Stream, experiment: Experiment) -> None:
-    """An experiment has left its machines: so is all that it keeps."""
+    """An experiment has left its slots: so is all that it keeps."""
     stream.order_uploads(stream.snapshots.wanted(lambda name: stream.jobs[name].experiment is experiment))
 
 

@@ -1,4 +1,4 @@
-"""Failures that no other try heals: a program that cannot run on any node where its experiment has machines."""
+"""Failures that no other try heals: a program that cannot run on any node where its experiment has slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> str:
         return ""
     experiment = job.experiment
     experiment.unable.update(rank.node for rank in run.ranks)
-    nodes = {machine.node for machine in stream.machines.values()}
+    nodes = {slot.node for slot in stream.slots.values()}
     trained = any(other.high_water for other in stream.jobs.values() if other.experiment is experiment)
     if trained or not nodes or not nodes <= experiment.unable:
         return ""

@@ -18,7 +18,7 @@ from hopyard_engine.core.actions import command_checks, earlier_results, group_r
 from hopyard_engine.core.actions.command_checks import NotYetError, RefusedError
 from hopyard_engine.core.effects import Amend, Decide, Kill, Start
 from hopyard_engine.core.state.channel import RunChannel
-from hopyard_engine.core.state.entities import HeldMachine, Job, Rank, Run
+from hopyard_engine.core.state.entities import GrantedSlot, Job, Rank, Run
 from hopyard_engine.core.state.partitions import Place
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.stream import Stream
@@ -26,13 +26,13 @@ from hopyard_engine.core.state.timers import KillTimer
 
 
 def start(stream: Stream, command: StartJob) -> None:
-    """Starts or resumes a job on idle machines.
+    """Starts or resumes a job on idle slots.
 
     Raises:
         RefusedError: What stands against it.
     """
     job = command_checks.idle(stream, command.job)
-    machines = _gang(stream, job, command)
+    slots = _gang(stream, job, command)
     source = command.from_snapshot or stream.source_of(job)
     entry = command_checks.start(stream, source) if source is not None else None
     if entry is not None:
@@ -40,17 +40,17 @@ def start(stream: Stream, command: StartJob) -> None:
     start = source[1] if source is not None else 0
     training = command.mode is RunMode.TRAIN
     until = _until(job, command, start, saved=entry is not None)
-    places = _places(stream, command, machines)
+    places = _places(stream, command, slots)
 
-    why = f"starting on {', '.join(command.machines)}"
+    why = f"starting on {', '.join(command.slots)}"
     if source is not None:
         source, whose = _own(stream, job, source)
         entry, why = stream.snapshots.get(*source), why + whose
     job.attempt += 1
     ranks = []
-    for index, machine in enumerate(machines):
-        channel = job.channels[job.attempt, index] = RunChannel(machine.node)
-        ranks.append(Rank(machine.id, machine.node, channel))
+    for index, slot in enumerate(slots):
+        channel = job.channels[job.attempt, index] = RunChannel(slot.node)
+        ranks.append(Rank(slot.id, slot.node, channel))
     # What an earlier attempt reported is only repeated, so nothing needs to be decided before the high-water mark.
     allowed = max(command.allowed or 0, min(job.high_water, until), start)
     run = Run(
@@ -79,8 +79,8 @@ def start(stream: Stream, command: StartJob) -> None:
             job.high_water = max(job.high_water, start)
     if source is not None:
         stream.snapshots.pin(source, run.holder)
-    for machine in machines:
-        stream.occupy(machine, run)
+    for slot in slots:
+        stream.occupy(slot, run)
     stream.move(job, JobState.STARTING, why)
     saves = tuple(s for s in command.snapshot_at if s > start)
     job.ask(saves)
@@ -91,8 +91,8 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
     """Where a run that is placed at a position ends; `saved`: it begins from a snapshot."""
     if command.mode is RunMode.EVALUATE and not saved:
         raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
-    if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.machines)):
-        raise RefusedError("parts are those of an evaluation, and its machine needs an input")
+    if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.slots)):
+        raise RefusedError("parts are those of an evaluation, and its slot needs an input")
     if command.mode is not RunMode.TRAIN:
         return start
     until = job.max_position if command.until is None else command.until
@@ -118,37 +118,37 @@ def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
     return job.high_water >= source[1] and prefix_join.agree(stream, job, stream.jobs[source[0]], source[1])
 
 
-def _gang(stream: Stream, job: Job, command: StartJob) -> list[HeldMachine]:
-    """The machines of a start, all or none."""
+def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
+    """The slots of a start, all or none."""
     if not job.experiment.running:
         raise RefusedError(f"the experiment is {job.experiment.phase.value}")
-    if not command.machines or len(set(command.machines)) != len(command.machines):
-        raise RefusedError(f"a run needs one or more different machines, found {list(command.machines)}")
-    unusable = [m for m in command.machines if m not in stream.machines or not stream.machines[m].idle]
+    if not command.slots or len(set(command.slots)) != len(command.slots):
+        raise RefusedError(f"a run needs one or more different slots, found {list(command.slots)}")
+    unusable = [m for m in command.slots if m not in stream.slots or not stream.slots[m].idle]
     if unusable:
-        raise RefusedError(f"not idle machines of this experiment: {', '.join(unusable)}")
+        raise RefusedError(f"not idle slots of this experiment: {', '.join(unusable)}")
     if stream.concurrency is not None and len(stream.live) >= stream.concurrency:
         raise NotYetError(
             f"{len(stream.live)} jobs train, and {stream.concurrency} may at a time (resources.concurrency)"
         )
-    if stream.placed + len(command.machines) > stream.share:
-        raise RefusedError(f"the experiment's share is {stream.share} machines and {stream.placed} are busy")
-    return [stream.machines[m] for m in command.machines]
+    if stream.placed + len(command.slots) > stream.share:
+        raise RefusedError(f"the experiment's share is {stream.share} slots and {stream.placed} are busy")
+    return [stream.slots[m] for m in command.slots]
 
 
-def _places(stream: Stream, command: StartJob, machines: list[HeldMachine]) -> dict[str, Place]:
-    """Where each machine's partition is; without partitioned data inputs are paths."""
+def _places(stream: Stream, command: StartJob, slots: list[GrantedSlot]) -> dict[str, Place]:
+    """Where each slot's partition is; without partitioned data inputs are paths."""
     if stream.data is None:
         return {}
-    if strange := [name for name in command.inputs if name not in command.machines]:
-        raise RefusedError(f"inputs for machines that the run is not on: {', '.join(strange)}")
+    if strange := [name for name in command.inputs if name not in command.slots]:
+        raise RefusedError(f"inputs for slots that the run is not on: {', '.join(strange)}")
     found: dict[str, Place] = {}
-    for machine in machines:
-        if machine.id in command.inputs:
-            place = stream.data.place(command.inputs[machine.id], machine.node)
+    for slot in slots:
+        if slot.id in command.inputs:
+            place = stream.data.place(command.inputs[slot.id], slot.node)
             if isinstance(place, str):
                 raise RefusedError(place)
-            found[machine.id] = place
+            found[slot.id] = place
     return found
 
 
@@ -162,7 +162,7 @@ def _send(
 ) -> None:
     for index, rank in enumerate(run.ranks):
         start = Start(
-            machine=rank.machine,
+            slot=rank.slot,
             hyperparameters=job.hyperparameters or {},
             mode=run.mode,
             until=run.until,
@@ -171,10 +171,10 @@ def _send(
             snapshot_every=job.terms.snapshot_every if index == 0 and run.mode is RunMode.TRAIN else 0,
             snapshot=entry.info if entry is not None else None,
             snapshot_nodes=tuple(sorted(entry.nodes)) if entry is not None else (),
-            input=run.inputs.get(rank.machine, ""),
+            input=run.inputs.get(rank.slot, ""),
             rank_nodes=tuple(r.node for r in run.ranks),
             completes=run.completes,
-            place=places.get(rank.machine),
+            place=places.get(rank.slot),
             ships_by_order=job.terms.ship_every != 1,
         )
         stream.send(run, index, start)

@@ -5,7 +5,7 @@ that is not over may still start from, and what earlier experiments lend it. All
 to train again for its bytes, of whichever experiment; at last, in the same order, what COMPLETED jobs would go on from if their
 experiments were extended. Contents that several have go only if none of them needs them, and count once.
 
-The cluster part decides, as it does for machines. Each experiment that loses something has an event of that in its own stream, and
+The cluster part decides, as it does for slots. Each experiment that loses something has an event of that in its own stream, and
 looks itself whether it needs what it is to give up.
 """
 

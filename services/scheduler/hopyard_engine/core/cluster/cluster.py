@@ -1,4 +1,4 @@
-"""Nodes, machines and shares: which experiment holds which machine.
+"""Nodes, slots and shares: which experiment holds which slot.
 
 This part is soft state: it follows from the experiments' journals (what they hold) and from what the agents say when they
 open a session, so a restarted scheduler rebuilds it from both.
@@ -10,20 +10,20 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from hopyard_engine.core.cluster.division import ANY, Division, MachineKind, Want, divide
+from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.events import (
     ClusterEvent,
-    MachineGranted,
-    MachineRecalled,
     NodeDrained,
     NodeEvicted,
     NodeExpired,
     NodeJoined,
     ShareSet,
+    SlotGranted,
+    SlotRecalled,
     StoreQuotaSet,
 )
-from hopyard_engine.core.types import MachineSpec
+from hopyard_engine.core.types import SlotSpec
 
 
 @dataclass(slots=True)
@@ -50,25 +50,25 @@ class ClusterNode:
 
 
 @dataclass(slots=True)
-class ClusterMachine:
-    """A machine and the experiment that holds it; empty: none. `recalled` while that one has been told to leave it."""
+class ClusterSlot:
+    """A slot and the experiment that holds it; empty: none. `recalled` while that one has been told to leave it."""
 
-    spec: MachineSpec
+    spec: SlotSpec
     node: str
     holder: str = ""
     recalled: bool = False
 
     @property
-    def kind(self) -> MachineKind:
+    def kind(self) -> SlotKind:
         """What it has."""
-        return MachineKind(self.spec.cpus, len(self.spec.gpus))
+        return SlotKind(self.spec.cpus, len(self.spec.gpus))
 
 
 @dataclass(slots=True)
 class Tenant:
-    """An experiment that wants machines: `gang` of them at once or none, each with what `need` says.
+    """An experiment that wants slots: `gang` of them at once or none, each with what `need` says.
 
-    Only machines on these `nodes` are of use to it; none: all are.
+    Only slots on these `nodes` are of use to it; none: all are.
     """
 
     weight: float
@@ -77,7 +77,7 @@ class Tenant:
     share: int = 0
     held: set[str] = field(default_factory=set)
     gang: int = 1
-    need: MachineKind = ANY
+    need: SlotKind = ANY
     nodes: frozenset[str] = frozenset()
     told: int = field(init=False)  # The share that its experiment knows of.
 
@@ -85,17 +85,17 @@ class Tenant:
         """What was set before is known."""
         self.told = self.share
 
-    def limit(self, machines: int) -> int:
-        """How many machines it could take."""
-        return min(machines, *(n for n in (self.cap, self.demand) if n is not None), machines)
+    def limit(self, slots: int) -> int:
+        """How many slots it could take."""
+        return min(slots, *(n for n in (self.cap, self.demand) if n is not None), slots)
 
 
 class ClusterState:
-    """All nodes, machines and tenants."""
+    """All nodes, slots and tenants."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}
-        self.machines: dict[str, ClusterMachine] = {}
+        self.slots: dict[str, ClusterSlot] = {}
         self.tenants: dict[str, Tenant] = {}
         self.store_quota: int | None = None
         self._changed = True
@@ -104,44 +104,44 @@ class ClusterState:
     def join(self, event: NodeJoined) -> bool:
         """A node opened a session. Returns whether it is the same life of a node that is not lost.
 
-        Machines that it does not announce (any more) are to be taken out with `remove`, once their holders know.
+        Slots that it does not announce (any more) are to be taken out with `remove`, once their holders know.
         """
         node = self.nodes.setdefault(event.node, ClusterNode(event.node))
         same = node.up and node.incarnation in ("", event.incarnation)
         if not same:
-            self._remove_machines(event.node)
+            self._remove_slots(event.node)
         node.incarnation, node.up = event.incarnation, True
         node.lives(event.incarnation)
-        for spec in event.machines:
-            known = self.machines.get(spec.id)
+        for spec in event.slots:
+            known = self.slots.get(spec.id)
             if known is None:
-                self.machines[spec.id] = ClusterMachine(spec, event.node)
+                self.slots[spec.id] = ClusterSlot(spec, event.node)
             else:
                 known.spec = spec
         self._changed = True
         return same
 
     def unannounced(self, event: NodeJoined) -> list[str]:
-        """Machines of a node that its hello does not list, in order of id."""
-        announced = {spec.id for spec in event.machines}
-        return sorted(name for name, m in self.machines.items() if m.node == event.node and name not in announced)
+        """Slots of a node that its hello does not list, in order of id."""
+        announced = {spec.id for spec in event.slots}
+        return sorted(name for name, m in self.slots.items() if m.node == event.node and name not in announced)
 
     def lose(self, name: str) -> bool:
-        """A node is gone with its machines. Returns whether it was there."""
+        """A node is gone with its slots. Returns whether it was there."""
         node = self.nodes.get(name)
         if node is None or not node.up:
             return False
         node.up = False
-        self._remove_machines(name)
+        self._remove_slots(name)
         return True
 
-    def _remove_machines(self, node: str) -> None:
-        self.remove([name for name, machine in self.machines.items() if machine.node == node])
+    def _remove_slots(self, node: str) -> None:
+        self.remove([name for name, slot in self.slots.items() if slot.node == node])
 
-    def remove(self, machines: list[str]) -> None:
-        """These machines are there no more, for whoever held them."""
-        for name in machines:
-            holder = self.machines.pop(name).holder
+    def remove(self, slots: list[str]) -> None:
+        """These slots are there no more, for whoever held them."""
+        for name in slots:
+            holder = self.slots.pop(name).holder
             if holder:
                 self.tenants[holder].held.discard(name)
         self._changed = True
@@ -167,27 +167,27 @@ class ClusterState:
                 pass
 
     def enter(self, experiment: str, tenant: Tenant) -> None:
-        """An experiment wants machines."""
+        """An experiment wants slots."""
         self.tenants[experiment] = tenant
         self._changed = True
 
     def set_demand(
-        self, experiment: str, machines: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
+        self, experiment: str, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
     ) -> None:
-        """An experiment can use so many machines, `gang` of them at once; None: as many as it can get.
+        """An experiment can use so many slots, `gang` of them at once; None: as many as it can get.
 
         Args:
             experiment: Whose demand it is.
-            machines: How many.
+            slots: How many.
             gang: How many at once.
             nodes: Where; none: anywhere.
         """
         tenant = self.tenants.get(experiment)
         if tenant is None:
             return
-        most = len(self.machines)  # More than there are is as good as all of them.
+        most = len(self.slots)  # More than there are is as good as all of them.
         before = tenant.limit(most), tenant.gang, tenant.nodes
-        tenant.demand, tenant.gang, tenant.nodes = machines, gang, nodes
+        tenant.demand, tenant.gang, tenant.nodes = slots, gang, nodes
         self._changed = self._changed or before != (tenant.limit(most), gang, nodes)
 
     def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
@@ -196,19 +196,19 @@ class ClusterState:
             self.tenants[experiment].weight, self.tenants[experiment].cap = weight, cap
             self._changed = True
 
-    def take_back(self, experiment: str, machine: str) -> None:
-        """An experiment gives a machine back."""
-        held = self.machines.get(machine)
+    def take_back(self, experiment: str, slot: str) -> None:
+        """An experiment gives a slot back."""
+        held = self.slots.get(slot)
         if held is not None and held.holder == experiment:
             held.holder, held.recalled = "", False
             self._changed = True
         if experiment in self.tenants:
-            self.tenants[experiment].held.discard(machine)
+            self.tenants[experiment].held.discard(slot)
 
-    def adopt(self, experiment: str, spec: MachineSpec, node: str, recalled: bool = False) -> None:
-        """A recovered experiment holds a machine of a node that has yet to come back."""
+    def adopt(self, experiment: str, spec: SlotSpec, node: str, recalled: bool = False) -> None:
+        """A recovered experiment holds a slot of a node that has yet to come back."""
         self.presume(node)
-        self.machines[spec.id] = ClusterMachine(spec, node, experiment, recalled)
+        self.slots[spec.id] = ClusterSlot(spec, node, experiment, recalled)
         self.tenants[experiment].held.add(spec.id)
 
     def reborn(self, name: str, incarnation: str) -> bool:
@@ -225,40 +225,40 @@ class ClusterState:
 
     def leave(self, experiment: str) -> None:
         """An experiment wants nothing any more."""
-        for machine in list(self.tenants[experiment].held):
-            self.take_back(experiment, machine)
+        for slot in list(self.tenants[experiment].held):
+            self.take_back(experiment, slot)
         del self.tenants[experiment]
         self._changed = True
 
     def touch(self) -> None:
-        """The machines are to be divided anew."""
+        """The slots are to be divided anew."""
         self._changed = True
 
     @property
     def unbalanced(self) -> bool:
-        """Whether anything has changed that the division of the machines depends on."""
+        """Whether anything has changed that the division of the slots depends on."""
         return self._changed
 
     def rebalance(
         self, at: float, thinking: Mapping[str, Container[str]]
-    ) -> list[ShareSet | MachineGranted | MachineRecalled]:
-        """Divides the machines anew and grants what is free.
+    ) -> list[ShareSet | SlotGranted | SlotRecalled]:
+        """Divides the slots anew and grants what is free.
 
         Args:
             at: When.
-            thinking: Experiments that can be told nothing now, each with the machines that it believes to hold: those that
+            thinking: Experiments that can be told nothing now, each with the slots that it believes to hold: those that
                 were lost meanwhile are granted to nobody until it knows.
 
         Returns:
-            Changed shares first, then grants, then machines that their holder is to leave for others of another kind.
+            Changed shares first, then grants, then slots that their holder is to leave for others of another kind.
         """
         self._changed = False
-        usable = [m for m in self.machines.values() if not self.nodes[m.node].draining]
+        usable = [m for m in self.slots.values() if not self.nodes[m.node].draining]
         # Those of drained nodes and the recalled ones, which are about to come back, do not count.
         kinds = self._kinds(usable)
         held = Counter((m.holder, kinds[m.spec.id]) for m in usable if not m.recalled)
         division = self._divide(usable, kinds, held)
-        events: list[ShareSet | MachineGranted | MachineRecalled] = []
+        events: list[ShareSet | SlotGranted | SlotRecalled] = []
         for name, share in division.shares.items():
             tenant = self.tenants[name]
             tenant.share = share
@@ -271,8 +271,8 @@ class ClusterState:
             (m for m in usable if not m.holder and not any(m.spec.id in believed for believed in kept)),
             key=lambda m: m.spec.id,
         )
-        for machine in free:
-            kind = kinds[machine.spec.id]
+        for slot in free:
+            kind = kinds[slot.spec.id]
             wanting = [
                 (totals[name] / t.weight, name)
                 for name, t in self.tenants.items()
@@ -285,16 +285,16 @@ class ClusterState:
             name = min(wanting)[1]
             totals[name] += 1
             held[name, kind] += 1
-            machine.holder = name
-            self.tenants[name].held.add(machine.spec.id)
-            spec, life = machine.spec, self.nodes[machine.node].incarnation
-            events.append(MachineGranted(at, name, spec.id, machine.node, spec.cpus, spec.gpus, life, spec.hardware))
+            slot.holder = name
+            self.tenants[name].held.add(slot.spec.id)
+            spec, life = slot.spec, self.nodes[slot.node].incarnation
+            events.append(SlotGranted(at, name, spec.id, slot.node, spec.cpus, spec.gpus, life, spec.hardware))
         if division.plan is not None:
             events += self._recall(at, division, usable, kinds, held, totals, thinking)
         return events
 
-    def _kinds(self, usable: list[ClusterMachine]) -> dict[str, MachineKind]:
-        """What machines have, and to whom of those that want certain nodes they are of use."""
+    def _kinds(self, usable: list[ClusterSlot]) -> dict[str, SlotKind]:
+        """What slots have, and to whom of those that want certain nodes they are of use."""
         picky = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
         if not picky:
             return {m.spec.id: m.kind for m in usable}
@@ -304,7 +304,7 @@ class ClusterState:
         return {m.spec.id: m.kind._replace(wished=wished[m.node]) for m in usable}
 
     def _divide(
-        self, usable: list[ClusterMachine], kind_of: Mapping[str, MachineKind], held: Counter[tuple[str, MachineKind]]
+        self, usable: list[ClusterSlot], kind_of: Mapping[str, SlotKind], held: Counter[tuple[str, SlotKind]]
     ) -> Division:
         kinds = Counter(kind_of[m.spec.id] for m in usable)
         wants = [
@@ -323,15 +323,15 @@ class ClusterState:
         self,
         at: float,
         division: Division,
-        usable: list[ClusterMachine],
-        kinds: Mapping[str, MachineKind],
-        held: Counter[tuple[str, MachineKind]],
+        usable: list[ClusterSlot],
+        kinds: Mapping[str, SlotKind],
+        held: Counter[tuple[str, SlotKind]],
         totals: Counter[str],
         thinking: Container[str],
-    ) -> list[MachineRecalled]:
-        """Machines that somebody needs whom no other kind serves, and that their holders can have others for.
+    ) -> list[SlotRecalled]:
+        """Slots that somebody needs whom no other kind serves, and that their holders can have others for.
 
-        Who thinks can be told nothing. Who is above its share gives machines back anyhow, and is not asked before that.
+        Who thinks can be told nothing. Who is above its share gives slots back anyhow, and is not asked before that.
         """
         assert division.plan is not None
         recalled = []
@@ -342,14 +342,14 @@ class ClusterState:
                 for kind in set(kinds.values())
             }
         )
-        for machine in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
-            name, kind = machine.holder, kinds[machine.spec.id]
+        for slot in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
+            name, kind = slot.holder, kinds[slot.spec.id]
             within = totals[name] <= self.tenants[name].share and name not in thinking
             if missing[kind] > 0 and within and division.surplus(name, kind, held[name, kind]):
                 missing[kind] -= 1
                 held[name, kind] -= 1
                 totals[name] -= 1
-                machine.recalled = True
+                slot.recalled = True
                 self._changed = True  # Its holder gets another one, if that is free already.
-                recalled.append(MachineRecalled(at, name, machine.spec.id))
+                recalled.append(SlotRecalled(at, name, slot.spec.id))
         return recalled

@@ -19,8 +19,8 @@ from hopyard.policy.vocabulary import (
     KeepSnapshots,
     LabelJob,
     Predict,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     RunEndReason,
     StartJob,
     SuspendJob,
@@ -38,7 +38,7 @@ from hopyard_engine.core.actions import (
 )
 from hopyard_engine.core.actions.command_checks import RefusedError
 from hopyard_engine.core.events import Requested
-from hopyard_engine.core.state.entities import EarlierResult, HeldMachine, Job
+from hopyard_engine.core.state.entities import EarlierResult, GrantedSlot, Job
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
@@ -73,10 +73,10 @@ def carry_out(stream: Stream, command: Command, at: float) -> None:
             _answer(stream, command)
         case LabelJob():
             _label(stream, command)
-        case ReserveMachine():
-            reserve(stream, command.machine)
-        case ReleaseMachine():
-            _release(stream, command.machine)
+        case ReserveSlot():
+            reserve(stream, command.slot)
+        case ReleaseSlot():
+            _release(stream, command.slot)
         case Predict():
             _predict(stream, command)
         case Ask():
@@ -180,7 +180,7 @@ def _add(stream: Stream, name: str, experiment: Experiment, at: float) -> Job:
 def configured(stream: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
     """A job has its configuration and may run."""
     job.hyperparameters = hyperparameters
-    stream.move(job, JobState.PENDING, "waits for its first machine")
+    stream.move(job, JobState.PENDING, "waits for its first slot")
     stream.call(JobCreated(job.id))
 
 
@@ -371,22 +371,22 @@ def _new_ticket(stream: Stream, ticket: str) -> str:
     return POLICY + ticket
 
 
-def reserve(stream: Stream, machine: str, request: str = "") -> None:
-    """Reserves an idle machine, for the policy or for the request of a client.
+def reserve(stream: Stream, slot: str, request: str = "") -> None:
+    """Reserves an idle slot, for the policy or for the request of a client.
 
     Raises:
-        RefusedError: The stream holds no such idle machine.
+        RefusedError: The stream holds no such idle slot.
     """
-    stream.reserve(_idle_machine(stream, machine), request)
+    stream.reserve(_idle_slot(stream, slot), request)
 
 
-def _release(stream: Stream, machine: str) -> None:
-    stream.release(_idle_machine(stream, machine))
+def _release(stream: Stream, slot: str) -> None:
+    stream.release(_idle_slot(stream, slot))
     stream.wake()
 
 
-def _idle_machine(stream: Stream, machine: str) -> HeldMachine:
-    held = stream.machines.get(machine)
+def _idle_slot(stream: Stream, slot: str) -> GrantedSlot:
+    held = stream.slots.get(slot)
     if held is None or not held.idle:
-        raise RefusedError(f"machine {machine!r} is not an idle machine of this experiment")
+        raise RefusedError(f"slot {slot!r} is not an idle slot of this experiment")
     return held

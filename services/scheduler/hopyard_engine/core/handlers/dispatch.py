@@ -41,9 +41,6 @@ from hopyard_engine.core.events import (
     Imported,
     JobHeld,
     JobOperated,
-    MachineGranted,
-    MachineRecalled,
-    MachineReserved,
     NodeBack,
     NodeDraining,
     NodeLost,
@@ -54,6 +51,9 @@ from hopyard_engine.core.events import (
     Requested,
     RunMessage,
     ShareSet,
+    SlotGranted,
+    SlotRecalled,
+    SlotReserved,
     SnapshotsGivenUp,
     SnapshotShipped,
     StreamCreated,
@@ -77,7 +77,7 @@ from hopyard_engine.core.state.timers import (
 from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 CALL_LIMIT = 500
-"""Answers of a policy to one event from outside, beside two for each machine and each job from the generator.
+"""Answers of a policy to one event from outside, beside two for each slot and each job from the generator.
 
 A policy that asks again and again, or proposes what cannot be done, would keep the core busy for ever.
 """
@@ -113,7 +113,7 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
 def _rests(stream: Stream, event: StreamEvent) -> bool:
     """Whether something happened that the policy has not brought about itself, or some time has passed since."""
     match event:
-        case PolicyAnswered() | PolicyFailed() | PolicyProcess() | MachineGranted() | MachineRecalled() | ShareSet():
+        case PolicyAnswered() | PolicyFailed() | PolicyProcess() | SlotGranted() | SlotRecalled() | ShareSet():
             return False
         case TimerElapsed():
             own = event.ticket.startswith(POLICY)
@@ -144,7 +144,7 @@ def _is_news(stream: Stream, event: StreamEvent) -> bool:
             return asked is None or event.ticket not in asked.requested
         case Updated():
             return event.request not in stream.requests
-        case MachineReserved():
+        case SlotReserved():
             return stream.reservation(event.request) is None
         case ExperimentJoined():
             return event.experiment not in stream.experiments
@@ -168,9 +168,9 @@ def _take(stream: Stream, event: StreamEvent) -> None:
             _policy_failed(stream, event)
         case PolicyProcess():
             pass  # It stands in the journal.
-        case MachineGranted():
+        case SlotGranted():
             node_events.granted(stream, event)
-        case MachineRecalled():
+        case SlotRecalled():
             node_events.recalled(stream, event)
         case NodeLost():
             node_events.node_lost(stream, event)
@@ -200,8 +200,8 @@ def _take(stream: Stream, event: StreamEvent) -> None:
             _operate_job(stream, event)
         case JobHeld():
             _hold_job(stream, event)
-        case MachineReserved():
-            _reserve_machine(stream, event)
+        case SlotReserved():
+            _reserve_slot(stream, event)
         case Updated():
             lifecycle.update(stream, event)
         case ExperimentJoined():
@@ -217,7 +217,7 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
     answer: Answer = event.answer
     accepted: list[Command] = []
     conversation.answers += 1
-    limit = CALL_LIMIT + 2 * len(stream.machines) + 2 * stream.generated
+    limit = CALL_LIMIT + 2 * len(stream.slots) + 2 * stream.generated
     if conversation.answers > limit:
         last = f"; the last refusal: {conversation.refusal}" if conversation.refusal else ""
         _distrust(
@@ -357,9 +357,9 @@ def _operate_job(stream: Stream, event: JobOperated) -> None:
         commands.ask_anew(stream)
 
 
-def _reserve_machine(stream: Stream, event: MachineReserved) -> None:
+def _reserve_slot(stream: Stream, event: SlotReserved) -> None:
     try:
-        commands.reserve(stream, event.machine, event.request)
+        commands.reserve(stream, event.slot, event.request)
     except command_checks.RefusedError as refused:
         stream.emit(Noted(stream.id, "", f"refused the reservation: {refused}"))
 

@@ -9,8 +9,8 @@ from hopyard.policy.vocabulary import (
     ExperimentChange,
     JobState,
     LabelJob,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     RunEndReason,
 )
 from hopyard_engine.core.actions import (
@@ -26,8 +26,8 @@ from hopyard_engine.core.actions import (
 from hopyard_engine.core.effects import (
     DemandChanged,
     ExperimentChanged,
-    MachineReturned,
     Noted,
+    SlotReturned,
     StreamEnded,
     TermsChanged,
     WithdrawQuestion,
@@ -80,7 +80,7 @@ def operate(stream: Stream, event: Operated) -> None:
 
 
 def pause(stream: Stream, experiment: Experiment, at: float, reason: str) -> None:
-    """Suspends all its runs at their next boundary; PAUSED when all have left their machines and their state is stored."""
+    """Suspends all its runs at their next boundary; PAUSED when all have left their slots and their state is stored."""
     phases.enter(stream, experiment, Phase.PAUSING, reason)
     phases.stop_clock(stream, experiment, at)
     for run in phases.runs_of(stream, experiment):
@@ -185,28 +185,26 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
         return False
     if any(isinstance(timer_of(ticket), PolicyTimer | BackoffTimer) for ticket in stream.timers):
         return False
-    if stream.demand is not None and stream.demand > len(stream.machines):
-        return False  # It waits for machines, such as the second of a gang.
+    if stream.demand is not None and stream.demand > len(stream.slots):
+        return False  # It waits for slots, such as the second of a gang.
     if stream.data is not None and stream.data.missing() and stream.demand != 0 and not experiment.all_ended:
         return False  # It waits for a node that holds what is missing.
     conversation = stream.conversation
     offered = (
         conversation.at_rest
         and not conversation.allocation_due
-        and sum(m.idle for m in stream.machines.values()) >= stream.gang
+        and sum(m.idle for m in stream.slots.values()) >= stream.gang
     )
     return offered or stream.demand == 0
 
 
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
-    """The policy was offered idle machines; when it wanted nothing and nothing else goes on, the experiment is over."""
-    stream.conversation.at_rest = all(
-        isinstance(command, LabelJob | ReserveMachine | ReleaseMachine) for command in accepted
-    )
+    """The policy was offered idle slots; when it wanted nothing and nothing else goes on, the experiment is over."""
+    stream.conversation.at_rest = all(isinstance(command, LabelJob | ReserveSlot | ReleaseSlot) for command in accepted)
 
 
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
-    """All its runs are over: no job waits for a machine any more, unless the experiment may be extended."""
+    """All its runs are over: no job waits for a slot any more, unless the experiment may be extended."""
     assert experiment.final is not None
     phase, reason = experiment.final
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
@@ -233,7 +231,7 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
 
 
 def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
-    """An experiment holds nothing any more. The last one of its group lets go of the machines."""
+    """An experiment holds nothing any more. The last one of its group lets go of the slots."""
     assert experiment.final is not None
     experiment.ended_at = at
     stream.set_timer(EndTimer(experiment.id), None)
@@ -263,9 +261,9 @@ def _let_all_go(stream: Stream) -> None:
             failures.end_backoff(stream, stream.jobs.get(timer.job))
         elif may_go_on and isinstance(timer, PolicyTimer):
             stream.timers[ticket] = due  # It is set again when an experiment goes on.
-    for machine in sorted(stream.machines):
-        stream.give_up(machine)
-        stream.emit(MachineReturned(stream.id, machine))
+    for slot in sorted(stream.slots):
+        stream.give_up(slot)
+        stream.emit(SlotReturned(stream.id, slot))
     earlier_results.lend_no_more(stream)
     stream.share = 0
     stream.overdue = False

@@ -1,8 +1,8 @@
-"""Machines that come, and nodes that go and come back, as an experiment sees them."""
+"""Slots that come, and nodes that go and come back, as an experiment sees them."""
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import MachinesChange, RunEndReason, RunKey
+from hopyard.policy.vocabulary import RunEndReason, RunKey, SlotsChange
 from hopyard_engine.core.actions import deferred_uploads, earlier_results, failures, runs
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.events import (
@@ -10,29 +10,29 @@ from hopyard_engine.core.events import (
     DataChanged,
     Ended,
     Imported,
-    MachineGranted,
-    MachineRecalled,
     NodeBack,
     NodeDraining,
     NodeLost,
+    SlotGranted,
+    SlotRecalled,
 )
 from hopyard_engine.core.handlers import run_messages
-from hopyard_engine.core.state.entities import HeldMachine
+from hopyard_engine.core.state.entities import GrantedSlot
 from hopyard_engine.core.state.stream import Stream
 
 
-def granted(stream: Stream, event: MachineGranted) -> None:
-    """The cluster gave a machine."""
-    stream.machines[event.machine] = HeldMachine(
-        event.machine,
+def granted(stream: Stream, event: SlotGranted) -> None:
+    """The cluster gave a slot."""
+    stream.slots[event.slot] = GrantedSlot(
+        event.slot,
         event.node,
         cpus=event.cpus,
         gpus=event.gpus,
         incarnation=event.incarnation,
         hardware=event.hardware,
     )
-    stream.vacant.add(event.machine)
-    stream.call(MachinesChange(joined=(event.machine,)))
+    stream.vacant.add(event.slot)
+    stream.call(SlotsChange(joined=(event.slot,)))
     stream.wake()
 
 
@@ -40,22 +40,22 @@ def data_changed(stream: Stream, event: DataChanged) -> None:
     """Partitions came to nodes, or went: the policy looks anew."""
     assert stream.data is not None
     stream.data.take(event.partitions)
-    stream.call(MachinesChange())
+    stream.call(SlotsChange())
     stream.wake()
     stream.conversation.demand_outdated = stream.demand is not None
 
 
-def recalled(stream: Stream, event: MachineRecalled) -> None:
-    """Another experiment needs a machine: it goes back now if it is idle, else when its run has left.
+def recalled(stream: Stream, event: SlotRecalled) -> None:
+    """Another experiment needs a slot: it goes back now if it is idle, else when its run has left.
 
     A run that may not be preempted stays until it ends.
     """
-    machine = stream.machines.get(event.machine)
-    if machine is None:
+    slot = stream.slots.get(event.slot)
+    if slot is None:
         return
-    stream.draining.add(machine.id)
-    if machine.run is not None and machine.run.ended is None and machine.run.preemptible:
-        runs.end_run(stream, machine.run, RunEndReason.PREEMPTED)
+    stream.draining.add(slot.id)
+    if slot.run is not None and slot.run.ended is None and slot.run.preemptible:
+        runs.end_run(stream, slot.run, RunEndReason.PREEMPTED)
 
 
 def node_lost(stream: Stream, event: NodeLost) -> None:
@@ -64,9 +64,9 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
     stream.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
     lost_snapshots = stream.snapshots.node_lost(event.node, kept)
     stream.tidied = True
-    gone = tuple(sorted(m.id for m in stream.machines.values() if m.node == event.node))
-    for machine in gone:
-        stream.give_up(machine)
+    gone = tuple(sorted(m.id for m in stream.slots.values() if m.node == event.node))
+    for slot in gone:
+        stream.give_up(slot)
     for run in list(stream.live.values()):
         job = stream.jobs[run.job]
         for rank in run.ranks:
@@ -77,12 +77,12 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
     if stream.data is not None:
         stream.data.leave(event.node)
     if gone:
-        stream.call(MachinesChange(lost=gone))
+        stream.call(SlotsChange(lost=gone))
         stream.wake()
 
 
 def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
-    """Channels of live runs that a node had taken over and does not list any more, and those on machines that are gone.
+    """Channels of live runs that a node had taken over and does not list any more, and those on slots that are gone.
 
     Asked when the node says hello, and the answer journalled: what an agent acknowledged is not in the journal.
     """
@@ -92,7 +92,7 @@ def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone:
         for index, rank in enumerate(run.ranks)
         if rank.node == node and not rank.gone
         for key in (RunKey(stream.id, run.job, run.attempt, index),)
-        if rank.machine in gone or (key not in listed and (rank.channel.acknowledged or rank.channel.received))
+        if rank.slot in gone or (key not in listed and (rank.channel.acknowledged or rank.channel.received))
     )
 
 
@@ -106,13 +106,13 @@ def not_shipped_any_more(
     return tuple(stream.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(stream.id, job, attempt) in listed))
 
 
-def on_machines(stream: Stream, machines: frozenset[str]) -> tuple[RunKey, ...]:
-    """Channels of live runs on these machines."""
+def on_slots(stream: Stream, slots: frozenset[str]) -> tuple[RunKey, ...]:
+    """Channels of live runs on these slots."""
     return tuple(
         RunKey(stream.id, run.job, run.attempt, index)
         for run in stream.live.values()
         for index, rank in enumerate(run.ranks)
-        if rank.machine in machines and not rank.gone
+        if rank.slot in slots and not rank.gone
     )
 
 
@@ -130,11 +130,11 @@ def node_back(stream: Stream, event: NodeBack) -> None:
             run_messages.rank_ended(stream, stream.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
     for snapshot in (*event.ship, *stream.snapshots.left(event.node)):
         stream.snapshots.order(snapshot, event.node)
-    gone = tuple(m for m in event.gone if m in stream.machines)
-    for machine in gone:
-        stream.give_up(machine)
+    gone = tuple(m for m in event.gone if m in stream.slots)
+    for slot in gone:
+        stream.give_up(slot)
     if gone:
-        stream.call(MachinesChange(lost=gone))
+        stream.call(SlotsChange(lost=gone))
         stream.wake()
 
 
@@ -152,9 +152,9 @@ def imported(stream: Stream, event: Imported) -> None:
     stream.requests.add(event.request)
     earlier_results.lend_no_more(stream)
     lost_snapshots = stream.snapshots.moved(frozenset(event.snapshots))
-    gone = tuple(sorted(stream.machines))
-    for machine in gone:
-        stream.give_up(machine)
+    gone = tuple(sorted(stream.slots))
+    for slot in gone:
+        stream.give_up(slot)
     for run in list(stream.live.values()):
         for rank in run.ranks:
             if not rank.gone:
@@ -164,7 +164,7 @@ def imported(stream: Stream, event: Imported) -> None:
     if stream.data is not None:
         stream.data.moved()
     if gone:
-        stream.call(MachinesChange(lost=gone))
+        stream.call(SlotsChange(lost=gone))
     for job in stream.jobs.values():
         stream.changed(job)
     for experiment in stream.experiments.values():
@@ -172,7 +172,7 @@ def imported(stream: Stream, event: Imported) -> None:
 
 
 def node_draining(stream: Stream, event: NodeDraining) -> None:
-    """A node gets nothing more: its idle machines go back now, the others when their runs have left.
+    """A node gets nothing more: its idle slots go back now, the others when their runs have left.
 
     Runs of which it has not heard do not begin, wherever their other ranks are.
     """
@@ -183,11 +183,11 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
             for rank in run.ranks:
                 if not rank.gone:
                     run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, never, event.at)
-    for machine in stream.machines.values():
-        if machine.node == event.node:
-            stream.draining.add(machine.id)
-            if machine.run is not None and machine.run.ended is None:
-                runs.end_run(stream, machine.run, RunEndReason.SUSPENDED)
+    for slot in stream.slots.values():
+        if slot.node == event.node:
+            stream.draining.add(slot.id)
+            if slot.run is not None and slot.run.ended is None:
+                runs.end_run(stream, slot.run, RunEndReason.SUSPENDED)
     deferred_uploads.node_leaves(stream, event.node)
 
 

@@ -14,7 +14,7 @@ from hopyard_engine.core.state.timers import ShareTimer
 
 
 def set_share(stream: Stream, event: ShareSet) -> None:
-    """The share changed: idle machines above it go at once, busy ones when the policy or the deadline frees them.
+    """The share changed: idle slots above it go at once, busy ones when the policy or the deadline frees them.
 
     While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
     a new one.
@@ -59,5 +59,5 @@ def preempt(stream: Stream) -> None:
 
 
 def _counted(stream: Stream, run: Run) -> int:
-    """Machines of a run that count against the share."""
-    return sum(machine not in stream.draining for machine in run.machines)
+    """Slots of a run that count against the share."""
+    return sum(slot not in stream.draining for slot in run.slots)

@@ -133,7 +133,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
     if run.mode is RunMode.PROFILE:
         report_parked(run, report.at_until)
         _keep_profile(stream, job, run, report)
-        stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+        stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].slot, ""), run.mode))
         stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
         return
     training = run.mode is RunMode.TRAIN
@@ -174,10 +174,10 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
 
 
 def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
-    """What was measured on machines of one kind holds for later experiments; a gang of several kinds is as fast as none of them."""
+    """What was measured on slots of one kind holds for later experiments; a gang of several kinds is as fast as none of them."""
     training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
-    held = [stream.machines.get(rank.machine) for rank in run.ranks]
-    kinds = {machine.hardware if machine is not None else "" for machine in held}
+    held = [stream.slots.get(rank.slot) for rank in run.ranks]
+    kinds = {slot.hardware if slot is not None else "" for slot in held}
     if training and 0 < seconds < math.inf and len(kinds) == 1 and "" not in kinds:
         stream.emit(Profiled(job.experiment.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
 
@@ -200,7 +200,7 @@ def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
         job.last = value
     judge(stream, job, report.position, value)
     if stream.settings.statistics:
-        stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].machine, ""), run.mode))
+        stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].slot, ""), run.mode))
     return value
 
 
@@ -261,14 +261,14 @@ def survives(stream: Stream, job: Job, position: int) -> None:
 
 
 def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
-    """A process left its machine. Rank 0 ends the run; the loss or failure of another rank ends it too.
+    """A process left its slot. Rank 0 ends the run; the loss or failure of another rank ends it too.
 
     Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way. What rank 0
     has saved counts, whoever ended the run.
     """
     rank.gone, rank.missed = True, body.snapshot_missing
     rank.channel.close()
-    stream.free(rank.machine)
+    stream.free(rank.slot)
     if rank is run.ranks[0] and body.snapshot is not None and run.mode is RunMode.TRAIN:
         taken(stream, job, body.snapshot, rank.node, run.attempt)
     if run.ended is None:
@@ -303,7 +303,7 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
 
 
 def _others_leave(stream: Stream, job: Job, run: Run) -> None:
-    """A run is over while other ranks are still on their machines: nobody can have it go on, or elsewhere, any more."""
+    """A run is over while other ranks are still on their slots: nobody can have it go on, or elsewhere, any more."""
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
         stream.move(job, JobState.SUSPENDING, "its run is over, and its other processes leave")
 

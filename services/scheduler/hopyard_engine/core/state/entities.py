@@ -1,4 +1,4 @@
-"""The things that the core owns: jobs, runs, machines."""
+"""The things that the core owns: jobs, runs, slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state_machines.run_states import RUN, RunState
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
-from hopyard_engine.core.types import EarlierTrial, MachineSpec, Settings, SnapshotInfo
+from hopyard_engine.core.types import EarlierTrial, Settings, SlotSpec, SnapshotInfo
 
 ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
@@ -23,10 +23,10 @@ ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 class Rank:
     """One process of a run.
 
-    `gone` once its agent said that it left its machine, or its node is lost; `missed` if its snapshot was nowhere to be had.
+    `gone` once its agent said that it left its slot, or its node is lost; `missed` if its snapshot was nowhere to be had.
     """
 
-    machine: str
+    slot: str
     node: str
     channel: RunChannel
     started: bool = False
@@ -36,7 +36,7 @@ class Rank:
 
 @dataclass(slots=True)
 class Run:
-    """One placement of a job on its machines; one attempt for all ranks.
+    """One placement of a job on its slots; one attempt for all ranks.
 
     Attributes:
         job: Whose run it is.
@@ -47,8 +47,8 @@ class Run:
         allowed: Reports below it need no decision.
         start: The position that it started from.
         source: The snapshot that it loads; pinned until all its processes have started.
-        inputs: Input partition by machine.
-        preemptible: Whether it may lose its machine to another experiment before `until`.
+        inputs: Input partition by slot.
+        preemptible: Whether it may lose its slot to another experiment before `until`.
         parts: An evaluation of one of so many parts; 0: not known.
         model: The hash of the snapshot that it loads; empty: it begins from nothing.
         completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
@@ -58,7 +58,7 @@ class Run:
         ending: Why it shall end; None while it shall go on.
         ended: Rank 0's last word.
         amends: Amendments under way: ticket to (until, save points).
-        accounted: Up to when its machines' time was billed.
+        accounted: Up to when its slots' time was billed.
         wanted: Experiments that want what it trains, each up to a position; none: its own.
         story: Its newest changes of state, oldest first.
     """
@@ -97,9 +97,9 @@ class Run:
         return f"run:{self.job}.{self.attempt}"
 
     @property
-    def machines(self) -> tuple[str, ...]:
-        """Its machines in rank order."""
-        return tuple(rank.machine for rank in self.ranks)
+    def slots(self) -> tuple[str, ...]:
+        """Its slots in rank order."""
+        return tuple(rank.slot for rank in self.ranks)
 
     @property
     def coming_until(self) -> int:
@@ -241,8 +241,8 @@ def earlier_of(trials: Iterable[EarlierTrial], experiment: str = "") -> dict[str
 
 
 @dataclass(slots=True)
-class HeldMachine:
-    """A machine that the stream holds, of a node's agent in this `incarnation`.
+class GrantedSlot:
+    """A slot that the stream holds, of a node's agent in this `incarnation`.
 
     `run` is its lease. `reservation` names the request of the client that reserved it; empty: it is free, or the policy reserved it.
     """
@@ -258,9 +258,9 @@ class HeldMachine:
     hardware: str = ""
 
     @property
-    def spec(self) -> MachineSpec:
+    def spec(self) -> SlotSpec:
         """What it has."""
-        return MachineSpec(self.id, self.cpus, self.gpus, self.hardware)
+        return SlotSpec(self.id, self.cpus, self.gpus, self.hardware)
 
     @property
     def idle(self) -> bool:

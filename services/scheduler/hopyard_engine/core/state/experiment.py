@@ -42,7 +42,7 @@ class GeneratorCall:
 
 @dataclass(slots=True, eq=False)
 class Experiment:
-    """An experiment that may share its stream, policy and machines with others of its group.
+    """An experiment that may share its stream, policy and slots with others of its group.
 
     Attributes:
         id: The experiment's id.
@@ -67,7 +67,7 @@ class Experiment:
         withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
         states: Its jobs by state.
         unable: Nodes on which its program cannot run, whatever the job.
-        machine_seconds: Time of machines that was billed to it, up to what its runs said last.
+        slot_seconds: Time of slots that was billed to it, up to what its runs said last.
         requested: The job of each of its clients' requests, by their names; empty: the policy makes what it wants of it.
         story: Its newest changes of phase, oldest first.
     """
@@ -95,7 +95,7 @@ class Experiment:
     withheld: dict[str, None] = field(default_factory=dict)
     states: dict[JobState, int] = field(default_factory=dict)
     unable: set[str] = field(default_factory=set)
-    machine_seconds: float = 0.0
+    slot_seconds: float = 0.0
     requested: dict[str, str] = field(default_factory=dict)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 

@@ -1,4 +1,4 @@
-"""The jobs that wait for a machine, in the order in which they get one."""
+"""The jobs that wait for a slot, in the order in which they get one."""
 
 from __future__ import annotations
 

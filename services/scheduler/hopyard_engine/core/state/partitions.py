@@ -78,7 +78,7 @@ class PlacedPartitions:
         return [one for one in self.partitions.values() if not one.places and not one.url]
 
     def view(self, nodes: Collection[str]) -> Data:
-        """What policies see, with the experiment's machines on these nodes.
+        """What policies see, with the experiment's slots on these nodes.
 
         Of a partition with a URL that none of them has read yet, each can be the first.
         """

@@ -63,7 +63,7 @@ class PolicyConversation:
         sent_verdicts: The refusals that went with the newest up-call.
         allocation_due: Whether something may be allocated that could not be before.
         demand_outdated: Whether jobs can be placed that could not when the policy stated its demand.
-        at_rest: Whether the policy wanted nothing when it was last offered idle machines.
+        at_rest: Whether the policy wanted nothing when it was last offered idle slots.
         answers: Answers since the last event that the policy did not cause.
         rested_at: When that event occurred.
         refusal: The newest refusal since then; empty: there was none.

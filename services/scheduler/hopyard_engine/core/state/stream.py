@@ -1,7 +1,7 @@
 """The state of one stream of the journal, and the small operations that all handlers use.
 
 A stream is one experiment, or a group of experiments with the same `share` key. The experiments of a group have separate terms,
-budgets and generators. They share one policy, their machines, jobs and snapshots.
+budgets and generators. They share one policy, their slots, jobs and snapshots.
 
 `handlers.dispatch.handle` applies one event. Handlers append their effects to `Stream.effects`.
 """
@@ -26,17 +26,17 @@ from hopyard_engine.core.effects import (
     Effect,
     ForgetSnapshot,
     JobChanged,
-    MachineReturned,
     OrdersGiven,
     Send,
     SetTimer,
+    SlotReturned,
     UpCall,
     WithdrawQuestion,
 )
 from hopyard_engine.core.events import ExperimentJoined, StreamCreated
 from hopyard_engine.core.state.change_log import Recent
 from hopyard_engine.core.state.curve import CurveEntry
-from hopyard_engine.core.state.entities import HeldMachine, Job, Run, earlier_of
+from hopyard_engine.core.state.entities import GrantedSlot, Job, Run, earlier_of
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, foremost
 from hopyard_engine.core.state.hop_counts import HopCounts
 from hopyard_engine.core.state.job_queue import IdleQueue
@@ -71,7 +71,7 @@ class Stream:
         self.idle = IdleQueue()
         self.open: dict[str, Job] = {}
         self.live: dict[str, Run] = {}
-        self.machines: dict[str, HeldMachine] = {}
+        self.slots: dict[str, GrantedSlot] = {}
         self.vacant: set[str] = set()
         self.draining: set[str] = set()
         self.busy = 0
@@ -87,7 +87,7 @@ class Stream:
         self.demand: int | None = None
         self.claimed: int | None = None
         self.gang = self.claimed_gang = 1
-        self.nodes: tuple[str, ...] = ()  # Where machines are of use; none: anywhere.
+        self.nodes: tuple[str, ...] = ()  # Where slots are of use; none: anywhere.
         self.claimed_nodes: tuple[str, ...] = ()
         self.overdue = False
         self.ordinals = 0
@@ -124,7 +124,7 @@ class Stream:
 
     @property
     def terms(self) -> tuple[float, int | None]:
-        """Weight and most machines of all experiments together: of those that run, else of those that are not over."""
+        """Weight and most slots of all experiments together: of those that run, else of those that are not over."""
         if len(self.experiments) == 1 and self.founder.settings.concurrency is None:
             return self.founder.settings.weight, self.founder.settings.slots
         experiments = self.running or [m for m in self.experiments.values() if not m.phase.over] or [self.founder]
@@ -138,15 +138,15 @@ class Stream:
 
     @property
     def _cap_by_jobs(self) -> int | None:
-        """Machines that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other.
+        """Slots that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other.
 
-        A policy that gives jobs more machines than a gang says itself how many are of use: its limit is of jobs alone.
+        A policy that gives jobs more slots than a gang says itself how many are of use: its limit is of jobs alone.
         """
         limit = self.concurrency
         if limit is None or (self.settings.scales and len(self.live) <= limit):
             return None
         runs = sorted(self.live.values(), key=self.precedence, reverse=True)[:limit]
-        return sum(len(run.machines) for run in runs) + (limit - len(runs)) * self.gang
+        return sum(len(run.slots) for run in runs) + (limit - len(runs)) * self.gang
 
     @property
     def snapshot_quota(self) -> int | None:
@@ -171,18 +171,18 @@ class Stream:
 
     @property
     def claim(self) -> int | None:
-        """Machines that it can use: none while it does not run; None: as many as it can get."""
+        """Slots that it can use: none while it does not run; None: as many as it can get."""
         return self.demand if self.phase is Phase.RUNNING else 0
 
     @property
     def held(self) -> int:
-        """Machines that count against its share: all but those of drained nodes that it has yet to leave."""
-        return len(self.machines) - len(self.draining)
+        """Slots that count against its share: all but those of drained nodes that it has yet to leave."""
+        return len(self.slots) - len(self.draining)
 
     @property
     def placed(self) -> int:
-        """Machines with a run that count against its share."""
-        return self.busy - sum(self.machines[machine].run is not None for machine in self.draining)
+        """Slots with a run that count against its share."""
+        return self.busy - sum(self.slots[slot].run is not None for slot in self.draining)
 
     def precedence(self, run: Run) -> tuple[bool, float, int, int]:
         """Runs that are to leave come in this order: the lowest priority first, then who loses least, then the newest job.
@@ -198,7 +198,7 @@ class Stream:
         return value if self.settings.mode == "max" else -value
 
     def idle_jobs(self) -> list[Job]:
-        """Jobs that wait for a machine: highest priority first, then first come."""
+        """Jobs that wait for a slot: highest priority first, then first come."""
         return [self.jobs[job] for job in self.idle]
 
     def curve(self, job: Job) -> list[CurveEntry]:
@@ -443,57 +443,57 @@ class Stream:
         for item in dropped:
             self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
 
-    def free(self, machine: str) -> None:
-        """A run has left a machine."""
-        held = self.machines.get(machine)
+    def free(self, slot: str) -> None:
+        """A run has left a slot."""
+        held = self.slots.get(slot)
         if held is not None and held.run is not None:
             held.run = None
             self.busy -= 1
-            self.vacant.add(machine)
+            self.vacant.add(slot)
             self.wake()
 
-    def occupy(self, machine: HeldMachine, run: Run) -> None:
-        """A run gets a machine."""
-        machine.run, machine.reserved, machine.reservation = run, False, ""
+    def occupy(self, slot: GrantedSlot, run: Run) -> None:
+        """A run gets a slot."""
+        slot.run, slot.reserved, slot.reservation = run, False, ""
         self.busy += 1
-        self.vacant.discard(machine.id)
+        self.vacant.discard(slot.id)
 
-    def reserve(self, machine: HeldMachine, request: str = "") -> None:
-        """Reserves an idle machine for the policy, or for the request of a client."""
-        machine.reserved, machine.reservation = True, request
-        self.vacant.discard(machine.id)
+    def reserve(self, slot: GrantedSlot, request: str = "") -> None:
+        """Reserves an idle slot for the policy, or for the request of a client."""
+        slot.reserved, slot.reservation = True, request
+        self.vacant.discard(slot.id)
 
-    def release(self, machine: HeldMachine) -> None:
-        """Ends the reservation of an idle machine."""
-        machine.reserved, machine.reservation = False, ""
-        self.vacant.add(machine.id)
+    def release(self, slot: GrantedSlot) -> None:
+        """Ends the reservation of an idle slot."""
+        slot.reserved, slot.reservation = False, ""
+        self.vacant.add(slot.id)
 
-    def reservation(self, request: str) -> HeldMachine | None:
-        """The machine that is reserved for a client's request; None: there is none."""
+    def reservation(self, request: str) -> GrantedSlot | None:
+        """The slot that is reserved for a client's request; None: there is none."""
         if not request:
             return None
-        return next((m for m in self.machines.values() if m.reservation == request), None)
+        return next((m for m in self.slots.values() if m.reservation == request), None)
 
-    def give_up(self, machine: str) -> None:
-        """The experiment holds a machine no more."""
-        self.busy -= self.machines.pop(machine).run is not None
-        self.vacant.discard(machine)
-        self.draining.discard(machine)
+    def give_up(self, slot: str) -> None:
+        """The experiment holds a slot no more."""
+        self.busy -= self.slots.pop(slot).run is not None
+        self.vacant.discard(slot)
+        self.draining.discard(slot)
 
     def shed(self) -> None:
-        """Gives idle machines of drained nodes, those where they are of no use and those above the share back to the cluster."""
-        if len(self.machines) == self.busy:
+        """Gives idle slots of drained nodes, those where they are of no use and those above the share back to the cluster."""
+        if len(self.slots) == self.busy:
             return
-        useless = {m.id for m in self.machines.values() if self.nodes and m.node not in self.nodes and not m.reserved}
+        useless = {m.id for m in self.slots.values() if self.nodes and m.node not in self.nodes and not m.reserved}
         leaving = useless | self.draining
         if self.held <= self.share and not leaving:
             return
-        for machine in sorted(self.machines.values(), key=lambda m: (m.id not in leaving, m.reserved, m.id)):
-            if machine.id not in leaving and self.held <= self.share:
+        for slot in sorted(self.slots.values(), key=lambda m: (m.id not in leaving, m.reserved, m.id)):
+            if slot.id not in leaving and self.held <= self.share:
                 return
-            if machine.idle:
-                self.give_up(machine.id)
-                self.emit(MachineReturned(self.id, machine.id))
+            if slot.idle:
+                self.give_up(slot.id)
+                self.emit(SlotReturned(self.id, slot.id))
 
     # -------------------------------------------------------------------------------------------------------- up-calls
 

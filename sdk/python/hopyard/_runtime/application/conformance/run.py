@@ -94,7 +94,7 @@ class RunFixture:
         run = ProcessRun(place, hyperparameters, self.patience, source, self.stretch)
         self.runs.append(run)
         start = resource_manager_pb2.StartRun(
-            machine="conformance/0",
+            slot="conformance/0",
             hyperparameters=hyperparameters_to_proto(hyperparameters),
             seed=7,
             mode=common_pb2.RUN_MODE_TRAIN,

@@ -19,7 +19,7 @@ _SHOWN: Final = 12
 _LONGEST: Final = 600
 _PLAIN: Final = {
     "": ("run", "code_folder", "snapshot_folder", "working_folder", "log_file"),
-    "start": ("machine", "seed", "mode", "world", "program"),
+    "start": ("slot", "seed", "mode", "world", "program"),
 }
 """Fields of a start, and of the message `start` in it, that no case turns on: they are not shown."""
 _MOST: Final = 10_000

@@ -172,7 +172,7 @@ def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.R
 def environment(start: wire.ApplicationStart, place: common_pb2.GangPlace | None) -> Iterator[None]:
     """The variables by which torch.distributed finds its gang (init_method env://), for as long as a run lasts.
 
-    Each process sees the GPUs of its own machine only, so it is the first and only one of its kind there (LOCAL_RANK 0).
+    Each process sees the GPUs of its own slot only, so it is the first and only one of its kind there (LOCAL_RANK 0).
     """
     if place is None:
         yield

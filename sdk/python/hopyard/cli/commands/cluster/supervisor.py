@@ -163,7 +163,7 @@ class ClusterServices:
     Args:
         data: The data directory.
         agents: How many node agents.
-        slots: Machines of each.
+        slots: Slots of each.
         note: Told of what happens.
         snapshot_quota: Bytes that the snapshot folder of each agent may hold, as text; None: no limit.
         store_quota: Bytes that the snapshots of all experiments may take in the store, as text; None: as many as before.

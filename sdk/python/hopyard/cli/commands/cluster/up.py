@@ -17,7 +17,7 @@ def up(
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="The cluster's data directory.", envvar="HOPYARD_DATA")
     ] = Path("hopyard-data"),
-    slots: Annotated[int, typer.Option("--slots", min=1, max=1024, help="Machines of each agent.")] = 1,
+    slots: Annotated[int, typer.Option("--slots", min=1, max=1024, help="Slots of each agent.")] = 1,
     agents: Annotated[int, typer.Option("--agents", min=0, max=64, help="Node agents on this computer.")] = 1,
     host: Annotated[
         str, typer.Option("--host", help="Where it listens: the address by which other computers reach this one.")

@@ -28,7 +28,7 @@ def pause(
 ) -> None:
     """Suspend an experiment, or one job of it.
 
-    Its jobs save and leave their machines; `hopyard resume` goes on. Returns once it is paused. With --job the experiment
+    Its jobs save and leave their slots; `hopyard resume` goes on. Returns once it is paused. With --job the experiment
     goes on without that job, which stays where it is, whatever the policy wants, until `hopyard resume --job`.
 
     **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`

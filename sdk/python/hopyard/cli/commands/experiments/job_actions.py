@@ -21,7 +21,7 @@ Act = Callable[[AsyncClient, Experiment], Awaitable[Job]]
 
 
 def pause_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Pause a job, and wait until it has left its machines."""
+    """Pause a job, and wait until it has left its slots."""
     idle = asyncio.run(resting(server, data))
 
     async def act(client: AsyncClient, chosen: Experiment) -> Job:

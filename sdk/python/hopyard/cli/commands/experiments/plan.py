@@ -27,7 +27,7 @@ def plan(
     ],
     slots: Annotated[
         int | None,
-        typer.Option("--slots", min=1, metavar="N", help="Machines. [default: the file's]", show_default=False),
+        typer.Option("--slots", min=1, metavar="N", help="Slots. [default: the file's]", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -35,7 +35,7 @@ def plan(
 
     Trials whose sequences have the same values from the beginning up to a position have the same training up to there. The
     plan counts trials, steps if each is trained alone, steps if what trials have in common is trained once, and the rate
-    between them; the longest way from the beginning to an end; and how many steps must follow one another on N machines.
+    between them; the longest way from the beginning to an end; and how many steps must follow one another on N slots.
 
     All trials of the file's generator are taken to `stop.max_iterations`; steps are units of the position. A file without a
     program needs only `space` and `stop`, and is searched as a grid. With several files it tells of each and of all together.

@@ -29,8 +29,8 @@ class PlanPreview:
         unique_steps: positions, common beginnings trained once.
         merge_rate: total by unique; over several files, the k-wise merge rate.
         critical_path: the most positions that follow one another.
-        slots: how many machines.
-        makespan_lower_bound: positions that these machines train one after the other at the least.
+        slots: how many slots.
+        makespan_lower_bound: positions that these slots train one after the other at the least.
     """
 
     trials: int
@@ -52,10 +52,10 @@ def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, 
         InvalidInput: a file cannot be read, or does not say how long a trial is, or how many there are, or its policy cannot be made.
     """
     specs = [(file, _with_generator(file)) for file in files]
-    machines = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
+    count = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
     requests = [(file, list(_requests(file, spec))) for file, spec in specs]
-    alone = [(file, _plan(found, machines)) for file, found in requests]
-    return alone, _plan([request for _, found in requests for request in found], machines)
+    alone = [(file, _plan(found, count)) for file, found in requests]
+    return alone, _plan([request for _, found in requests for request in found], count)
 
 
 def _with_generator(file: Path) -> ExperimentSpec:

@@ -51,7 +51,7 @@ def run(
     """Run an experiment and watch it.
 
     Without --server it gets a cluster of its own in the data directory, on this computer. Ctrl-C suspends: every job saves
-    and leaves its machine, and `hopyard resume` goes on where it was. A second Ctrl-C quits at once; then jobs go back to
+    and leaves its slot, and `hopyard resume` goes on where it was. A second Ctrl-C quits at once; then jobs go back to
     their last snapshot.
 
     The folder beside FILE travels to the machines, at most 100 MiB; a `.hopyardignore` in it, written like a `.gitignore`,

@@ -46,9 +46,9 @@ class RunSession:
     Args:
         server: A running cluster's address; None: one of its own in `data`, unless a cluster serves that already.
         data: The data directory.
-        slots: Machines of an own cluster; None: what the experiment says.
+        slots: Slots of an own cluster; None: what the experiment says.
         purpose: For whoever finds the directory locked.
-        eager: Bring the machines at once; else only when it is known that there is something to train.
+        eager: Bring the slots at once; else only when it is known that there is something to train.
         cpus: CPU threads that each job needs, if that is known.
         traces: Where its traces are written in the end; None: they are not wanted.
     """
@@ -115,7 +115,7 @@ class RunSession:
             return
         if self._eager:
             say(f"starting a cluster in {self._data}")
-        # Machines whose number is known come up beside the services.
+        # Slots whose number is known come up beside the services.
         slots = self._slots if self._eager and self._slots is not None else 0
         cpus = slot_cpus(slots, self._cpus) if slots else None
         self._own = EmbeddedCluster(self._data, slots=slots, cpus=cpus, purpose=self._purpose)
@@ -130,7 +130,7 @@ class RunSession:
                 await self._own.stop()
 
     async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
-        """Begin, and bring the machines, unless they are there."""
+        """Begin, and bring the cluster_slots, unless they are there."""
         own, slots = self._own, self._slots
         if own is None or own.slots:
             return await work
@@ -307,12 +307,12 @@ def _document(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def default_slots(asked: int | None, cpus: int) -> int:
-    """Machines for an experiment on this computer: what it asks for, else as many as the CPUs hold with `cpus` each."""
+    """Slots for an experiment on this computer: what it asks for, else as many as the CPUs hold with `cpus` each."""
     return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))
 
 
 def slot_cpus(slots: int, cpus: int) -> int:
-    """CPU threads of each of this computer's machines: its CPUs shared evenly, and at least what a job was said to need."""
+    """CPU threads of each of this computer's slots: its CPUs shared evenly, and at least what a job was said to need."""
     return max(cpus, len(os.sched_getaffinity(0)) // slots)
 
 
@@ -338,7 +338,7 @@ def run_file(
         check_policy(submission)
 
     resources = submission.spec.resources
-    machines = slots or default_slots(resources.slots, resources.per_job.cpus)
+    cluster_slots = slots or default_slots(resources.slots, resources.per_job.cpus)
 
     async def begin(client: AsyncClient) -> Experiment:
         experiment = await client.create(submission)
@@ -348,7 +348,7 @@ def run_file(
 
     async def main() -> int:
         cpus = resources.per_job.cpus
-        session = RunSession(address, directory, machines, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
+        session = RunSession(address, directory, cluster_slots, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
         return await session.follow(begin, submission.spec.name, json)
 
     return asyncio.run(main())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hopyard.client.types import Experiment as ExperimentValue
 
 _NONE: Final = "none"
-_OPTIONS: Final = "--machines N, --concurrency N, --target Y or --weight W"
+_OPTIONS: Final = "--slots N, --concurrency N, --target Y or --weight W"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 def set_terms(
     experiment: Experiment = None,
-    machines: Annotated[
+    slots: Annotated[
         str | None,
-        typer.Option("--machines", metavar="N|none", help="The most machines it uses at a time.", show_default=False),
+        typer.Option("--slots", metavar="N|none", help="The most slots it uses at a time.", show_default=False),
     ] = None,
     concurrency: Annotated[
         str | None,
@@ -53,9 +53,9 @@ def set_terms(
     """Change the terms of an experiment, running or not.
 
     What is above a lower limit leaves as with a smaller share: the policy chooses, and after 30 s the scheduler does. `none`
-    takes a term away. Jobs differ from machines where one job trains on several.
+    takes a term away. Jobs differ from slots where one job trains on several.
 
-    **Examples:** `hopyard set digits --machines 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set --target none`
+    **Examples:** `hopyard set digits --slots 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set --target none`
     """
     import asyncio
 
@@ -64,7 +64,7 @@ def set_terms(
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit_json, say
 
-    limits = {"slots": _count("--machines", machines), "concurrency": _count("--concurrency", concurrency)}
+    limits = {"slots": _count("--slots", slots), "concurrency": _count("--concurrency", concurrency)}
     goal = _number("--target", target)
     values: dict[str, Any] = {**limits, "target": goal, "weight": weight}
     given = {name: value for name, value in values.items() if value is not None}
@@ -91,7 +91,7 @@ def terms_of(experiment: ExperimentValue) -> str:
     resources = experiment.spec.get("resources", {})
     target = experiment.metric.target
     shown = {
-        "machines": resources.get("slots"),
+        "slots": resources.get("slots"),
         "concurrency": resources.get("concurrency"),
         "target": target,
         "weight": experiment.spec.get("weight", 1.0),

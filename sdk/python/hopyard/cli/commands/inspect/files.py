@@ -28,7 +28,7 @@ def logs(
     names: ExperimentAndJob = None,
     named: Job = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
-    rank: Annotated[int, typer.Option("--rank", min=0, help="Whose output, of a job on several machines.")] = 0,
+    rank: Annotated[int, typer.Option("--rank", min=0, help="Whose output, of a job on several slots.")] = 0,
     server: Server = None,
     data: Data = None,
 ) -> None:

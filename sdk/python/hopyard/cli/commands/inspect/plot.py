@@ -52,9 +52,9 @@ def plot(
 ) -> None:
     """Plot an experiment, traces, or results of simulations.
 
-    Learning curves (**curves**); how long jobs train (**durations**); time to the target over policies (**boxes**), machines
-    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); on how many machines each job trained
-    (**gangs**); which models visited which partitions of the data, and what moved (**hops**); machines of the **pools**; which
+    Learning curves (**curves**); how long jobs train (**durations**); time to the target over policies (**boxes**), slots
+    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); on how many slots each job trained
+    (**gangs**); which models visited which partitions of the data, and what moved (**hops**); slots of the **pools**; which
     **slots** promising jobs want and deserve; jobs trained to the end (**jobs_at_R**). With --json the values that are shown are
     printed; -o may then be left out.
 

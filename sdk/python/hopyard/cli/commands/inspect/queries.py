@@ -59,7 +59,7 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
 
 
 def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
-    """List a running cluster's nodes, and what their machines do.
+    """List a running cluster's nodes, and what their slots do.
 
     **Example:** `hopyard nodes --server gpu1:4650`
     """

@@ -1,4 +1,4 @@
-"""The machines of the node, each with its warm runner."""
+"""The slots of the node, each with its warm runner."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from hopyard_nodeagent.runs.launch_spec import (
 )
 from hopyard_nodeagent.runs.orphan_processes import Leftovers
 from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, spawn
-from hopyard_nodeagent.settings import MachineSettings
+from hopyard_nodeagent.settings import SlotSettings
 
 _NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR})
 """Error numbers of a failed start that mean that the program does not exist or is not executable."""
 
 
-class AgentMachine:
+class AgentSlot:
     """One slot with its CPUs and GPUs."""
 
-    def __init__(self, settings: MachineSettings) -> None:
-        """Create a machine without a runner."""
+    def __init__(self, settings: SlotSettings) -> None:
+        """Create a slot without a runner."""
         self.settings = settings
         self.lock = asyncio.Lock()
-        """Held by the run that uses the machine."""
+        """Held by the run that uses the slot."""
         self.runner: Runner | None = None
         self.environment: Mapping[str, str] = {}
         """The environment of the runner, without the agent's variables."""
         self.idle_since = 0.0
 
 
-class Machines:
-    """All machines of the node."""
+class Slots:
+    """All slots of the node."""
 
     def __init__(
         self,
-        settings: Sequence[MachineSettings],
+        settings: Sequence[SlotSettings],
         folders: Folders,
         *,
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create machines without runners and end processes of an earlier agent; `clock` measures idle times."""
-        self._machines = {machine.id: AgentMachine(machine) for machine in settings}
+        """Create slots without runners and end processes of an earlier agent; `clock` measures idle times."""
+        self._slots = {slot.id: AgentSlot(slot) for slot in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
         self._clock = clock
@@ -65,19 +65,19 @@ class Machines:
         self._leftovers.end_all()
         self.application_address = ""
 
-    def get(self, machine: str) -> AgentMachine:
-        """Return a machine by its id.
+    def get(self, slot: str) -> AgentSlot:
+        """Return a slot by its id.
 
         Raises:
             InvalidInput: There is none; the message lists the existing ones.
         """
-        if machine not in self._machines:
-            raise InvalidInput(f"machine {machine!r} is not on this node; it has {', '.join(self._machines) or 'none'}")
-        return self._machines[machine]
+        if slot not in self._slots:
+            raise InvalidInput(f"slot {slot!r} is not on this node; it has {', '.join(self._slots) or 'none'}")
+        return self._slots[slot]
 
-    def settings(self) -> list[MachineSettings]:
-        """Return the settings of all machines, in order."""
-        return [machine.settings for machine in self._machines.values()]
+    def settings(self) -> list[SlotSettings]:
+        """Return the settings of all slots, in order."""
+        return [slot.settings for slot in self._slots.values()]
 
     async def runner_of(self, token: str) -> Runner:
         """Return the training process with a token.
@@ -88,87 +88,85 @@ class Machines:
         starting = self._starting.get(token)
         if starting is not None:
             return await starting
-        for machine in self._machines.values():
-            if machine.runner is not None and machine.runner.authenticates(token):
-                return machine.runner
+        for slot in self._slots.values():
+            if slot.runner is not None and slot.runner.authenticates(token):
+                return slot.runner
         raise PermissionDenied("the token belongs to no training process of this agent")
 
-    async def runner(
-        self, machine: AgentMachine, program: LaunchSpec, definition: resource_manager_pb2.RunProgram
-    ) -> Runner:
-        """Return an attached runner for a program: the warm one, or a new one. The caller must hold the machine's lock.
+    async def runner(self, slot: AgentSlot, program: LaunchSpec, definition: resource_manager_pb2.RunProgram) -> Runner:
+        """Return an attached runner for a program: the warm one, or a new one. The caller must hold the slot's lock.
 
         Raises:
             RunnerDied: It could not be started, or did not attach.
             ProgramRefused: The environment of the program is not allowed.
         """
-        present = machine.runner
+        present = slot.runner
         if present is not None and present.usable and present.program == program:
             await present.wait_attached(self._attach_seconds)
             return present
-        environment = environment_of(definition, machine.settings, os.environ)
-        if present is not None and present.usable and _fits(present, machine.environment, program, environment):
+        environment = environment_of(definition, slot.settings, os.environ)
+        if present is not None and present.usable and _fits(present, slot.environment, program, environment):
             present.program = program
             await present.wait_attached(self._attach_seconds)
             return present
-        log = self._folders.runner_log(machine.settings.id)
-        runner = await self._start(machine, program, environment, log, self._folders.data)
+        log = self._folders.runner_log(slot.settings.id)
+        runner = await self._start(slot, program, environment, log, self._folders.data)
         try:
             await runner.wait_attached(self._attach_seconds)
         except RunnerDied:
-            machine.runner = None
+            slot.runner = None
             raise
         return runner
 
     async def prepare(self, most: int) -> None:
-        """Start runners without a program on at most `most` machines (>= 0) that have none.
+        """Start runners without a program on at most `most` slots (>= 0) that have none.
 
-        The first run on such a machine need not wait for a process to start, unless its program needs another
+        The first run on such a slot need not wait for a process to start, unless its program needs another
         environment.
 
         Raises:
             RunnerDied: One could not be started.
         """
         program, definition = spare()
-        for machine in list(self._machines.values())[:most]:
-            if machine.runner is None and not machine.lock.locked():
-                async with machine.lock:
-                    environment = environment_of(definition, machine.settings, os.environ)
-                    log = self._folders.runner_log(machine.settings.id)
-                    await self._start(machine, program, environment, log, self._folders.data)
-                    self.released(machine)
+        for slot in list(self._slots.values())[:most]:
+            if slot.runner is None and not slot.lock.locked():
+                async with slot.lock:
+                    environment = environment_of(definition, slot.settings, os.environ)
+                    log = self._folders.runner_log(slot.settings.id)
+                    await self._start(slot, program, environment, log, self._folders.data)
+                    self.released(slot)
 
-    async def script(self, machine: AgentMachine, preparation: Preparation, log: Path) -> Runner:
-        """Start the process of a script; it attaches when it reports. The caller must hold the machine's lock.
+    async def script(self, slot: AgentSlot, preparation: Preparation, log: Path) -> Runner:
+        """Start the process of a script; it attaches when it reports. The caller must hold the slot's lock.
 
         Raises:
             RunnerDied: It could not be started now.
             ProgramRefused: The program does not exist, or its environment is not allowed.
         """
-        environment = environment_of(preparation.definition, machine.settings, os.environ) | dict(preparation.variables)
+        environment = environment_of(preparation.definition, slot.settings, os.environ) | dict(preparation.variables)
         try:
-            return await self._start(machine, preparation.program, environment, log, preparation.working_folder)
+            return await self._start(slot, preparation.program, environment, log, preparation.working_folder)
         except RunnerDied as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_PROGRAM:
                 raise ProgramRefused(f"command: {error}") from error
             raise
 
     async def _start(
-        self, machine: AgentMachine, program: LaunchSpec, environment: Mapping[str, str], log: Path, folder: Path
+        self, slot: AgentSlot, program: LaunchSpec, environment: Mapping[str, str], log: Path, folder: Path
     ) -> Runner:
         """Start a process that replaces the present one."""
-        present = machine.runner
+        present = slot.runner
         if present is not None:
             # A process that made no run has nothing to clean up.
             await (present.leave() if present.used else present.kill())
-            machine.runner = None
+            slot.runner = None
         token = secrets.token_urlsafe(32)
         started = asyncio.get_running_loop().create_future()
         self._starting[token] = started
         try:
             variables = agent_variables(self.application_address, token)
             with self._leftovers.starting(token):
-                machine.runner = runner = await spawn(
+                slot.runner = runner = await spawn(
                     program,
                     token=token,
                     environment={**environment, **variables},
@@ -181,26 +179,26 @@ class Machines:
         finally:
             del self._starting[token]
             started.cancel()
-        machine.environment = environment
+        slot.environment = environment
         return runner
 
-    def released(self, machine: AgentMachine) -> None:
-        """Record that a run has left the machine."""
-        machine.idle_since = self._clock()
+    def released(self, slot: AgentSlot) -> None:
+        """Record that a run has left the slot."""
+        slot.idle_since = self._clock()
 
     async def end_idle(self, idle_seconds: float) -> None:
         """End runners that were idle for `idle_seconds`, and drop those that have ended."""
-        for machine in self._machines.values():
-            idle = self._clock() - machine.idle_since
-            runner = machine.runner
-            if runner is not None and not machine.lock.locked() and (idle >= idle_seconds or not runner.usable):
-                async with machine.lock:
+        for slot in self._slots.values():
+            idle = self._clock() - slot.idle_since
+            runner = slot.runner
+            if runner is not None and not slot.lock.locked() and (idle >= idle_seconds or not runner.usable):
+                async with slot.lock:
                     await runner.leave()
-                    machine.runner = None
+                    slot.runner = None
 
     async def kill_all(self) -> None:
         """Kill all training processes."""
-        runners = [machine.runner for machine in self._machines.values() if machine.runner is not None]
+        runners = [slot.runner for slot in self._slots.values() if slot.runner is not None]
         await asyncio.gather(*(runner.kill() for runner in runners))
 
 

@@ -1,4 +1,4 @@
-"""The cluster as a tuner sees it: jobs are trials, machines are virtual, and started runs become requests."""
+"""The cluster as a tuner sees it: jobs are trials, slots are virtual, and started runs become requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hopyard.policy import (
     Incumbent,
     JobState,
     JobView,
-    MachineView,
     RunMode,
+    SlotView,
 )
 from hopyard.policy.vocabulary import (
     AmendRun,
@@ -29,8 +29,8 @@ from hopyard.policy.vocabulary import (
     ForkJob,
     LabelJob,
     Predict,
-    ReleaseMachine,
-    ReserveMachine,
+    ReleaseSlot,
+    ReserveSlot,
     StartJob,
     SuspendJob,
     TerminateJob,
@@ -50,9 +50,9 @@ class Scene:
     Attributes:
         cluster: The real cluster.
         trials: Its jobs as trials.
-        busy: Virtual machines with a run, and their trials.
-        reserved: Virtual machines that the tuner has reserved.
-        width: The number of virtual machines.
+        busy: Virtual slots with a run, and their trials.
+        reserved: Virtual slots that the tuner has reserved.
+        width: The number of virtual slots.
         jobs_left: The number of jobs that the tuner may create.
         curve: Returns a trial's curve as far as the tuner knows it.
         snapshots: Returns the positions that a trial can be started or forked from.
@@ -119,12 +119,12 @@ class InnerCluster(Cluster):
 
     @property
     @override
-    def machines(self) -> Mapping[str, MachineView]:
-        return {name: self._machine(name) for name in self._names()}
+    def slots(self) -> Mapping[str, SlotView]:
+        return {name: self._slot(name) for name in self._names()}
 
     @override
-    def idle_machines(self) -> Sequence[MachineView]:
-        return [MachineView(name, "virtual") for name in self._names() if name not in self._used]
+    def idle_slots(self) -> Sequence[SlotView]:
+        return [SlotView(name, "virtual") for name in self._names() if name not in self._used]
 
     @override
     def idle_jobs(self) -> Sequence[JobView]:
@@ -157,7 +157,7 @@ class InnerCluster(Cluster):
         return [trials[job] for job in trials if not trials.state(job).ended]
 
     @override
-    def busy_machines(self) -> int:
+    def busy_slots(self) -> int:
         return len(self._scene.busy)
 
     @override
@@ -179,8 +179,8 @@ class InnerCluster(Cluster):
     def _names(self) -> list[str]:
         return [f"v{number}" for number in range(1, self._scene.width + 1)]
 
-    def _machine(self, name: str) -> MachineView:
-        return MachineView(name, "virtual", self._scene.busy.get(name, ""))
+    def _slot(self, name: str) -> SlotView:
+        return SlotView(name, "virtual", self._scene.busy.get(name, ""))
 
     # ------------------------------------------------------------------------------------------------------- down-calls
 
@@ -199,12 +199,12 @@ class InnerCluster(Cluster):
         match command:
             case StartJob():
                 self._start(command)
-            case ReserveMachine(machine):
-                self._demand(command, machine in self._names() and machine not in self._used, "it is not idle")
-                self._used.add(machine)
-            case ReleaseMachine(machine):
-                self._demand(command, machine in self._used and machine not in self._scene.busy, "it is not reserved")
-                self._used.discard(machine)
+            case ReserveSlot(slot):
+                self._demand(command, slot in self._names() and slot not in self._used, "it is not idle")
+                self._used.add(slot)
+            case ReleaseSlot(slot):
+                self._demand(command, slot in self._used and slot not in self._scene.busy, "it is not reserved")
+                self._used.discard(slot)
             case CreateJob():
                 self.created.append(command.job)
             case TerminateJob():
@@ -235,12 +235,10 @@ class InnerCluster(Cluster):
         self._demand(command, command.mode is RunMode.TRAIN, "a tuner can only train")
         source = command.from_snapshot
         self._demand(command, source is None or source[0] == command.job, "it starts from another job's snapshot")
-        self._demand(command, len(command.machines) == 1, "a trial trains on one machine")
-        for machine in command.machines:
-            self._demand(
-                command, machine in self._names() and machine not in self._scene.busy, "the machine is not idle"
-            )
-            self._used.add(machine)
+        self._demand(command, len(command.slots) == 1, "a trial trains on one slot")
+        for slot in command.slots:
+            self._demand(command, slot in self._names() and slot not in self._scene.busy, "the slot is not idle")
+            self._used.add(slot)
         self._taken.add(command.job)
 
     def _know(self, job: str) -> None:

@@ -264,7 +264,7 @@ async def measure_restart(folder: Path, finished: int) -> dict[str, float]:
         world.create(f"done-{index:06d}", spec(2, 4, "default"))
         while world.step():
             pass
-    assert all(x.phase.over for x in world.core.streams.values())
+    assert all(x.state.ended for x in world.core.streams.values())
     beside = await _start(folder / "full", world, finished)
     return {f"{name}_seconds": value for name, value in beside.items()} | {
         "finished": finished,

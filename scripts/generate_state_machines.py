@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hopyard_engine.core.state.policy_conversation import CONVERSATION, PolicyConversation
-from hopyard_engine.core.state_machines.experiment_phases import EXPERIMENT, change_phase
-from hopyard_engine.core.state_machines.job_states import JOB, change_state
+from hopyard_engine.core.state_machines.experiment_states import EXPERIMENT, change_experiment
+from hopyard_engine.core.state_machines.job_states import JOB, change_job
 from hopyard_engine.core.state_machines.run_states import RUN, change_run
 from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT, change_snapshot
 from hopyard_engine.core.state_machines.transitions import TransitionTable
@@ -41,8 +41,8 @@ class Machine(NamedTuple):
 
 
 MACHINES: Final = (
-    Machine("Experiment", EXPERIMENT, change_phase),
-    Machine("Job", JOB, change_state),
+    Machine("Experiment", EXPERIMENT, change_experiment),
+    Machine("Job", JOB, change_job),
     Machine("Run", RUN, change_run),
     Machine("Snapshot", SNAPSHOT, change_snapshot),
     Machine("Policy conversation", CONVERSATION, PolicyConversation),

@@ -142,6 +142,6 @@ async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
                 if len(world.records) > replay.BATCH:
                     await replay.write(journal, world)
             await replay.write(journal, world)
-            assert driven.experiment.phase.over, driven.experiment.reason
+            assert driven.experiment.state.ended, driven.experiment.reason
     finally:
         await appstat.stop(1)

@@ -263,7 +263,7 @@ class Watched(World):
 
 def _picture(stream: Stream) -> object:
     return (
-        stream.phase,
+        stream.state,
         stream.reason,
         [
             (job.id, job.state, job.position, job.high_water, job.reason, [repr(point) for point in stream.curve(job)])

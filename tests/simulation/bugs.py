@@ -129,7 +129,7 @@ def _loaded_snapshot_dropped() -> list[Patch]:
 def _slot_not_returned() -> list[Patch]:
     def take_back(self: ClusterState, experiment: str, slot: str) -> None:
         if experiment in self.tenants:
-            self.tenants[experiment].held.discard(slot)
+            self.tenants[experiment].granted.discard(slot)
 
     return [(ClusterState, "take_back", take_back)]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import ExperimentState, JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
@@ -14,7 +14,6 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import POLICY
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.simulation import training
 from tests.simulation.legal import (
     NOTHING_LEFT,
@@ -80,7 +79,7 @@ class Invariants:
                 started_for_good(core, effect)
         used: dict[str, str] = {}
         for stream in core.streams.values():
-            if stream.id not in touched and stream.phase.over:
+            if stream.id not in touched and stream.state.ended:
                 continue
             check_runs(stream, used)
             may = stream.concurrency if stream.concurrency is not None else math.inf
@@ -137,7 +136,7 @@ class Invariants:
         """What a run loads, a forked job starts from or the policy asked for goes with its last copy, never to make room."""
         held = {run.source for run in stream.live.values() if run.source is not None}
         held |= {job.fork_pin for job in stream.jobs.values() if job.fork_pin is not None}
-        if stream.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED):
+        if stream.state in (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED):
             held |= {
                 (j.id, p) for j in stream.jobs.values() if j.state is not JobState.TERMINATED for p in _asked(stream, j)
             }
@@ -160,7 +159,7 @@ class Invariants:
 
     def journalled(self, core: Core, effects: Iterable[Effect]) -> None:
         """A batch is in the journal, and so are its reports."""
-        self._over.update((name, stream) for name, stream in core.streams.items() if stream.phase.over)
+        self._over.update((name, stream) for name, stream in core.streams.items() if stream.state.ended)
         for effect in effects:
             if isinstance(effect, ReportAccepted):
                 self._accept(_stream(core, effect.experiment), effect)
@@ -212,7 +211,10 @@ class Invariants:
         known: set[str] = set()
         for stream in self.streams(core).values():
             for m in stream.experiments.values():
-                require(m.phase in (Phase.COMPLETED, Phase.STOPPED), f"{m.id} is {m.phase.value}: {m.reason}")
+                require(
+                    m.state in (ExperimentState.COMPLETED, ExperimentState.STOPPED),
+                    f"{m.id} is {m.state.value}: {m.reason}",
+                )
                 require(not m.deferred, f"{m.id} still has changes to make: {m.deferred}")
                 self._check_told(m, stream)
             require(
@@ -229,7 +231,7 @@ class Invariants:
                     job.state.ended or waits, f"job {job.id} of {stream.id} is {job.state.value}: {list(job.story)}"
                 )
                 require(
-                    not job.state.idle or job.id in job.experiment.withheld,
+                    not job.state.idle or job.id in job.experiment.paused_jobs,
                     f"job {job.id} of {stream.id} would not go on",
                 )
                 kept, most = (

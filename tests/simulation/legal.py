@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import ExperimentState, JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -14,7 +14,6 @@ from hopyard_engine.core.events import NodeBack
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 
 # The documented state table, written down a second time: the core's own may be patched by a seeded bug.
@@ -117,10 +116,10 @@ def check_jobs(stream: Stream) -> None:
             _check_idle(stream, job)
         if state.idle:
             if not failures.is_backing_off(stream, job):
-                withheld = job.id in job.experiment.withheld
-                fits = withheld != job.experiment.running
-                require(fits, "job {0.id} of {0.experiment.phase} withheld: {1}", job, withheld)
-                if not withheld:
+                paused_jobs = job.id in job.experiment.paused_jobs
+                fits = paused_jobs != job.experiment.running
+                require(fits, "job {0.id} of {0.experiment.state} paused_jobs: {1}", job, paused_jobs)
+                if not paused_jobs:
                     waiting.add(job.id)
             _check_idle(stream, job)
     require(
@@ -132,9 +131,11 @@ def check_jobs(stream: Stream) -> None:
     for m in stream.experiments.values():
         own = Counter(job.state for job in stream.jobs.values() if job.experiment is m)
         require(own == +Counter(m.states), "jobs of {0.id} are {1}, counted {0.states}", m, own)
-        require(all(stream.jobs[name].state.idle for name in m.withheld), "withheld of {0.id}: {0.withheld}", m)
+        require(
+            all(stream.jobs[name].state.idle for name in m.paused_jobs), "paused_jobs of {0.id}: {0.paused_jobs}", m
+        )
         runs = [run for run in stream.live.values() if stream.jobs[run.job].experiment is m]
-        require(not (m.phase.over and runs), "{} is over and has runs {}", m.id, runs)
+        require(not (m.state.ended and runs), "{} is over and has runs {}", m.id, runs)
     require(
         set(stream.open) == {j.id for j in stream.jobs.values() if not j.state.ended}, "open jobs are {}", stream.open
     )
@@ -144,7 +145,7 @@ def check_jobs(stream: Stream) -> None:
     moving = any(not entry.settled for entry in stream.snapshots.entries())
     settled = stream.snapshots.settled
     require(settled != moving, "{} counts its snapshots wrongly: settled is {}", stream.id, settled)
-    require(not (stream.phase.over and (stream.live or stream.slots)), "{0.id} is over and holds {0.slots}", stream)
+    require(not (stream.state.ended and (stream.live or stream.slots)), "{0.id} is over and holds {0.slots}", stream)
 
 
 def _check_idle(stream: Stream, job: Job) -> None:
@@ -191,12 +192,12 @@ def _vital(stream: Stream, entry: SnapshotEntry) -> bool:
         # Else the loss of one node cost more than that.
         elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
         newest = newest or entry in elsewhere[-1:]
-    running = stream.phase in (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED)
+    running = stream.state in (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED)
     may_fork = running or job.experiment.out_of_time
     # Other experiments of the group that train alike may still fork from a job that ended with its experiment.
     plan = job.experiment.settings.plan
     borrowers = [m for m in stream.experiments.values() if m is not job.experiment and plan and m.settings.plan == plan]
-    lends = job.lends and any(not m.phase.over and m.phase is not Phase.ENDING for m in borrowers)
+    lends = job.lends and any(not m.state.ended and m.state is not ExperimentState.ENDING for m in borrowers)
     may_fork = may_fork and (lends or job.state is not JobState.TERMINATED)
     asked = may_fork and position in (job.asked if job.kept is None else job.kept)
     best = job.experiment.best
@@ -235,21 +236,21 @@ def _check_source(stream: Stream, run: Run) -> None:
 
 def check_shares(core: Core, stream: Stream) -> None:
     tenant = core.cluster.tenants.get(stream.id)
-    require((tenant is None) == stream.phase.over, "{0.id} is {0.phase} with tenant {1}", stream, tenant)
+    require((tenant is None) == stream.state.ended, "{0.id} is {0.state} with tenant {1}", stream, tenant)
     if tenant is None:
         return
-    require(tenant.held == set(stream.slots), "{0.id} holds {0.slots}, the cluster says {1}", stream, tenant)
+    require(tenant.granted == set(stream.slots), "{0.id} holds {0.slots}, the cluster says {1}", stream, tenant)
     terms = stream.terms
     require((tenant.weight, tenant.cap) == terms, "{} is {}, the cluster says {}", stream.id, terms, tenant)
     require(tenant.share == stream.share, "{0.id} has share {0.share}, the cluster says {1}", stream, tenant)
-    for slot in tenant.held:
+    for slot in tenant.granted:
         known = core.cluster.slots.get(slot)
         agreed = known is not None and known.holder == stream.id
         require(agreed, "{} holds {}, the cluster does not know", stream.id, slot)
-    if stream.held > stream.share and "core/share" not in stream.timers:
+    if stream.granted > stream.share and "core/share" not in stream.timers:
         leaving = sum(len(r.slots) for r in stream.live.values() if r.ending is not None or not r.preemptible)
-        text = "{0.id} holds {0.held} of {0.share} after its deadline, {1} are leaving"
-        require(stream.held - leaving <= stream.share, text, stream, leaving)
+        text = "{0.id} holds {0.granted} of {0.share} after its deadline, {1} are leaving"
+        require(stream.granted - leaving <= stream.share, text, stream, leaving)
 
 
 def check_reasons(core: Core, stream: Stream, at: float) -> None:
@@ -259,7 +260,7 @@ def check_reasons(core: Core, stream: Stream, at: float) -> None:
         require(trains or waiting.job(job), "job {0.id} of {1} is {0.state} and does not say why", job, stream.id)
     for experiment in stream.experiments.values():
         says = waiting.experiment(experiment)
-        at_work = experiment.phase is Phase.RUNNING and any(
+        at_work = experiment.state is ExperimentState.RUNNING and any(
             stream.jobs[r.job].experiment is experiment for r in stream.live.values()
         )
-        require(says or at_work, "{0.id} is {0.phase}, runs nothing, and does not say why", experiment)
+        require(says or at_work, "{0.id} is {0.state}, runs nothing, and does not say why", experiment)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import Report, TerminateJob
+from hopyard.policy.vocabulary import ExperimentState, Report, TerminateJob
 from hopyard_engine.core.events import (
     DataChanged,
     ExperimentJoined,
@@ -23,7 +23,6 @@ from hopyard_engine.core.events import (
     StreamCreated,
     Updated,
 )
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, PlacedData, PlacedPartition, Settings
 from hopyard_policies.stage_tree.policy import StageTreePolicy
 from tests.simulation import faults, training
@@ -184,11 +183,11 @@ class Schedule:
         if core is None:
             return "the scheduler is down"
         parts = [
-            f"{stream.id} {stream.phase.value} ({stream.reason}) in flight {stream.conversation.in_flight} share {stream.share} "
+            f"{stream.id} {stream.state.value} ({stream.reason}) in flight {stream.conversation.in_flight} share {stream.share} "
             f"slots {list(stream.slots)} "
             + " ".join(f"{j.id}:{j.state.value}@{j.position}" for j in stream.jobs.values() if not j.state.ended)
             for stream in core.streams.values()
-            if not stream.phase.over
+            if not stream.state.ended
         ]
         parts += [f"{a.node} channels {list(a.channels)}" for a in self.agents.values() if a.channels]
         return "; ".join(parts)
@@ -244,7 +243,7 @@ class Schedule:
                 settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
-        live = [stream for stream in core.streams.values() if not stream.phase.over and not core.thinks(stream.id)]
+        live = [stream for stream in core.streams.values() if not stream.state.ended and not core.thinks(stream.id)]
         if live and self.joins(rng.random()):
             group = rng.choice(live)
             self.world.fault("joined a group", name)
@@ -297,7 +296,7 @@ class Schedule:
         there = [
             stream.id
             for stream in core.streams.values()
-            if not stream.phase.over and stream.data is not None and stream.data.differs(now)
+            if not stream.state.ended and stream.data is not None and stream.data.differs(now)
         ]
         for name in there:
             if self.scheduler.core is not None:
@@ -395,7 +394,9 @@ class Schedule:
     def _person(self) -> None:
         core = self.scheduler.core
         running = (
-            [stream for stream in core.streams.values() if stream.phase is Phase.RUNNING] if core is not None else []
+            [stream for stream in core.streams.values() if stream.state is ExperimentState.RUNNING]
+            if core is not None
+            else []
         )
         if running:
             stream = self.world.rng.choice(running)
@@ -413,7 +414,11 @@ class Schedule:
             self.world.fault("resumed by a person", experiment)
             self.scheduler.handle(Operated(self.world.now, stream, "resume", experiment))
             found = self.scheduler.core.find(experiment) if self.scheduler.core is not None else None
-            if found is None or found[1].phase in (Phase.PAUSED, Phase.PAUSING) or core.thinks(stream):
+            if (
+                found is None
+                or found[1].state in (ExperimentState.PAUSED, ExperimentState.PAUSING)
+                or core.thinks(stream)
+            ):
                 self.world.later(1.0, self._resume, stream, experiment)
 
     def _hold_again(self) -> None:
@@ -423,7 +428,7 @@ class Schedule:
         self.world.later(self._more.uniform(2.0, 15.0), self._hold_again)
         core = self.scheduler.core
         there = (
-            [stream for stream in core.streams.values() if stream.open and not stream.phase.over]
+            [stream for stream in core.streams.values() if stream.open and not stream.state.ended]
             if core is not None
             else []
         )
@@ -451,7 +456,7 @@ class Schedule:
         core = self.scheduler.core
         streams = [stream for stream in core.streams.values() if not core.thinks(stream.id)] if core is not None else []
         late = [
-            (stream, m) for stream in streams for m in stream.experiments.values() if m.phase.over and m.out_of_time
+            (stream, m) for stream in streams for m in stream.experiments.values() if m.state.ended and m.out_of_time
         ]
         if late and self.scheduler.crash is None:  # Else it would be lost, and nobody would know that it is over.
             stream, experiment = self._late.choice(late)
@@ -478,7 +483,7 @@ class Schedule:
 
     def _request(self) -> None:
         core = self.scheduler.core
-        if core is not None and "x1" in core.streams and not core.streams["x1"].phase.over:
+        if core is not None and "x1" in core.streams and not core.streams["x1"].state.ended:
             self.scheduler.handle(Requested(self.world.now, "x1", "r1", self.scheduler.propose(4242), 4))
 
 

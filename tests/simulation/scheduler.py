@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import ExperimentState, RunKey
 from hopyard.predictor import LEVELS, Curve, Prediction
 from hopyard.predictor.wire import prediction_to_wire
 from hopyard_engine.core import CLUSTER_STREAM, Core
@@ -42,7 +42,6 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND
 from hopyard_policies.mop.schedule.planning import longest
@@ -86,7 +85,7 @@ def _predicted(question: dict[str, Any]) -> Prediction:
     return Prediction((question["horizon"],), (expected,), (0.1,), (), (expected,) * len(LEVELS))
 
 
-_PAUSED = (Phase.PAUSED, Phase.PAUSING)
+_PAUSED = (ExperimentState.PAUSED, ExperimentState.PAUSING)
 
 
 class Scheduler:
@@ -164,8 +163,8 @@ class Scheduler:
         for effect in batch:
             if isinstance(effect, Record):
                 self.journal.setdefault(effect.stream, []).append(effect.event)
-        self.finished.update(name for name, stream in core.streams.items() if stream.phase.over)
-        self.over.update(m.id for stream in core.streams.values() for m in stream.experiments.values() if m.phase.over)
+        self.finished.update(name for name, stream in core.streams.items() if stream.state.ended)
+        self.over.update(m.id for stream in core.streams.values() for m in stream.experiments.values() if m.state.ended)
         self.watcher.journalled(core, batch)
         if self.crash == "journalled":
             # Finished experiments are not read again, so what their last batch wanted deleted stays in the store.
@@ -234,13 +233,13 @@ class Scheduler:
     def _resume(self, name: str) -> None:
         """A person resumes what was paused because its policy took too long."""
         stream = self.core.streams.get(name) if self.core is not None else None
-        if self.core is not None and (stream is None or stream.phase.over):
+        if self.core is not None and (stream is None or stream.state.ended):
             return
         for experiment in list(stream.experiments.values()) if stream is not None else []:
-            if experiment.phase in _PAUSED and self.core is not None:
+            if experiment.state in _PAUSED and self.core is not None:
                 self.handle(Operated(self.world.now, name, "resume", experiment.id))
         stream = self.core.streams.get(name) if self.core is not None else None
-        paused = stream is None or any(experiment.phase in _PAUSED for experiment in stream.experiments.values())
+        paused = stream is None or any(experiment.state in _PAUSED for experiment in stream.experiments.values())
         if paused or (self.core is not None and self.core.thinks(name)):
             self.world.later(1.0, self._resume, name)
 

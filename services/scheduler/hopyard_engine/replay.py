@@ -22,12 +22,11 @@ from datetime import datetime
 
 from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
-from hopyard.policy.vocabulary import Call
+from hopyard.policy.vocabulary import Call, ExperimentState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamEvent
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, answer_text
 
@@ -281,7 +280,7 @@ class Objecting:
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Fails once while the experiment runs, then lets the policy answer."""
-        if self._error is not None and experiment.phase is Phase.RUNNING:
+        if self._error is not None and experiment.state is ExperimentState.RUNNING:
             error, self._error = self._error, None
             return PolicyFailed(call.at, call.stream, call.number, error)
         return self._host.answer(experiment, call)
@@ -370,7 +369,7 @@ def state_of(stream: Stream, event: int, at: float) -> ReplayState:
     return ReplayState(
         event=event,
         at=at,
-        state=stream.phase.value,
+        state=stream.state.value,
         reason=stream.reason,
         share=stream.share,
         slots={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.slots.items())},

@@ -10,11 +10,11 @@ from typing import Final
 from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
 from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto, run_key_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import ENDLESS, RunEndReason, RunKey
+from hopyard.policy.vocabulary import ENDLESS, ExperimentState, RunEndReason, RunKey
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_engine.core.actions import eviction
-from hopyard_engine.core.actions.phases import runs_of
+from hopyard_engine.core.actions.experiment_state import runs_of
 from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.actions.store_quota import StoreUsage
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
@@ -34,23 +34,22 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import Settings, SlotSpec, SnapshotInfo
 from hopyard_scheduler.experiments.program import ExperimentProgram
 
 MAX_MESSAGE: Final = 16_384
 """Bounds, with those of reports, what a run may put into the journal; Hopyard's own runner keeps to it, other libraries may not."""
 
-PHASES: Final = EnumMap(
+EXPERIMENT_STATES: Final = EnumMap(
     experiment_pb2.ExperimentState,
     {
-        Phase.RUNNING: experiment_pb2.EXPERIMENT_STATE_RUNNING,
-        Phase.PAUSING: experiment_pb2.EXPERIMENT_STATE_PAUSING,
-        Phase.PAUSED: experiment_pb2.EXPERIMENT_STATE_PAUSED,
-        Phase.ENDING: experiment_pb2.EXPERIMENT_STATE_ENDING,
-        Phase.COMPLETED: experiment_pb2.EXPERIMENT_STATE_COMPLETED,
-        Phase.STOPPED: experiment_pb2.EXPERIMENT_STATE_STOPPED,
-        Phase.FAILED: experiment_pb2.EXPERIMENT_STATE_FAILED,
+        ExperimentState.RUNNING: experiment_pb2.EXPERIMENT_STATE_RUNNING,
+        ExperimentState.PAUSING: experiment_pb2.EXPERIMENT_STATE_PAUSING,
+        ExperimentState.PAUSED: experiment_pb2.EXPERIMENT_STATE_PAUSED,
+        ExperimentState.ENDING: experiment_pb2.EXPERIMENT_STATE_ENDING,
+        ExperimentState.COMPLETED: experiment_pb2.EXPERIMENT_STATE_COMPLETED,
+        ExperimentState.STOPPED: experiment_pb2.EXPERIMENT_STATE_STOPPED,
+        ExperimentState.FAILED: experiment_pb2.EXPERIMENT_STATE_FAILED,
     },
 )
 
@@ -226,7 +225,7 @@ def experiment_to_proto(
     message = experiment_pb2.Experiment(
         id=experiment.id,
         name=experiment.payload["name"],
-        state=PHASES.to_proto(experiment.phase),
+        state=EXPERIMENT_STATES.to_proto(experiment.state),
         reason=experiment.reason if reason is None else reason,
         spec_json=_spec_json(experiment),
         bundle=experiment.payload["bundle"],
@@ -335,7 +334,7 @@ def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
     """How full the store is."""
     return experiment_pb2.StoreUse(
         quota_bytes=use.quota or 0,
-        held_bytes=use.held,
+        used_bytes=use.used,
         needed_bytes=use.needed,
         spare=use.spare,
         spare_seconds=use.spare_seconds,
@@ -351,7 +350,7 @@ def point_to_proto(job: str, point: CurveEntry) -> experiment_pb2.JobReport:
 
 
 __all__ = [
-    "PHASES",
+    "EXPERIMENT_STATES",
     "command_to_proto",
     "experiment_to_proto",
     "job_to_proto",

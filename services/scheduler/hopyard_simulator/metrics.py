@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
-from hopyard.policy.vocabulary import JobState, Report, RunEndReason, RunKey
+from hopyard.policy.vocabulary import ExperimentState, JobState, Report, RunEndReason, RunKey
 from hopyard_engine.core.effects import Start
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator.group import ExperimentResult
 
@@ -213,7 +212,7 @@ class Measure:
     def look(self, stream: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
         """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
         experiment = stream.founder
-        if experiment.phase is not Phase.RUNNING and self.terminated is None and experiment.final is not None:
+        if experiment.state is not ExperimentState.RUNNING and self.terminated is None and experiment.final is not None:
             ended = [job for job in stream.jobs.values() if job.state is JobState.TERMINATED]
             self.terminated = sum(
                 job.reason != experiment.final[1] for job in ended

@@ -11,7 +11,7 @@ from typing import Any
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import ExperimentState, RunKey
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions import target
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -37,7 +37,6 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.policy_host import PolicyHost
@@ -134,7 +133,7 @@ class World:
         while True:
             while pending:
                 self.handle(pending.popleft())
-            if self.experiment.phase.over and len(self.experiment.experiments) > self._to_join:
+            if self.experiment.state.ended and len(self.experiment.experiments) > self._to_join:
                 return
             if not step():
                 waits = WaitingReasons(self.experiment, self.core.cluster, self.timeline.now).experiment(
@@ -171,7 +170,7 @@ class World:
                     if type(following) is PolicyFailed:
                         raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
         stream = self.experiment
-        if stream.phase in (Phase.PAUSED, Phase.PAUSING):
+        if stream.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             raise SimulationError(f"after {self.timeline.now:g} s: {stream.reason}")
         self.measure.look(stream, self.timeline.now, lambda: host.confidences(stream, self.timeline.now))
         for effect in effects:

@@ -345,8 +345,8 @@ async def test_experiments_that_are_over_make_room_for_all_and_the_quota_is_reme
         return sum(path.stat().st_size for path in (pieces.data / "appstat" / "store").glob("*/*"))
 
     everything, full = await saved(dear), await use()
-    one, code = full.held_bytes // 12, stored() - full.held_bytes
-    assert (full.quota_bytes, full.held_bytes, full.needed_bytes) == (None, 12 * one, 2 * one)  # Each has its result.
+    one, code = full.used_bytes // 12, stored() - full.used_bytes
+    assert (full.quota_bytes, full.used_bytes, full.needed_bytes) == (None, 12 * one, 2 * one)  # Each has its result.
     assert (full.spare, full.next_bytes) == (10, one)
     assert 0 < full.next_seconds < 0.4 < full.spare_seconds
 
@@ -359,7 +359,7 @@ async def test_experiments_that_are_over_make_room_for_all_and_the_quota_is_reme
 
     await restart(pieces)
     left = await use()
-    assert (left.quota_bytes, left.held_bytes, left.spare) == (9 * one, 9 * one, 7)
+    assert (left.quota_bytes, left.used_bytes, left.spare) == (9 * one, 9 * one, 7)
     await restart(pieces, store_quota=1)
     await until(lambda: stored() == 2 * one + code)
     running = await client.create(experiment(tmp_path / "running", jobs=1, length=10_000, pace=0.02))

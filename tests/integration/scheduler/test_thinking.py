@@ -90,7 +90,7 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
         await until(lambda: {"loop", "wait"} == Thinks.thinking)
         core = cluster.live.core
         other = await client.create(experiment(tmp_path / "other", jobs=3, length=10, pace=0.01, more=OTHER))
-        while not core.streams[other.id].phase.over:
+        while not core.streams[other.id].state.ended:
             async with asyncio.timeout(HANG_SECONDS):
                 assert len(await client.jobs(loops.id)) == 2
                 assert (await client.get(waits.id)).state is ExperimentState.RUNNING

@@ -88,4 +88,4 @@ class Handing:
         return sorted(self._kinds[name], key=rank)
 
     def _unplanned(self, name: str, kind: SlotKind) -> int:
-        return max(self._wants[name].held.get(kind, 0) - self.plan[name][kind], 0)
+        return max(self._wants[name].granted.get(kind, 0) - self.plan[name][kind], 0)

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.policy.vocabulary import AnswerReady, Ask, Predict, WakeAt
+from hopyard.policy.vocabulary import AnswerReady, Ask, ExperimentState, Predict, WakeAt
 from hopyard_engine.core import Core
 from hopyard_engine.core.core import outstanding
 from hopyard_engine.core.effects import AskOutside, WithdrawQuestion
 from hopyard_engine.core.events import Answered, Event, Operated, Requested
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig
 
@@ -133,7 +132,7 @@ def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.feed(Operated(rig.now, "x", "resume"))
     for _ in range(2_000):
-        if rig.stream.phase is not Phase.RUNNING:
+        if rig.stream.state is not ExperimentState.RUNNING:
             break
         rig.now += 0.005
         rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
@@ -148,4 +147,4 @@ def test_a_policy_that_asks_anew_now_and_then_is_left_alone() -> None:
     for _ in range(2_000):
         rig.now += 0.05
         rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.policy.vocabulary import AllocateJobs, JobState, Report, RunEndReason, TerminateJob
+from hopyard.policy.vocabulary import AllocateJobs, ExperimentState, JobState, Report, RunEndReason, TerminateJob
 from hopyard_engine.core.cluster import fair_share
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Operated, Reports
 from hopyard_engine.core.handlers import lifecycle
 from hopyard_engine.core.state.job_queue import IdleQueue
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import PolicyHost, view
 from hopyard_policies.default import DefaultPolicy
 from tests.unit.core.rig import Rig, snapshot
@@ -65,7 +64,7 @@ def test_an_end_looks_at_the_snapshots_of_no_job_that_nobody_asked_for() -> None
         rig.command(TerminateJob(rig.create()))
     with mock.patch.object(rig.stream.snapshots, "collect", wraps=rig.stream.snapshots.collect) as collected:
         rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
     assert collected.call_count == 0
 
 
@@ -78,7 +77,7 @@ def test_an_experiment_that_is_ending_is_wound_up_once() -> None:
         rig.say(rig.key(), Reports((Report(1, {"score": 0.5}),)))
         rig.taken(1)
         rig.ended(RunEndReason.TERMINATED, 1, snapshot(2))
-        assert rig.stream.phase in (Phase.ENDING, Phase.STOPPED)
+        assert rig.stream.state in (ExperimentState.ENDING, ExperimentState.STOPPED)
         rig.stored(1)
         assert wound.call_count == 1
 

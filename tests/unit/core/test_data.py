@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Data,
+    ExperimentState,
     Partition,
     RunEndReason,
     RunMode,
@@ -20,7 +21,6 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Start, UpCall
 from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
 from hopyard_engine.core.state.partitions import Place, PlacedPartitions
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import PlacedData, PlacedPartition, SlotSpec
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
@@ -190,10 +190,10 @@ def test_an_experiment_is_not_over_while_a_partition_is_missing() -> None:
     rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n2"), placed("train/0", "n1"))))
     rig.stream.conversation.at_rest, rig.stream.conversation.allocation_due = True, False
     rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n1", "n2"),)))
-    phases = [rig.stream.phase]
+    states = [rig.stream.state]
     rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n1"),)))
-    phases.append(rig.stream.phase)
-    assert phases == [Phase.RUNNING, Phase.COMPLETED]
+    states.append(rig.stream.state)
+    assert states == [ExperimentState.RUNNING, ExperimentState.COMPLETED]
 
 
 def test_an_experiment_that_was_brought_here_waits_for_the_catalog() -> None:

@@ -51,7 +51,7 @@ def test_whom_any_slot_serves_leaves_the_few_to_others() -> None:
     assert division.shares == {"a": 1, "b": 1}
     assert division.plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
     # Also when it holds the GPU already.
-    held = [Want(Claim("a", 1, 9), held={GPU: 1}), Want(Claim("b", 1, 9), need=GPU)]
+    held = [Want(Claim("a", 1, 9), granted={GPU: 1}), Want(Claim("b", 1, 9), need=GPU)]
     assert divide({SMALL: 1, GPU: 1}, held).plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
 
 
@@ -61,7 +61,7 @@ def test_who_needs_what_no_slot_has_gets_none() -> None:
 
 
 def test_who_holds_slots_keeps_them_where_that_costs_nobody_anything() -> None:
-    wants = [Want(Claim("a", 1, 1), held={BIG: 1}), Want(Claim("b", 1, 1), need=SlotKind(1), held={SMALL: 1})]
+    wants = [Want(Claim("a", 1, 1), granted={BIG: 1}), Want(Claim("b", 1, 1), need=SlotKind(1), granted={SMALL: 1})]
     assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=SlotKind(2))]).plan == {
         "a": {BIG: 1},
         "b": {SMALL: 1},

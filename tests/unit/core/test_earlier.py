@@ -95,9 +95,9 @@ def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
     rig.create()
     rig.create()
     rig.command(AnswerJob("1", "old/1", 4))
-    assert rig.stream.phase.value == "RUNNING"
+    assert rig.stream.state.value == "RUNNING"
     rig.command(AnswerJob("2", "old/2", 4))
-    assert rig.stream.phase.value != "RUNNING"
+    assert rig.stream.state.value != "RUNNING"
     assert rig.stream.founder.reason == "job 2 reached the target 0.7 with 0.8 at 4"
 
 
@@ -136,7 +136,7 @@ def lose(rig: Rig, name: str = "1") -> None:
 def end(rig: Rig) -> None:
     """A person stops the search; nothing runs."""
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase.over
+    assert rig.stream.state.ended
 
 
 def test_a_job_starts_from_an_earlier_one_s_snapshot_and_has_its_results() -> None:
@@ -258,7 +258,7 @@ def branched(rig: Rig) -> list[int]:
     rig.report(4, 0.5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
     rig.stored(4, attempt=1)
-    assert rig.stream.phase.over
+    assert rig.stream.state.ended
     return rig.stream.snapshots.positions("1")
 
 

@@ -11,6 +11,7 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     Decision,
     EndExperiment,
+    ExperimentState,
     IterationFinish,
     JobState,
     RunEndReason,
@@ -19,7 +20,6 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 from tests.unit.core.test_groups import Pair
 
@@ -45,11 +45,11 @@ def rig() -> Rig:
 
 def test_every_job_is_terminated_and_the_end_says_why(rig: Rig) -> None:
     rig.command(ENOUGH)
-    assert (rig.stream.phase, rig.stream.reason) == (Phase.ENDING, "two models are good and small")
+    assert (rig.stream.state, rig.stream.reason) == (ExperimentState.ENDING, "two models are good and small")
     assert rig.job("3").state is JobState.TERMINATED
     rig.ended(RunEndReason.TERMINATED, 1)
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "two models are good and small")
+    assert (str(rig.stream.state), rig.stream.reason) == ("ExperimentState.COMPLETED", "two models are good and small")
     assert {job.state for job in rig.stream.jobs.values()} == {JobState.TERMINATED}
     assert not rig.stream.slots
 
@@ -58,9 +58,9 @@ def test_the_winner_is_saved_and_completed(rig: Rig) -> None:
     rig.command(EndExperiment("small enough", "1"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert rig.stream.phase is Phase.ENDING  # Until the winner's snapshot is where it survives its node.
+    assert rig.stream.state is ExperimentState.ENDING  # Until the winner's snapshot is where it survives its node.
     rig.stored(1)
-    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     assert [(job.state, job.reason) for job in rig.stream.jobs.values()] == [
         (JobState.COMPLETED, "small enough"),
         (JobState.TERMINATED, "terminated"),  # It has left: no word of what it was about to do.
@@ -76,7 +76,7 @@ def test_a_winner_may_wait_or_have_ended(rig: Rig) -> None:
     assert rig.job().state is JobState.COMPLETED
     rig.command(EndExperiment("the longest", "1"))
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
 
 
 def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None:
@@ -108,13 +108,13 @@ def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None
 )
 def test_what_cannot_be_is_refused(rig: Rig, command: EndExperiment, reason: str) -> None:
     rig.command(command)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     assert verdicts(rig) == [reason]
 
 
 def test_a_job_that_is_being_terminated_cannot_have_won(rig: Rig) -> None:
     rig.command(TerminateJob("1"), EndExperiment("so", "1"))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     assert verdicts(rig) == ["job '1' is being terminated, so it cannot have won"]
 
 
@@ -124,13 +124,13 @@ def test_a_job_that_came_to_nothing_cannot_have_won(rig: Rig, end: RunEndReason)
         rig.command(TerminateJob("1"))
     rig.ended(end, 1)
     rig.command(EndExperiment("so", "1"))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     assert rig.stream.conversation.refusal == f"job '1' is {rig.job().state.value}, so it cannot have won"
 
 
 def test_twice_is_as_good_as_once(rig: Rig) -> None:
     rig.command(EndExperiment("first", "1"), EndExperiment("second", "1"))
-    assert (rig.stream.phase, rig.stream.reason) == (Phase.ENDING, "first")
+    assert (rig.stream.state, rig.stream.reason) == (ExperimentState.ENDING, "first")
 
 
 def test_an_extension_goes_on_with_what_is_left(rig: Rig) -> None:
@@ -140,7 +140,7 @@ def test_an_extension_goes_on_with_what_is_left(rig: Rig) -> None:
     rig.stored(1)
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
     rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
-    assert (rig.stream.phase, rig.job().state) == (Phase.RUNNING, JobState.COMPLETED)
+    assert (rig.stream.state, rig.job().state) == (ExperimentState.RUNNING, JobState.COMPLETED)
     rig.feed(Updated(rig.now, "x", "v", max_position=20))
     assert rig.job().state is JobState.SUSPENDED
 
@@ -150,14 +150,17 @@ def test_of_a_group_the_winners_experiment_ends() -> None:
     rig.start(rig.make("y"))
     rig.report(1, 0.5)
     rig.command(EndExperiment("y is done", "1"))
-    assert [experiment.phase for experiment in rig.stream.experiments.values()] == [Phase.RUNNING, Phase.ENDING]
+    assert [experiment.state for experiment in rig.stream.experiments.values()] == [
+        ExperimentState.RUNNING,
+        ExperimentState.ENDING,
+    ]
 
 
 def test_of_a_group_all_end_without_a_name() -> None:
     rig = Pair()
     rig.make("y")
     rig.command(EndExperiment("both are done"))
-    assert {str(experiment.phase) for experiment in rig.stream.experiments.values()} == {"Phase.COMPLETED"}
+    assert {str(experiment.state) for experiment in rig.stream.experiments.values()} == {"ExperimentState.COMPLETED"}
 
 
 @pytest.mark.parametrize(
@@ -175,8 +178,11 @@ def test_after_an_extension_that_nobody_wanted_a_job_has_still_reached_the_targe
         rig.command(EndExperiment("good", "1"))
     rig.ended(RunEndReason.SUSPENDED, 4, snapshot(4))
     rig.stored(4)
-    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
     rig.demand = lambda: 0
     rig.feed(Updated(rig.now, "x", "u", max_position=20))
-    assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "the policy has nothing left to do")
+    assert (str(rig.stream.state), rig.stream.reason) == (
+        "ExperimentState.COMPLETED",
+        "the policy has nothing left to do",
+    )
     assert (rig.job().state, rig.job().reason) == left

@@ -13,6 +13,7 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     Decision,
     ExperimentChange,
+    ExperimentState,
     ForkJob,
     IterationFinish,
     JobState,
@@ -51,7 +52,6 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.experiment import GeneratorCall
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import SlotSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -82,9 +82,9 @@ def test_pause_is_complete_when_runs_have_left_and_their_state_is_stored(rig: Ri
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert rig.stream.phase is Phase.PAUSING
+    assert rig.stream.state is ExperimentState.PAUSING
     rig.stored(1)
-    assert str(rig.stream.phase) == "Phase.PAUSED"
+    assert str(rig.stream.state) == "ExperimentState.PAUSED"
     rig.feed(Operated(rig.now, "x", "resume"))
     rig.start("1")
     assert rig.run().start == 1
@@ -95,7 +95,7 @@ def test_stop_terminates_runs_and_idle_jobs_and_gives_the_slots_back(rig: Rig) -
     rig.feed(Operated(rig.now, "x", "stop"))
     assert rig.job("2").state is JobState.TERMINATED
     rig.ended(RunEndReason.TERMINATED, 0)
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
     assert not rig.stream.slots
     assert not rig.core.cluster.tenants
 
@@ -109,9 +109,9 @@ def test_a_target_that_is_reached_ends_the_experiment_and_completes_the_winner()
     rig.report(1, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert rig.stream.phase is Phase.ENDING  # Until the winner's snapshot is where it survives its node.
+    assert rig.stream.state is ExperimentState.ENDING  # Until the winner's snapshot is where it survives its node.
     rig.stored(1)
-    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     assert [rig.job(name).state for name in ("1", "2")] == [JobState.COMPLETED, JobState.TERMINATED]
 
 
@@ -124,9 +124,9 @@ def test_the_end_of_its_time_ends_it_and_a_pause_does_not_count() -> None:
     rig.feed(Operated(rig.now, "x", "resume"))
     assert rig.stream.timers["core/end/x"] == rig.now + 60
     rig.feed(TimerElapsed(rig.now + 59, "x", "core/end/x"))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     rig.feed(TimerElapsed(rig.now + 60, "x", "core/end/x"))
-    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
 
 
 def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
@@ -136,7 +136,7 @@ def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
     rig.report(1, at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1))
     rig.stored(1)
-    assert rig.stream.phase is Phase.COMPLETED
+    assert rig.stream.state is ExperimentState.COMPLETED
     assert rig.stream.share == 0
     rig.script = lambda call: (None, [WakeAt("more", 1e9)] if isinstance(call, ExperimentChange) else [])
     rig.feed(Updated(rig.now, "x", "u1", max_position=3))
@@ -153,10 +153,10 @@ def test_a_job_that_trained_beyond_the_new_end_stays_completed_when_its_experime
     rig.report(13, at_until=True)  # The program reports every 13 positions only.
     rig.ended(RunEndReason.UNTIL, 13, snapshot(13))
     rig.stored(13)
-    assert rig.stream.phase is Phase.COMPLETED
+    assert rig.stream.state is ExperimentState.COMPLETED
     rig.feed(Updated(rig.now, "x", "u1", max_position=10))
     assert (rig.job().state, rig.job().position) == (JobState.COMPLETED, 13)
-    assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "all jobs ended")
+    assert (str(rig.stream.state), rig.stream.reason) == ("ExperimentState.COMPLETED", "all jobs ended")
     rig.feed(Updated(rig.now, "x", "u2", max_position=20))
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 13)
 
@@ -167,7 +167,7 @@ def test_a_policy_that_is_refused_again_and_again_pauses_its_experiment() -> Non
     rig.script = lambda call: (None, [StartJob("1", ("n1/0",), until=99)])
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert "until must be in 1..10 for job '1', found 99" in rig.stream.reason
 
 
@@ -402,7 +402,7 @@ def test_restored_events_give_an_equal_state_and_what_was_asked_is_asked_again(r
     outstanding = core.recovered()
     assert {e.ticket for e in outstanding if isinstance(e, AskOutside)} == {"policy/p", "create/2"}
     assert SetTimer("x", "policy/w", 5000.0) in outstanding
-    assert core.cluster.tenants["x"].held == {"n1/0", "n1/1"}
+    assert core.cluster.tenants["x"].granted == {"n1/0", "n1/1"}
 
 
 def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:

@@ -7,7 +7,16 @@ from collections import deque
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEnd, RunEndReason, RunKey, StartJob
+from hopyard.policy.vocabulary import (
+    DecisionKind,
+    ExperimentState,
+    JobState,
+    Report,
+    RunEnd,
+    RunEndReason,
+    RunKey,
+    StartJob,
+)
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
 from hopyard_engine.core.events import (
@@ -26,7 +35,6 @@ from hopyard_engine.core.events import (
     TimerElapsed,
 )
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.state_machines.run_states import RunState
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.policy_host.host import PolicyHost
@@ -155,7 +163,7 @@ def test_a_terminated_gang_ends_wherever_each_rank_stands(rig: Rig) -> None:
     rig.ended(RunEndReason.TERMINATED, 5, rank=1)
     rig.ended(RunEndReason.TERMINATED, 5)
     assert rig.job().state is JobState.TERMINATED
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
 
 
 def test_a_rank_that_is_lost_after_rank_0_saved_and_left_takes_nothing_back() -> None:
@@ -291,7 +299,7 @@ def test_two_experiments_that_both_need_both_slots_take_turns() -> None:
     while bench.finish_one():
         pass
     assert bench.finished == ["a", "a", "b", "b"]
-    assert first.phase is second.phase is Phase.COMPLETED
+    assert first.state is second.state is ExperimentState.COMPLETED
 
 
 def test_two_gangs_of_two_on_three_slots_leave_the_third_to_whom_it_serves() -> None:
@@ -315,7 +323,7 @@ def test_a_gang_of_three_and_one_of_two_on_four_slots_take_turns() -> None:
     while bench.finish_one():
         pass
     assert bench.finished == ["b", "b", "a"]
-    assert first.phase is second.phase is Phase.COMPLETED
+    assert first.state is second.state is ExperimentState.COMPLETED
 
 
 def test_one_experiment_with_two_jobs_for_two_of_three_slots_trains_one_after_the_other() -> None:
@@ -325,19 +333,19 @@ def test_one_experiment_with_two_jobs_for_two_of_three_slots_trains_one_after_th
     assert len(stream.slots) == 2
     while bench.finish_one():
         pass
-    assert stream.phase is Phase.COMPLETED
+    assert stream.state is ExperimentState.COMPLETED
     assert stream.reason == "all jobs ended"
 
 
 def test_a_policy_that_waits_for_the_second_slot_of_a_gang_is_not_at_its_end() -> None:
     bench = Bench(1)
     stream = bench.create("a", Gangs(2), jobs=1)
-    assert (stream.phase, len(stream.slots)) == (Phase.RUNNING, 0)
+    assert (stream.state, len(stream.slots)) == (ExperimentState.RUNNING, 0)
     bench.feed(NodeJoined(bench.now, "m", "a", (SlotSpec("m/0"),)))
     assert bench.running() == [("a", 2)]
     bench.feed(NodeExpired(bench.now, "m"))
     bench._say(RunKey("a", "1", 1, 1), Ended(RunEndReason.TERMINATED, 0))
-    assert (stream.phase, len(stream.slots), stream.share) == (Phase.RUNNING, 0, 0)
+    assert (stream.state, len(stream.slots), stream.share) == (ExperimentState.RUNNING, 0, 0)
 
 
 # ------------------------------------------------------------------------------------------------- what slots must have

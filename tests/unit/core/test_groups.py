@@ -6,7 +6,15 @@ from typing import Literal
 
 import pytest
 
-from hopyard.policy.vocabulary import CreateJob, ExperimentChange, ForkJob, JobState, RunEndReason, StartJob
+from hopyard.policy.vocabulary import (
+    CreateJob,
+    ExperimentChange,
+    ExperimentState,
+    ForkJob,
+    JobState,
+    RunEndReason,
+    StartJob,
+)
 from hopyard_engine.core.effects import AskOutside, JobChanged, ReportAccepted, StreamEnded
 from hopyard_engine.core.events import (
     Answered,
@@ -18,7 +26,6 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick
@@ -135,11 +142,15 @@ def test_pausing_one_leaves_the_other_running() -> None:
     rig.start(first, "n1/0")
     rig.start(second, "n1/1")
     rig.act("pause", "y")
-    assert (rig.y.phase, rig.stream.founder.phase, rig.stream.phase) == (Phase.PAUSING, Phase.RUNNING, Phase.RUNNING)
+    assert (rig.y.state, rig.stream.founder.state, rig.stream.state) == (
+        ExperimentState.PAUSING,
+        ExperimentState.RUNNING,
+        ExperimentState.RUNNING,
+    )
     assert (rig.job(first).state, rig.job(second).state) == (JobState.RUNNING, JobState.SUSPENDING)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), name=second)
     rig.stored(1, second)
-    assert str(rig.y.phase) == "Phase.PAUSED"
+    assert str(rig.y.state) == "ExperimentState.PAUSED"
     assert rig.stream.idle_jobs() == []
     rig.command(StartJob(waiting, ("n1/2",)))
     assert rig.job(waiting).state is JobState.PENDING
@@ -155,12 +166,16 @@ def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_s
     rig.act("stop", "x")
     assert (rig.job(first).state, rig.job(second).state) == (JobState.SUSPENDING, JobState.RUNNING)
     rig.ended(RunEndReason.TERMINATED, 0, name=first)
-    assert (rig.stream.founder.phase, rig.stream.phase, rig.of(StreamEnded)) == (Phase.STOPPED, Phase.RUNNING, [])
+    assert (rig.stream.founder.state, rig.stream.state, rig.of(StreamEnded)) == (
+        ExperimentState.STOPPED,
+        ExperimentState.RUNNING,
+        [],
+    )
     assert ExperimentChange("ended", "x") in rig.calls
-    assert rig.core.cluster.tenants["x"].held == {"n1/0", "n1/1", "n1/2", "n1/3"}
+    assert rig.core.cluster.tenants["x"].granted == {"n1/0", "n1/1", "n1/2", "n1/3"}
     rig.act("stop", "y")
     rig.ended(RunEndReason.TERMINATED, 0, name=second)
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
     assert rig.core.cluster.tenants == {}
 
 
@@ -172,7 +187,11 @@ def test_a_member_whose_jobs_have_all_ended_is_done_while_the_others_go_on() -> 
     rig.report(1, 0.5, second)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name=second)
     rig.stored(1, second)
-    assert (rig.y.phase, rig.y.reason, rig.stream.phase) == (Phase.COMPLETED, "all jobs ended", Phase.RUNNING)
+    assert (rig.y.state, rig.y.reason, rig.stream.state) == (
+        ExperimentState.COMPLETED,
+        "all jobs ended",
+        ExperimentState.RUNNING,
+    )
 
 
 def test_a_target_ends_its_own_experiment_only() -> None:
@@ -181,16 +200,16 @@ def test_a_target_ends_its_own_experiment_only() -> None:
     rig.start(first, "n1/0")
     rig.start(second, "n1/1")
     rig.report(1, 0.95, first)
-    assert rig.stream.founder.phase is Phase.RUNNING
+    assert rig.stream.founder.state is ExperimentState.RUNNING
     rig.report(1, 0.95, second)
-    assert (rig.y.phase, rig.stream.founder.phase) == (Phase.ENDING, Phase.RUNNING)
+    assert (rig.y.state, rig.stream.founder.state) == (ExperimentState.ENDING, ExperimentState.RUNNING)
 
 
 def test_each_has_its_own_time() -> None:
     rig = Pair(max_seconds=50.0)
     rig.make("x")
     rig.feed(TimerElapsed(rig.now + 50, "x", "core/end/y"))
-    assert (rig.y.phase, rig.stream.founder.phase) == (Phase.COMPLETED, Phase.RUNNING)
+    assert (rig.y.state, rig.stream.founder.state) == (ExperimentState.COMPLETED, ExperimentState.RUNNING)
 
 
 def test_terms_are_changed_of_the_one_that_is_named() -> None:
@@ -210,11 +229,11 @@ def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_e
     pair.report(4, name=mine, at_until=True)
     pair.ended(RunEndReason.UNTIL, 4, snapshot(4), mine)
     pair.stored(4, mine)
-    assert pair.stream.founder.phase is Phase.COMPLETED
+    assert pair.stream.founder.state is ExperimentState.COMPLETED
     assert pair.stream.snapshots.positions(mine) == [2, 4]  # A child of y may be forked from there.
     pair.act("stop", "y")
     pair.ended(RunEndReason.TERMINATED, 0, name=theirs)
-    assert pair.stream.phase.over
+    assert pair.stream.state.ended
     assert pair.stream.snapshots.positions(mine) == [4]
     assert JobChanged("x", mine) in pair.effects
 
@@ -240,10 +259,10 @@ def test_a_members_own_quota_is_not_the_groups() -> None:
 def test_an_ended_group_goes_on_when_another_joins() -> None:
     rig = Rig()
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
     rig.hold = True  # A policy that wants nothing would end it again at once.
     rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
-    assert str(rig.stream.phase) == "Phase.RUNNING"
+    assert str(rig.stream.state) == "ExperimentState.RUNNING"
     assert rig.core.cluster.tenants["x"].share == 2
     found = rig.core.find("y")
     assert found is not None
@@ -254,9 +273,9 @@ def test_a_policy_that_fails_pauses_all_that_run() -> None:
     rig = Pair()
     rig.act("pause", "x")
     rig.command(CreateJob("7", {"lr": 0.1}))  # Refused, which is no reason to pause anything.
-    assert rig.y.phase is Phase.RUNNING
+    assert rig.y.state is ExperimentState.RUNNING
     rig.hold = True
     rig.feed(Updated(rig.now, "x", "u1", more_jobs=1, experiment="y"))
     rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "no"))
-    assert str(rig.y.phase) == "Phase.PAUSED"
+    assert str(rig.y.state) == "ExperimentState.PAUSED"
     assert "policy error: no" in rig.y.reason

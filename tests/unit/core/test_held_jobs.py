@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     CreateJob,
     Decision,
+    ExperimentState,
     JobState,
     RunEnd,
     RunEndReason,
@@ -23,7 +24,6 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Decide, Noted
 from hopyard_engine.core.events import Answered, JobHeld, JobOperated, Operated, StreamEvent, TimerElapsed, Updated
 from hopyard_engine.core.state.timers import BackoffTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
@@ -143,21 +143,21 @@ def test_an_experiment_whose_only_open_jobs_are_held_says_so_and_does_not_end() 
     hold(rig)
     hold(rig, "2")
     rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     assert whole(rig) == "nothing is left to train but jobs 1 and 2, which are paused by a person: resume or stop them"
     assert whole(rig).startswith(ONLY_PAUSED)  # By this `hopyard wait` knows that it would wait for ever.
     rig.feed(JobOperated(rig.now, "x", TerminateJob("1")))
     assert rig.job().state is JobState.TERMINATED
     assert whole(rig) == "nothing is left to train but job 2, which is paused by a person: resume or stop it"
     rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
-    assert (str(rig.stream.phase), rig.stream.reason) == ("Phase.COMPLETED", "all jobs ended")
+    assert (str(rig.stream.state), rig.stream.reason) == ("ExperimentState.COMPLETED", "all jobs ended")
 
 
 def test_stopping_the_experiment_ends_it(rig: Rig) -> None:
     rig.create()
     hold(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert (rig.job().state, rig.job().held, rig.stream.phase) == (JobState.TERMINATED, False, Phase.STOPPED)
+    assert (rig.job().state, rig.job().held, rig.stream.state) == (JobState.TERMINATED, False, ExperimentState.STOPPED)
 
 
 def test_pausing_and_resuming_the_experiment_leaves_it_held(rig: Rig) -> None:
@@ -206,7 +206,7 @@ def test_a_held_winner_completes() -> None:
     rig.report(2, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
-    assert (rig.job().state, rig.stream.phase) == (JobState.COMPLETED, Phase.COMPLETED)
+    assert (rig.job().state, rig.stream.state) == (JobState.COMPLETED, ExperimentState.COMPLETED)
 
 
 def _end(rig: Rig) -> None:

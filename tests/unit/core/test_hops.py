@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, RunEndReason, StartJob, TerminateJob
+from hopyard.policy.vocabulary import ExperimentState, JobState, RunEndReason, StartJob, TerminateJob
 from hopyard_engine.core.effects import OrdersGiven, Start
 from hopyard_engine.core.events import NodeDrained, Operated, SnapshotShipped, Started
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -123,9 +122,9 @@ def test_a_job_that_ended_leaves_its_result_in_the_store_and_the_experiment_wait
     assert rig.job().state is JobState.COMPLETED
     assert [order.position for order in rig.core.orders("n2")] == [2]
     assert (rig.core.orders("n1"), positions(rig)) == ([], [1, 2])  # Until the other is safe.
-    assert rig.stream.phase is Phase.ENDING
+    assert rig.stream.state is ExperimentState.ENDING
     shipped(rig, "n2", 2)
-    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     assert (rig.stream.hops.stored, positions(rig)) == (1, [2])
 
 
@@ -144,10 +143,10 @@ def test_a_pause_waits_until_all_is_stored() -> None:
     rig = made()
     unit(rig, "n1/0")
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert rig.stream.phase is Phase.PAUSING
+    assert rig.stream.state is ExperimentState.PAUSING
     assert rig.of(OrdersGiven) == [OrdersGiven("n1")]
     shipped(rig, "n1", 1)
-    assert str(rig.stream.phase) == "Phase.PAUSED"
+    assert str(rig.stream.state) == "ExperimentState.PAUSED"
 
 
 def test_a_store_that_refuses_does_not_keep_a_pause_waiting() -> None:
@@ -155,7 +154,7 @@ def test_a_store_that_refuses_does_not_keep_a_pause_waiting() -> None:
     unit(rig, "n1/0")
     rig.feed(Operated(rig.now, "x", "pause"))
     shipped(rig, "n1", 1, "the store is full")
-    assert rig.stream.phase is Phase.PAUSED
+    assert rig.stream.state is ExperimentState.PAUSED
     assert rig.core.orders("n1") == []
 
 
@@ -164,7 +163,7 @@ def test_what_waited_for_the_newest_is_stored_even_if_that_was_refused_until_all
     unit(rig, "n1/0", score=0.9)
     unit(rig, "n2/0", fetched=10)
     shipped(rig, "n2", 2, "the store is full")
-    assert (rig.stream.phase, positions(rig)) == (Phase.COMPLETED, [1, 2])
+    assert (rig.stream.state, positions(rig)) == (ExperimentState.COMPLETED, [1, 2])
     rig.join("n2", 1, "a", snapshots=("s2",))
     shipped(rig, "n2", 2)
     assert [order.position for order in rig.core.orders("n1")] == [1]
@@ -184,7 +183,7 @@ def test_when_the_node_that_was_asked_dies_another_with_a_copy_is_asked() -> Non
     rig.expire(asked)
     assert [order.position for order in rig.core.orders(other)] == [1]
     shipped(rig, other, 1)
-    assert rig.stream.phase is Phase.PAUSED
+    assert rig.stream.state is ExperimentState.PAUSED
 
 
 def test_a_drained_node_brings_what_it_alone_has_to_the_store() -> None:
@@ -227,7 +226,7 @@ def test_a_pause_waits_for_nothing_that_the_quota_gives_up_once_the_newest_is_st
     unit(rig, "n1/0")
     unit(rig, "n2/0", fetched=10, score=0.9)
     rig.feed(Operated(rig.now, "x", "pause"))
-    assert (rig.stream.phase, positions(rig)) == (Phase.PAUSING, [1, 2])
+    assert (rig.stream.state, positions(rig)) == (ExperimentState.PAUSING, [1, 2])
     shipped(rig, "n2", 2)
     assert positions(rig) == [2]
-    assert rig.stream.phase is Phase.PAUSED
+    assert rig.stream.state is ExperimentState.PAUSED

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard.policy.vocabulary import ExperimentState, JobState, RunEndReason
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, SetTimer, SlotReturned
 from hopyard_engine.core.events import Event, Imported, NodeJoined, Operated, SlotGranted
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import SlotSpec
 from tests.unit.core.rig import Rig, snapshot
 
@@ -47,7 +46,7 @@ def test_what_came_along_is_stored_and_lies_on_no_node() -> None:
     assert entry is not None
     assert (entry.stored, entry.nodes) == (True, set())
     assert (stream.jobs["1"].state, stream.jobs["1"].position) == (JobState.SUSPENDED, 3)
-    assert stream.phase is Phase.PAUSED
+    assert stream.state is ExperimentState.PAUSED
     assert {e.job for e in effects if isinstance(e, JobChanged)} == {"1", "2"}
 
 
@@ -66,7 +65,7 @@ def test_a_snapshot_that_lay_on_a_node_only_may_come_along_too() -> None:
     suspended(rig, stored=False)
     stream, _ = moved(rig, "s3")
     assert stream.snapshots.settled
-    assert stream.phase is Phase.PAUSED
+    assert stream.state is ExperimentState.PAUSED
     assert stream.jobs["1"].position == 3
 
 

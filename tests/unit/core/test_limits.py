@@ -7,11 +7,19 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from hopyard.policy.vocabulary import ExperimentChange, JobState, RunEndReason, ShareChange, StartJob, Verdict, WakeAt
+from hopyard.policy.vocabulary import (
+    ExperimentChange,
+    ExperimentState,
+    JobState,
+    RunEndReason,
+    ShareChange,
+    StartJob,
+    Verdict,
+    WakeAt,
+)
 from hopyard_engine.core.effects import Noted, UpCall
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, TimerElapsed, Updated
 from hopyard_engine.core.state.timers import ShareTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import quiet, settings, snapshot
@@ -109,7 +117,7 @@ def test_the_way_back_gives_everything_again() -> None:
     rig.create()
     rig.start("1")
     rig.report(1, 0.99)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
 
 
 def test_an_update_counts_once() -> None:
@@ -129,16 +137,16 @@ def test_a_group_has_the_sum_and_no_limit_if_one_has_none() -> None:
     assert rig.stream.share == 1
 
 
-@pytest.mark.parametrize("phase", ["paused", "over"])
-def test_terms_of_what_does_not_run_hold_when_it_does(phase: str) -> None:
+@pytest.mark.parametrize("state", ["paused", "over"])
+def test_terms_of_what_does_not_run_hold_when_it_does(state: str) -> None:
     rig = Rig(capacity=4)
-    rig.feed(Operated(rig.now, "x", "pause" if phase == "paused" else "stop"))
+    rig.feed(Operated(rig.now, "x", "pause" if state == "paused" else "stop"))
     rig.change(concurrency=2, weight=3.0, target=0.5)
-    assert rig.stream.phase is (Phase.PAUSED if phase == "paused" else Phase.STOPPED)
+    assert rig.stream.state is (ExperimentState.PAUSED if state == "paused" else ExperimentState.STOPPED)
     assert rig.of(Noted) == []
-    if phase == "paused":
+    if state == "paused":
         rig.feed(Operated(rig.now, "x", "resume"))
     else:
         rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
         rig.change(more_jobs=1)
-    assert (rig.stream.phase, rig.stream.share, rig.stream.settings.weight) == (Phase.RUNNING, 2, 3.0)
+    assert (rig.stream.state, rig.stream.share, rig.stream.settings.weight) == (ExperimentState.RUNNING, 2, 3.0)

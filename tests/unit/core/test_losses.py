@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AllocateJobs, ForkJob, JobState, RunEnd, RunEndReason, StartJob, TerminateJob
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    ExperimentState,
+    ForkJob,
+    JobState,
+    RunEnd,
+    RunEndReason,
+    StartJob,
+    TerminateJob,
+)
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import Kill, SetTimer, Start
 from hopyard_engine.core.events import Ended, Started, TimerElapsed
 from hopyard_engine.core.state.timers import BackoffTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 from tests.unit.core.rig import Rig, snapshot
 
@@ -91,7 +99,7 @@ def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() ->
     rig.command(StartJob("1", ("n1/0",)))
     assert rig.sent(Start) == []
     assert len(rig.calls) == calls + 1
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     elapse(rig)
     rig.command(StartJob("1", ("n1/0",)))
     assert len(rig.sent(Start)) == 1
@@ -110,7 +118,7 @@ def test_a_policy_that_wanted_nothing_while_its_job_had_to_wait_is_asked_when_th
     rig.script = lambda call: (None, [StartJob("1", ("n1/0",))] if list(rig.stream.idle) and rig.stream.vacant else [])
     elapse(rig)
     assert isinstance(rig.calls[calls], AllocateJobs)
-    assert rig.stream.phase is Phase.RUNNING, rig.stream.reason
+    assert rig.stream.state is ExperimentState.RUNNING, rig.stream.reason
     assert list(rig.stream.live) == ["1"]
 
 
@@ -194,7 +202,7 @@ def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
     rig.create()
     rig.start()
     rig.ended(RunEndReason.FAILED, 0)
-    assert rig.stream.phase is Phase.FAILED
+    assert rig.stream.state is ExperimentState.FAILED
     assert rig.stream.reason == "every job failed, job 1: failed 1 times, 0 allowed: told"
 
 
@@ -257,7 +265,10 @@ def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None
         "no other try would end otherwise: import of t.py:T: no",
     )
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert (rig.stream.phase, rig.stream.reason) == (Phase.FAILED, "its program cannot run on n1: import of t.py:T: no")
+    assert (rig.stream.state, rig.stream.reason) == (
+        ExperimentState.FAILED,
+        "its program cannot run on n1: import of t.py:T: no",
+    )
 
 
 def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
@@ -266,10 +277,10 @@ def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
     rig.create()
     rig.command(StartJob("1", ("n1/0",)))
     cannot_run(rig, "1")
-    assert (rig.job().state, rig.job().failures, rig.stream.phase) == (JobState.PENDING, 1, Phase.RUNNING)
+    assert (rig.job().state, rig.job().failures, rig.stream.state) == (JobState.PENDING, 1, ExperimentState.RUNNING)
     rig.command(StartJob("1", ("n2/0",)))
     cannot_run(rig, "1")
-    assert (rig.job().state, rig.stream.phase) == (JobState.FAILED, Phase.FAILED)
+    assert (rig.job().state, rig.stream.state) == (JobState.FAILED, ExperimentState.FAILED)
     assert rig.stream.reason == "its program cannot run on n1, n2: import of t.py:T: no"
 
 
@@ -281,4 +292,8 @@ def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_fai
     rig.report(1)
     rig.command(StartJob("2", ("n1/1",)))
     cannot_run(rig, "2")
-    assert (rig.job("2").state, rig.job("2").failures, rig.stream.phase) == (JobState.PENDING, 1, Phase.RUNNING)
+    assert (rig.job("2").state, rig.job("2").failures, rig.stream.state) == (
+        JobState.PENDING,
+        1,
+        ExperimentState.RUNNING,
+    )

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason, ShareChange, SlotsChange, StartJob
+from hopyard.policy.vocabulary import (
+    ExperimentState,
+    JobState,
+    RunEnd,
+    RunEndReason,
+    ShareChange,
+    SlotsChange,
+    StartJob,
+)
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.core import FORGET_AGAIN_SECONDS
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, Noted, Record, Start, Welcome
@@ -24,7 +32,6 @@ from hopyard_engine.core.events import (
     StreamEvent,
     TimerElapsed,
 )
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import SlotSpec
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -71,7 +78,7 @@ def test_a_recovered_scheduler_forgets_slots_that_the_node_does_not_have_any_mor
     core = recovered(rig)
     core.handle(NodeJoined(rig.now, "n1", "b", (SlotSpec("n1/0"),)))
     assert set(core.streams["x"].slots) == {"n1/0"}
-    assert core.cluster.tenants["x"].held == {"n1/0"}
+    assert core.cluster.tenants["x"].granted == {"n1/0"}
 
 
 def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
@@ -148,7 +155,7 @@ def test_a_paused_experiment_gives_its_slots_and_its_share_to_others_and_gets_th
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
     assert (set(rig.stream.slots), set(other.slots)) == (set(), {"n1/0", "n1/1"})
     rig.stored(0)
-    assert rig.stream.phase is Phase.PAUSED
+    assert rig.stream.state is ExperimentState.PAUSED
     rig.feed(Operated(rig.now, "x", "resume"))
     assert (rig.stream.share, other.share) == (1, 1)
 
@@ -225,11 +232,11 @@ def test_a_recovery_deletes_again_only_what_the_last_batch_may_have_missed(rig: 
 def test_a_snapshot_that_cannot_be_stored_stays_on_its_node_and_nobody_waits_for_it(rig: Rig) -> None:
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert rig.stream.phase is Phase.PAUSING
+    assert rig.stream.state is ExperimentState.PAUSING
     rig.say(rig.key(), SnapshotStored(1, "s1", "it is larger than the store takes"))
     entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
-    assert (str(rig.stream.phase), entry.stored, entry.nodes) == ("Phase.PAUSED", False, {"n1"})
+    assert (str(rig.stream.state), entry.stored, entry.nodes) == ("ExperimentState.PAUSED", False, {"n1"})
     assert [note.text for note in rig.of(Noted)] == [
         "the snapshot at 1 is not stored: it is larger than the store takes"
     ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AnswerJob, JobState, RequestMade, RunEndReason
+from hopyard.policy.vocabulary import AnswerJob, ExperimentState, JobState, RequestMade, RunEndReason
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import Operated, Requested, StreamEvent, TimerElapsed, Updated
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.runtime.recovery import Recovered
@@ -42,9 +41,12 @@ def test_it_waits_for_its_idle_time_and_ends() -> None:
     waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now + 10)
     assert waiting.experiment(rig.stream.founder) == "is open for requests and has none: ends in 50 s unless one comes"
     elapse(rig, 59)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     elapse(rig, 1)
-    assert (str(rig.stream.phase), rig.stream.founder.reason) == ("Phase.COMPLETED", "nothing was asked of it for 60 s")
+    assert (str(rig.stream.state), rig.stream.founder.reason) == (
+        "ExperimentState.COMPLETED",
+        "nothing was asked of it for 60 s",
+    )
 
 
 def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
@@ -53,7 +55,7 @@ def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
     assert SetTimer("x", TIMER, None) in rig.effects
     rig.start("1", "n1/0")
     elapse(rig, 100)  # A late one changes nothing.
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     rig.report(2, at_until=True)
     rig.now += 5
     rig.ended(RunEndReason.UNTIL, 2)
@@ -61,7 +63,7 @@ def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
     assert rig.stream.timers[TIMER] == rig.now + 60
     assert not rig.stream.claim  # No slot waits with it.
     elapse(rig, 60)
-    assert rig.stream.phase.over
+    assert rig.stream.state.ended
 
 
 def test_whoever_keeps_it_open_lets_its_time_begin_anew() -> None:
@@ -70,7 +72,7 @@ def test_whoever_keeps_it_open_lets_its_time_begin_anew() -> None:
     rig.feed(Operated(rig.now, "x", "keep"))
     assert rig.stream.timers[TIMER] == rig.now + 60
     elapse(rig, 30)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     ask(rig)
     rig.feed(Operated(rig.now, "x", "keep"))  # It has something to do.
     assert TIMER not in rig.stream.timers
@@ -99,10 +101,10 @@ def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
     ask(rig)
     rig.feed(Operated(rig.now, "x", "close"))
     assert rig.job().state is JobState.TERMINATED
-    assert (str(rig.stream.phase), rig.stream.founder.reason) == ("Phase.COMPLETED", "closed by its client")
+    assert (str(rig.stream.state), rig.stream.founder.reason) == ("ExperimentState.COMPLETED", "closed by its client")
     assert TIMER not in rig.stream.timers
     rig.feed(Operated(rig.now, "x", "close"))
-    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     rig.feed(Updated(rig.now, "x", "u", max_position=20))  # It is extended, and open again.
     assert rig.stream.timers[TIMER] == rig.now + 60
 
@@ -110,7 +112,7 @@ def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
 def test_one_that_is_not_open_for_requests_ends_as_ever() -> None:
     rig = Rig(requests=True, jobs=0)
     rig.feed(Operated(rig.now, "x", "keep"))
-    assert (str(rig.stream.phase), rig.stream.timers.get(TIMER)) == ("Phase.COMPLETED", None)
+    assert (str(rig.stream.state), rig.stream.timers.get(TIMER)) == ("ExperimentState.COMPLETED", None)
 
 
 def test_a_new_scheduler_gives_it_its_full_time() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hopyard.policy.vocabulary import (
     DecisionKind,
     ExperimentChange,
+    ExperimentState,
     JobState,
     Predict,
     PredictionReady,
@@ -20,7 +21,6 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core.effects import Decide, Kill, SetTimer
 from hopyard_engine.core.events import Answered, Operated, TimerElapsed, Updated
 from hopyard_engine.core.state.timers import POLICY, BackoffTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -67,13 +67,13 @@ def test_jobs_that_the_end_of_the_time_interrupts_go_on_from_their_last_snapshot
     assert [body.kind for body in rig.sent() if isinstance(body, Decide)] == [DecisionKind.SUSPEND]
     rig.report(2)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
-    assert rig.stream.phase is Phase.ENDING, "until its state is where it survives its node"
+    assert rig.stream.state is ExperimentState.ENDING, "until its state is where it survives its node"
     rig.stored(2)
-    assert (rig.stream.phase, rig.stream.reason) == (Phase.COMPLETED, "its time of 100 s is over")
+    assert (rig.stream.state, rig.stream.reason) == (ExperimentState.COMPLETED, "its time of 100 s is over")
     assert states(rig) == [JobState.SUSPENDED, JobState.SUSPENDED, JobState.TERMINATED, JobState.PENDING]
     assert not list(rig.stream.idle)
     more(rig)
-    assert str(rig.stream.phase) == "Phase.RUNNING"
+    assert str(rig.stream.state) == "ExperimentState.RUNNING"
     assert rig.stream.timers["core/end/x"] == rig.now + 60
     assert set(rig.stream.idle) == {"1", "2", "4"}
     rig.start("1")
@@ -88,12 +88,12 @@ def test_its_policy_hears_of_every_run_before_it_is_over() -> None:
     rig.kept(2)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     assert rig.stream.snapshots.settled
-    assert rig.stream.phase is Phase.ENDING
+    assert rig.stream.state is ExperimentState.ENDING
     rig.hold = False
     while rig.held:
         rig.feed(rig.answer(rig.held.popleft()))
     assert [(end.job, end.reason) for end in rig.called(RunEnd)][-1] == ("1", RunEndReason.SUSPENDED)
-    assert str(rig.stream.phase) == "Phase.COMPLETED"
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     more(rig)
     assert rig.called(ExperimentChange)[-1].change == "extended"
 
@@ -109,7 +109,7 @@ def test_a_run_that_reaches_no_boundary_is_ended_all_the_same_and_its_job_goes_b
     rig.feed(TimerElapsed(rig.now, "x", timer))
     assert len(rig.sent(Kill)) == 1
     rig.ended(RunEndReason.TERMINATED, 3)
-    assert rig.stream.phase is Phase.COMPLETED
+    assert rig.stream.state is ExperimentState.COMPLETED
     more(rig)
     rig.start("1")
     assert rig.run("1").start == 2
@@ -134,7 +134,7 @@ def test_a_job_that_waited_after_losses_waits_no_more_and_is_not_forgotten() -> 
             rig.start("1")
     assert "1" not in rig.stream.idle
     over(rig)
-    assert rig.stream.phase is Phase.COMPLETED
+    assert rig.stream.state is ExperimentState.COMPLETED
     assert BackoffTimer("1").ticket not in rig.stream.timers
     more(rig)
     assert set(rig.stream.idle) == {"1", "2", "4"}
@@ -150,7 +150,7 @@ def test_what_its_policy_waits_for_is_answered_or_comes_later() -> None:
     rig.stored(2)
     ready = rig.called(PredictionReady)
     assert [(one.ticket, one.error) for one in ready] == [("p1", "job 1 is SUSPENDED by now")]
-    assert rig.stream.phase is Phase.COMPLETED
+    assert rig.stream.state is ExperimentState.COMPLETED
     rig.feed(Answered(rig.now, "x", POLICY + "p1", {}))
     assert len(rig.called(PredictionReady)) == 1
     more(rig)
@@ -166,7 +166,7 @@ def test_a_person_s_stop_ends_for_good_also_after_the_time_was_over_once() -> No
     rig.stored(1)
     more(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
     assert set(states(rig)) == {JobState.TERMINATED}
     more(rig)
     assert set(states(rig)) == {JobState.TERMINATED}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import Report, RunEndReason, RunMode, StartJob
+from hopyard.policy.vocabulary import ExperimentState, Report, RunEndReason, RunMode, StartJob
 from hopyard_engine.core.effects import ReportAccepted
 from hopyard_engine.core.events import Reports, Started
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -51,9 +50,9 @@ def test_the_metric_counts_when_all_parts_are_there() -> None:
 def test_one_part_above_the_target_ends_nothing() -> None:
     rig = trained(target=0.85)
     evaluate(rig, "eval/0", 0.99, 100)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     evaluate(rig, "eval/1", 0.6, 100)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
 
 
 def test_all_parts_together_reach_the_target() -> None:

@@ -11,6 +11,7 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     Command,
     CreateJob,
+    ExperimentState,
     JobCreated,
     JobState,
     RequestMade,
@@ -19,7 +20,6 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Send
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, Requested, Updated
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import Settings
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -126,7 +126,7 @@ def test_an_ending_experiment_refuses() -> None:
     rig.create()
     rig.start("1")
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase is Phase.ENDING
+    assert rig.stream.state is ExperimentState.ENDING
     ask(rig)
     assert [note.text for note in rig.of(Noted)] == ["refused the request: the experiment is ending"]
     assert (list(rig.stream.jobs), asked(rig)) == (["1"], {})

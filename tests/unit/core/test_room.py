@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
 from hopyard_engine.core import Core
-from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, holding
+from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, stored_contents
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
 from hopyard_engine.core.state.stream import Stream
@@ -41,10 +41,10 @@ def test_what_is_quickest_to_train_again_for_its_bytes_goes_first_of_whichever_e
     stream = [held("long", 10, 100.0), held("short", 10, 5.0)]
     y = [held("large", 1000, 100.0), held("small", 1, 5.0)]
     room = Room({"x": stream, "y": y})
-    assert room.held == 1021
+    assert room.used == 1021
     # By byte: 0.1 s for "large", 0.5 for "short", 5 for "small", 10 for "long".
     assert gone(room, 15) == ["large", "short"]
-    assert room.held == 11
+    assert room.used == 11
 
 
 def test_what_goes_makes_dearer_what_lies_behind_it_also_in_another_experiment() -> None:
@@ -62,7 +62,7 @@ def test_what_extensions_would_go_on_from_goes_last() -> None:
 def test_contents_that_one_of_several_needs_stay_and_all_others_give_them_up_together() -> None:
     both = [held("same", 5, 1.0), held("own", 5, 9.0)]
     room = Room({"x": both, "y": [held("same", 5, 0.0, rank=EvictionRank.NEEDED)]})
-    assert (room.held, gone(room, 0), room.held) == (10, ["own"], 5)
+    assert (room.used, gone(room, 0), room.used) == (10, ["own"], 5)
     (one, _) = Room({"x": both, "y": [held("same", 5, 0.5)]}).keep_within(0)
     assert (one.sha256, one.owners, one.seconds) == ("same", ("x", "y"), 0.5)
 
@@ -70,7 +70,7 @@ def test_contents_that_one_of_several_needs_stay_and_all_others_give_them_up_tog
 def test_how_full_it_is_and_what_it_would_cost() -> None:
     room = Room({"x": [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=EvictionRank.NEEDED)]})
     use = room.use(7)
-    assert (use.quota, use.held, use.needed, use.spare, use.spare_seconds) == (7, 12, 5, 2, 8.0)
+    assert (use.quota, use.used, use.needed, use.spare, use.spare_seconds) == (7, 12, 5, 2, 8.0)
     assert (use.next_size, use.next_seconds) == (4, 2.0)
     assert Room({}).use(None) == Room({"x": []}).use(None)
 
@@ -126,9 +126,9 @@ def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(
     went = room.keep_within(limit)
     names = [one.sha256 for one in went]
     left = {name: size for name, size in sizes.items() if name not in names}
-    assert room.held == sum(left.values())
+    assert room.used == sum(left.values())
     assert not needed.intersection(names)
-    assert room.held <= limit or not (left.keys() - needed - {name for name, size in left.items() if not size})
+    assert room.used <= limit or not (left.keys() - needed - {name for name, size in left.items() if not size})
     assert all(sum(sizes.values()) - sum(sizes[n] for n in names[:i]) > limit for i in range(len(names)))
     for one in went:
         assert set(one.owners) == {owner for owner, own in store.items() if one.sha256 in {each.sha256 for each in own}}
@@ -139,7 +139,7 @@ def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(
 
 
 def ranks(stream: Stream) -> dict[str, EvictionRank]:
-    return {one.sha256: one.rank for one in holding(stream)}
+    return {one.sha256: one.rank for one in stored_contents(stream)}
 
 
 def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_lets_it_go() -> None:
@@ -160,7 +160,7 @@ def test_what_is_not_in_the_store_and_not_on_its_way_takes_no_room_there() -> No
     rig.start("1")
     rig.report(1, 0.1)
     rig.taken(1)
-    assert (has(rig), holding(rig.stream)) == ([1], [])
+    assert (has(rig), stored_contents(rig.stream)) == ([1], [])
 
 
 def test_what_earlier_experiments_lend_is_needed() -> None:
@@ -179,7 +179,7 @@ def finished(**terms: object) -> Rig:
         rig.create()
     trained(rig, "1", [0.5, 0.4, 0.3], slot="n1/0", seconds=1.0)
     trained(rig, "2", [0.1, 0.9, 0.8], slot="n1/1", seconds=1.0)
-    assert rig.stream.phase.over
+    assert rig.stream.state.ended
     return rig
 
 
@@ -245,13 +245,13 @@ def by_rows(rig: Rig) -> list[StoredContents]:
 
 def test_the_rows_of_a_finished_experiment_say_the_same() -> None:
     rig = finished()
-    assert by_rows(rig) == holding(rig.stream)
+    assert by_rows(rig) == stored_contents(rig.stream)
     rig.stream.jobs["1"].origin, rig.stream.jobs["1"].prefix = (
         ("2", 2),
         tuple(rig.stream.curve(rig.stream.jobs["2"])[:2]),
     )
     found = {one.sha256: one.before for one in by_rows(rig)}
-    assert found == {one.sha256: one.before for one in holding(rig.stream)}
+    assert found == {one.sha256: one.before for one in stored_contents(rig.stream)}
     assert found["1@3"] == "1@2"
     assert found["2@3"] == "2@2"
 

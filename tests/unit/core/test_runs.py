@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     Command,
     Decision,
     DecisionKind,
+    ExperimentState,
     IterationFinish,
     JobState,
     Report,
@@ -26,8 +27,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, Reports, Started
-from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.state_machines.job_states import change_state
+from hopyard_engine.core.state_machines.job_states import change_job
 from hopyard_engine.core.state_machines.transitions import IllegalTransitionError
 from tests.unit.core.rig import Rig, snapshot
 
@@ -53,7 +53,7 @@ def test_an_illegal_transition_names_the_job_both_states_and_the_story(rig: Rig)
     with pytest.raises(
         IllegalTransitionError, match=r"job 1: RUNNING -> STARTING \(again\); story: CREATING -> PENDING"
     ):
-        change_state(rig.job(), JobState.STARTING, "again")
+        change_job(rig.job(), JobState.STARTING, "again")
     assert rig.job().state is JobState.RUNNING
 
 
@@ -181,7 +181,7 @@ def test_an_amendment_under_way_when_the_run_ends_is_answered_too_late(rig: Rig)
 def test_park_is_legal_at_until_only_and_anything_else_pauses_the_experiment(rig: Rig) -> None:
     decider(rig, PARK)
     rig.report(1)
-    assert rig.stream.phase is Phase.PAUSING
+    assert rig.stream.state is ExperimentState.PAUSING
     assert "PARK is legal at a run's until only; job '1' is at 1 of 10" in rig.stream.reason
 
 

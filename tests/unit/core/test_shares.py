@@ -103,7 +103,7 @@ def test_by_hand(slots: int, wishes: list[Wish], expected: dict[str, int]) -> No
     told = {e.stream: e.slots for e in events if isinstance(e, ShareSet)}
     assert told == {name: share for name, share in expected.items() if share}
     # Each is also given its share, since all slots are free.
-    assert {name: len(tenant.held) for name, tenant in cluster.tenants.items()} == expected
+    assert {name: len(tenant.granted) for name, tenant in cluster.tenants.items()} == expected
 
 
 def test_a_drained_node_counts_for_nobody() -> None:

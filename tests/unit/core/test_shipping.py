@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard.policy.vocabulary import ExperimentState, JobState, RunEndReason
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AcknowledgeShipment, Effect, ForgetSnapshot, Noted, Record, ShipmentOrder
 from hopyard_engine.core.events import NodeBack, Operated, SnapshotShipped
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, snapshot
 
@@ -41,10 +40,10 @@ def test_a_broken_session_does_not_settle_what_its_agent_is_still_shipping(rig: 
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.join("n1", 1, "a", runs=(rig.key(),), snapshots=("s1",))
-    assert rig.stream.phase is Phase.PAUSING
+    assert rig.stream.state is ExperimentState.PAUSING
     assert rig.core.orders("n1") == []
     rig.stored(1)
-    assert str(rig.stream.phase) == "Phase.PAUSED"
+    assert str(rig.stream.state) == "ExperimentState.PAUSED"
 
 
 def test_an_agent_that_was_killed_is_told_to_ship_what_it_had_not(rig: Rig) -> None:
@@ -71,9 +70,9 @@ def test_an_experiment_does_not_end_before_what_was_ordered_is_stored(rig: Rig) 
     rig.ended(RunEndReason.UNTIL, 10, snapshot(10))
     killed(rig, "s10")
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase is Phase.ENDING
+    assert rig.stream.state is ExperimentState.ENDING
     shipped(rig, 1, 10)
-    assert str(rig.stream.phase) == "Phase.STOPPED"
+    assert str(rig.stream.state) == "ExperimentState.STOPPED"
 
 
 def test_after_each_hello_the_order_is_given_anew_and_the_older_answer_counts_no_more(rig: Rig) -> None:
@@ -120,9 +119,9 @@ def test_an_agent_that_begins_anew_settles_nothing_that_it_will_be_told_to_ship(
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     killed(rig, "s1")
-    assert rig.stream.phase is Phase.PAUSING
+    assert rig.stream.state is ExperimentState.PAUSING
     shipped(rig, 1)
-    assert str(rig.stream.phase) == "Phase.PAUSED"
+    assert str(rig.stream.state) == "ExperimentState.PAUSED"
 
 
 def test_a_lost_node_owes_nothing(rig: Rig) -> None:

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     BillRun,
     CreateJob,
     DecisionKind,
+    ExperimentState,
     JobState,
     KeepSnapshots,
     Report,
@@ -21,7 +22,6 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, JobChanged, OrdersGiven, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, ExperimentJoined, Operated, Reports, SnapshotShipped, Updated
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -48,8 +48,8 @@ def train(rig: Rig, until: int, name: str = "1") -> None:
     rig.taken(until, name)
 
 
-def standing(rig: Rig) -> list[Phase]:
-    return [experiment.phase for experiment in rig.stream.experiments.values()]
+def standing(rig: Rig) -> list[ExperimentState]:
+    return [experiment.state for experiment in rig.stream.experiments.values()]
 
 
 def stop(rig: Rig, experiment: str) -> None:
@@ -95,9 +95,9 @@ def test_an_answer_from_anothers_results_is_judged_by_its_own_target() -> None:
     rig = group(target=0.4)
     train(rig, 5)
     rig.command(AnswerJob("2", "1", 3, completes=False))
-    assert standing(rig) == [Phase.RUNNING, Phase.RUNNING]
+    assert standing(rig) == [ExperimentState.RUNNING, ExperimentState.RUNNING]
     rig.command(AnswerJob("2", "1", 5, completes=False))
-    assert standing(rig) == [Phase.RUNNING, Phase.COMPLETED]
+    assert standing(rig) == [ExperimentState.RUNNING, ExperimentState.COMPLETED]
     assert "reached the target 0.4" in rig.stream.experiments["y"].reason
 
 
@@ -125,7 +125,7 @@ def test_what_a_stopped_experiment_has_saved_is_there_until_nobody_trains_alike(
     rig.stored(4)
     rig.stored(6)
     assert rig.job("1").state is JobState.TERMINATED
-    assert rig.stream.experiments["x"].phase is Phase.STOPPED
+    assert rig.stream.experiments["x"].state is ExperimentState.STOPPED
     assert rig.stream.snapshots.positions("1") == [4, 6]
     rig.start("2", "n1/1", from_snapshot=("1", 6))
     assert rig.run("2").start == 6

@@ -6,11 +6,10 @@ import math
 
 import pytest
 
-from hopyard.policy.vocabulary import ForkJob, JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import ExperimentState, ForkJob, JobState, Report, RunEndReason
 from hopyard_engine.core.events import Operated, Reports, Updated
 from hopyard_engine.core.state.curve import LearningCurve
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -29,7 +28,7 @@ def reports(rig: Rig, *values: float, name: str = "1") -> int | None:
     """A job reports these at 1, 2, ...; the position at which the experiment began to end, if it did."""
     for position, value in enumerate(values, 1):
         rig.report(position, value, name=name)
-        if rig.stream.phase is not Phase.RUNNING:
+        if rig.stream.state is not ExperimentState.RUNNING:
             return position
     return None
 
@@ -70,7 +69,7 @@ def test_the_end_says_what_was_reached_and_completes_the_winner() -> None:
     assert rig.stream.reason == "job 1 reached the target 200 with 200 as the mean of 2 reports at 2"
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
-    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
 
 
 def test_a_winner_is_who_reached_it_at_any_time_not_who_has_the_best_report() -> None:
@@ -89,9 +88,9 @@ def test_reports_without_the_metric_do_not_count() -> None:
     rig = training(target=200.0, target_over=2)
     rig.report(1, 300.0)
     rig.say(rig.key(), Reports((Report(2, {"loss": 1.0}),)))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     rig.report(3, 100.0)
-    assert str(rig.stream.phase) == "Phase.ENDING"
+    assert str(rig.stream.state) == "ExperimentState.ENDING"
 
 
 def test_several_reports_in_one_message_are_taken_one_by_one() -> None:
@@ -109,9 +108,9 @@ def test_what_is_trained_again_counts_once() -> None:
     rig.join("n2")
     rig.start("1", "n2/0")
     rig.report(1, 250.0)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     rig.report(2, 150.0)
-    assert str(rig.stream.phase) == "Phase.ENDING"
+    assert str(rig.stream.state) == "ExperimentState.ENDING"
 
 
 def test_a_forked_job_goes_on_from_its_ancestors_reports() -> None:
@@ -134,7 +133,7 @@ def test_a_forks_ancestor_counts_up_to_where_it_forked() -> None:
     rig.command(ForkJob("2", "1", 2, {"lr": 0.1}))
     rig.start("2", "n1/1")
     rig.report(3, 290.0, name="2")  # (100 + 200 + 290) / 3 < 200
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     rig.report(4, 110.0, name="2")
     assert rig.stream.reason == "job 2 reached the target 200 with 200 as the mean of 3 reports at 4"
 
@@ -152,7 +151,7 @@ def test_a_target_that_is_moved_is_compared_with_all_means() -> None:
     rig = training(target=201.0, target_over=2)
     assert reports(rig, 500.0, -100.0, 260.0) is None  # Means: 200, 80.
     rig.feed(Updated(rig.now, "x", "u", target=200.5))
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     rig.feed(Updated(rig.now, "x", "v", target=200.0))
     assert rig.stream.reason == "job 1 reached the target 200 with 200 as the mean of 2 reports at 2"
 
@@ -164,6 +163,6 @@ def test_a_mean_that_was_reached_during_a_pause_counts_when_it_is_over() -> None
     rig.report(2, 100.0)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
-    assert rig.stream.phase is Phase.PAUSED
+    assert rig.stream.state is ExperimentState.PAUSED
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)

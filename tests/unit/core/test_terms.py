@@ -13,6 +13,7 @@ from hopyard.policy.vocabulary import (
     Command,
     CreateJob,
     DecisionKind,
+    ExperimentState,
     ForkJob,
     IterationFinish,
     JobState,
@@ -31,7 +32,6 @@ from hopyard_engine.core import outstanding, quarantine
 from hopyard_engine.core.effects import Amend, AskOutside, Decide, Noted
 from hopyard_engine.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
 from hopyard_engine.core.state.experiment import GeneratorCall
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, quiet, snapshot
 
 pytestmark = pytest.mark.quick
@@ -62,21 +62,21 @@ def test_an_evaluation_whose_combined_value_reaches_the_target_ends_the_experime
     rig.stored(1)
     evaluated(rig, "a", 0.6, 10)
     rig.ended(RunEndReason.UNTIL, 1)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
     evaluated(rig, "b", 0.9, 10)
-    assert str(rig.stream.phase) == "Phase.ENDING"
+    assert str(rig.stream.state) == "ExperimentState.ENDING"
     assert rig.stream.reason == "job 1 reached the target 0.75 with 0.75 at 1"
     rig.ended(RunEndReason.UNTIL, 1)
-    assert (rig.stream.phase, rig.job().state) == (Phase.COMPLETED, JobState.COMPLETED)
+    assert (rig.stream.state, rig.job().state) == (ExperimentState.COMPLETED, JobState.COMPLETED)
 
 
 def test_a_target_that_is_lowered_below_the_present_best_ends_the_experiment(rig: Rig) -> None:
     rig.report(1, 0.5)
     rig.feed(Updated(rig.now, "x", "u", target=0.4))
-    assert rig.stream.phase is Phase.ENDING
+    assert rig.stream.state is ExperimentState.ENDING
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
 
 
 def test_a_target_that_was_reached_during_a_pause_counts_when_it_is_over() -> None:
@@ -87,9 +87,9 @@ def test_a_target_that_was_reached_during_a_pause_counts_when_it_is_over() -> No
     rig.report(1, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert rig.stream.phase is Phase.PAUSED
+    assert rig.stream.state is ExperimentState.PAUSED
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert (str(rig.stream.phase), rig.job().state) == ("Phase.COMPLETED", JobState.COMPLETED)
+    assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
 
 
 def test_a_value_that_is_not_finite_reaches_no_target() -> None:
@@ -97,7 +97,7 @@ def test_a_value_that_is_not_finite_reaches_no_target() -> None:
     rig.create()
     rig.start("1")
     rig.report(1, math.inf)
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
 
 
 # ------------------------------------------------------------------------------------------------------------- extensions
@@ -107,25 +107,25 @@ def test_an_extension_of_an_experiment_that_is_ending_revives_it_when_it_has_end
     rig.feed(Operated(rig.now, "x", "stop"))
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
     rig.feed(Updated(rig.now, "x", "u", more_jobs=2))
-    assert (rig.stream.phase, rig.stream.settings.jobs) == (Phase.ENDING, 8)
+    assert (rig.stream.state, rig.stream.settings.jobs) == (ExperimentState.ENDING, 8)
     rig.ended(RunEndReason.TERMINATED, 0)
-    assert (str(rig.stream.phase), rig.stream.settings.jobs, rig.stream.share) == ("Phase.RUNNING", 10, 2)
+    assert (str(rig.stream.state), rig.stream.settings.jobs, rig.stream.share) == ("ExperimentState.RUNNING", 10, 2)
 
 
 def test_an_extension_revives_a_failed_experiment() -> None:
     rig = Rig()
     rig.command(CreateJob("1"))
     rig.feed(Answered(rig.now, "x", "create/1", None, "the space is empty"))
-    assert rig.stream.phase is Phase.FAILED
+    assert rig.stream.state is ExperimentState.FAILED
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
     rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
-    assert str(rig.stream.phase) == "Phase.RUNNING"
+    assert str(rig.stream.state) == "ExperimentState.RUNNING"
 
 
 def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -> None:
     quarantine(rig.core, "x", "a mistake", rig.now)
     rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
-    assert rig.stream.phase is Phase.FAILED
+    assert rig.stream.state is ExperimentState.FAILED
     assert [note.text for note in rig.of(Noted)] == ["refused Updated: the experiment cannot go on: a mistake"]
 
 
@@ -216,7 +216,7 @@ def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
     rig = Rig()
     rig.script = lambda call: (None, [ReserveSlot("n1/0"), ReleaseSlot("n1/0")])
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert "does not come to rest: 504 up-calls followed from one event" in rig.stream.reason
 
 
@@ -224,7 +224,9 @@ def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) 
     rig.report(1)
 
     def again(call: Call) -> tuple[object, list[Command]]:
-        return quiet(call)[0], [AmendRun("1", f"t{len(rig.calls)}", 1)] if rig.stream.phase is Phase.RUNNING else []
+        return quiet(call)[0], [
+            AmendRun("1", f"t{len(rig.calls)}", 1)
+        ] if rig.stream.state is ExperimentState.RUNNING else []
 
     rig.script = again  # type: ignore[assignment]
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
@@ -253,7 +255,7 @@ def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig:
     for number in range(1100):
         rig.feed(Requested(rig.now, "x", f"r{number}", {}, 1))
     assert len(rig.called(RequestMade)) == before + 1100
-    assert rig.stream.phase is Phase.RUNNING
+    assert rig.stream.state is ExperimentState.RUNNING
 
 
 # -------------------------------------------------------------------------------------------------------- gangs and labels
@@ -284,7 +286,7 @@ def test_a_message_with_many_reports_brings_as_many_up_calls_and_is_fine() -> No
     reports = tuple(Report(position, {"score": 0.5}) for position in range(1, 501))
     rig.say(rig.key(), Reports(reports))
     assert len(rig.called(IterationFinish)) == len(rig.called(ApplicationStat)) == 500
-    assert rig.stream.phase is Phase.RUNNING, rig.stream.reason
+    assert rig.stream.state is ExperimentState.RUNNING, rig.stream.reason
 
 
 # ------------------------------------------------------------------------------------------------ what policies do not hear

@@ -9,6 +9,7 @@ from hopyard.policy.vocabulary import (
     Answer,
     Command,
     ExperimentChange,
+    ExperimentState,
     IterationFinish,
     JobState,
     ReleaseSlot,
@@ -38,7 +39,6 @@ from hopyard_engine.core.events import (
     SlotGranted,
     StreamCreated,
 )
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from tests.unit.core.rig import Rig, settings
 
 pytestmark = pytest.mark.quick
@@ -255,7 +255,7 @@ def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> No
     assert isinstance(call.call, RequestMade)
     made = len(rig.calls)
     given_up(rig, call)
-    assert rig.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert rig.stream.reason == "policy error: policy p took longer than 10 s"
     assert len(rig.calls) == made  # Nobody is asked anything until then.
     rig.feed(Operated(rig.now, "x", "resume"))
@@ -317,7 +317,7 @@ def test_a_revived_experiment_asks_its_policy_again() -> None:
     call = rig.ponder()
     given_up(rig, call)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase is Phase.STOPPED
+    assert rig.stream.state is ExperimentState.STOPPED
     assert rig.stream.conversation.in_flight is None
 
 

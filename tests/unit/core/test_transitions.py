@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import ExperimentState, JobState
 from hopyard_engine.core.state.policy_conversation import CONVERSATION
-from hopyard_engine.core.state_machines.experiment_phases import EXPERIMENT, Phase
+from hopyard_engine.core.state_machines.experiment_states import EXPERIMENT
 from hopyard_engine.core.state_machines.job_states import JOB
 from hopyard_engine.core.state_machines.run_states import RUN, RunState
 from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT
@@ -44,7 +44,9 @@ def test_what_is_over_stays_so_unless_it_is_extended() -> None:
         JobState.PENDING,
         JobState.SUSPENDED,
     }
-    assert {target for source, target, _ in EXPERIMENT if isinstance(source, Phase) and source.over} == {Phase.RUNNING}
+    assert {target for source, target, _ in EXPERIMENT if isinstance(source, ExperimentState) and source.ended} == {
+        ExperimentState.RUNNING
+    }
     assert {target for source, target, _ in RUN if source is RunState.LEAVING} == set()
 
 

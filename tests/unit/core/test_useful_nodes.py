@@ -111,7 +111,7 @@ def test_another_experiment_leaves_the_slot_that_only_one_can_use_for_one_that_i
 
 def test_slots_of_use_to_one_only_are_left_to_it() -> None:
     here, there = SlotKind(1, 0, frozenset({"b"})), SlotKind(1, 0)
-    wants = [Want(Claim("a", 1, 9), held={here: 1}), Want(Claim("b", 1, 1), picky=True)]
+    wants = [Want(Claim("a", 1, 9), granted={here: 1}), Want(Claim("b", 1, 1), picky=True)]
     assert divide({here: 1, there: 1}, wants).plan == {"a": {there: 1}, "b": {here: 1}}
     assert divide({there: 2}, wants).shares == {"a": 2, "b": 0}
 

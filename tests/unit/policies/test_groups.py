@@ -33,7 +33,7 @@ class Group(Searching):
 
     def __init__(self, policy: Policy, *, slots: int, x: int, y: int, weight: float = 1.0) -> None:
         terms: dict[str, Any] = {"max_position": R, "space": {"lr": {"uniform": [0, 100]}}}
-        super().__init__(policy, slots=slots, jobs=x, **terms)
+        super().__init__(policy, capacity=slots, jobs=x, **terms)
         self.feed(ExperimentJoined(self.now, "x", "y", replace(self.stream.settings, jobs=y, weight=weight)))
         self.go_on()
 

@@ -12,7 +12,15 @@ import pytest
 from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
-from hopyard.policy.vocabulary import Answer, ApplicationStat, CreateJob, ExperimentChange, Report, RunEndReason
+from hopyard.policy.vocabulary import (
+    Answer,
+    ApplicationStat,
+    CreateJob,
+    ExperimentChange,
+    ExperimentState,
+    Report,
+    RunEndReason,
+)
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Record, UpCall
 from hopyard_engine.core.events import (
@@ -31,7 +39,6 @@ from hopyard_engine.core.events import (
     StreamCreated,
 )
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
@@ -207,7 +214,7 @@ def test_a_failure_that_fails_again_and_one_that_does_not_are_no_differences() -
     live = begun(broken)
     live.report("1", 1, 0.5)
     live.report("1", 2, 0.5)
-    assert live.stream.phase is Phase.PAUSING
+    assert live.stream.state is ExperimentState.PAUSING
     again = First()
     again.breaks_at = 2
     for policy in (again, First()):
@@ -250,7 +257,7 @@ def recovered(live: Cluster_, policy: Policy) -> tuple[Cluster_, Replay]:
 def test_a_difference_pauses_the_running_experiment_and_says_what_differs() -> None:
     live, driven = recovered(raced(First()), Stricter())
     live.feed(ShareSet(live.now, "x", live.stream.share))
-    assert live.stream.phase is Phase.PAUSING
+    assert live.stream.state is ExperimentState.PAUSING
     assert driven.first is not None
     assert live.stream.reason == f"policy error: {objection(driven.first)}"
     assert f"event {driven.first.event} (asked about job 1 at 1)" in live.stream.reason
@@ -263,12 +270,12 @@ def test_after_a_resume_it_goes_on_from_the_recorded_decisions_and_is_not_paused
     assert driven.first is not None
     assert driven.unseen is None  # It stands in the reason of the pause already.
     again.feed(Operated(again.now, "x", "resume"))
-    assert again.stream.phase is Phase.RUNNING
+    assert again.stream.state is ExperimentState.RUNNING
     third, driven = recovered(again, Stricter())
     assert driven.unseen is None
     assert driven.unanswered() is None
     third.feed(ShareSet(third.now, "x", third.stream.share))
-    assert third.stream.phase is Phase.RUNNING
+    assert third.stream.state is ExperimentState.RUNNING
 
 
 def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
@@ -284,7 +291,7 @@ def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     assert driven.unseen is not None
     assert driven.unseen.event < (driven.number - 3)
     third.feed(ShareSet(third.now, "x", third.stream.share))
-    assert third.stream.phase in (Phase.PAUSING, Phase.PAUSED)
+    assert third.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert "it could use 7 slots" in third.stream.reason
 
 
@@ -303,9 +310,9 @@ def test_one_that_is_paused_already_is_paused_again_when_it_is_resumed() -> None
     live.feed(Operated(live.now, "x", "pause"))
     again, _ = recovered(live, Stricter())
     again.feed(Operated(again.now, "x", "resume"))
-    assert (again.stream.phase is not Phase.RUNNING, OBJECTION in again.stream.reason) == (True, True)
+    assert (again.stream.state is not ExperimentState.RUNNING, OBJECTION in again.stream.reason) == (True, True)
     again.feed(Operated(again.now, "x", "resume"))
-    assert again.stream.phase is Phase.RUNNING
+    assert again.stream.state is ExperimentState.RUNNING
 
 
 def test_only_the_first_up_call_fails_the_others_reach_the_policy() -> None:

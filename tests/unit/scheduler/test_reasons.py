@@ -64,6 +64,6 @@ def test_the_end_is_not_told_before_it_is_journalled() -> None:
     rig.create()
     told = told_of(rig)
     rig.feed(Operated(rig.now, "x", "stop"))
-    assert rig.stream.phase.over
+    assert rig.stream.state.ended
     rig.now += AGAIN_SECONDS
     assert told.news() == []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hopyard.policy.vocabulary import JobState, Report
+from hopyard.policy.vocabulary import ExperimentState, JobState, Report
 
 __all__ = [
     "Change",
@@ -38,23 +38,6 @@ __all__ = [
     "Statistic",
     "StoreUse",
 ]
-
-
-class ExperimentState(enum.Enum):
-    """Where an experiment stands."""
-
-    RUNNING = "RUNNING"
-    PAUSING = "PAUSING"
-    PAUSED = "PAUSED"
-    ENDING = "ENDING"
-    COMPLETED = "COMPLETED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-
-    @property
-    def ended(self) -> bool:
-        """Whether it goes on only after it is extended."""
-        return self in (ExperimentState.COMPLETED, ExperimentState.STOPPED, ExperimentState.FAILED)
 
 
 class NodeState(enum.Enum):
@@ -433,7 +416,7 @@ class StoreUse:
 
     Attributes:
         quota_bytes: So many bytes they may take; None: any.
-        held_bytes: So many they take.
+        used_bytes: So many they take.
         needed_bytes: So many of these somebody needs: they are never given up for the quota.
         spare: How many snapshots may be given up.
         spare_seconds: Seconds of training, as measured, that would have to be done again to have all of these back.
@@ -442,7 +425,7 @@ class StoreUse:
     """
 
     quota_bytes: int | None
-    held_bytes: int
+    used_bytes: int
     needed_bytes: int
     spare: int
     spare_seconds: float

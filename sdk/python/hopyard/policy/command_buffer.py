@@ -58,7 +58,7 @@ class CollectingView(Cluster):
         self._at = at
         self._seed = seed
         self._made = made
-        self._held = slots
+        self._granted = slots
         self._sources = earlier
         self._rng: random.Random | None = None
         self._created = 0
@@ -133,7 +133,7 @@ class CollectingView(Cluster):
             raise CommandError(f"{command}: there is no job {job!r}; there are {len(self.jobs)} jobs")
 
     def _know_slot(self, command: str, slot: str) -> None:
-        if slot not in self._held:
+        if slot not in self._granted:
             held = ", ".join(sorted(self.slots)) or "none"
             raise CommandError(f"{command}: the experiment does not hold slot {slot!r}; it holds {held}")
 

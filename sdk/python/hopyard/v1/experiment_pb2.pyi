@@ -987,7 +987,7 @@ class StoreUse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     QUOTA_BYTES_FIELD_NUMBER: builtins.int
-    HELD_BYTES_FIELD_NUMBER: builtins.int
+    USED_BYTES_FIELD_NUMBER: builtins.int
     NEEDED_BYTES_FIELD_NUMBER: builtins.int
     SPARE_FIELD_NUMBER: builtins.int
     SPARE_SECONDS_FIELD_NUMBER: builtins.int
@@ -995,7 +995,7 @@ class StoreUse(google.protobuf.message.Message):
     NEXT_SECONDS_FIELD_NUMBER: builtins.int
     quota_bytes: builtins.int
     """So many bytes they may take; 0: any."""
-    held_bytes: builtins.int
+    used_bytes: builtins.int
     needed_bytes: builtins.int
     """Of these somebody needs so many: they are never given up for the quota."""
     spare: builtins.int
@@ -1008,14 +1008,14 @@ class StoreUse(google.protobuf.message.Message):
         self,
         *,
         quota_bytes: builtins.int = ...,
-        held_bytes: builtins.int = ...,
+        used_bytes: builtins.int = ...,
         needed_bytes: builtins.int = ...,
         spare: builtins.int = ...,
         spare_seconds: builtins.float = ...,
         next_bytes: builtins.int = ...,
         next_seconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["held_bytes", b"held_bytes", "needed_bytes", b"needed_bytes", "next_bytes", b"next_bytes", "next_seconds", b"next_seconds", "quota_bytes", b"quota_bytes", "spare", b"spare", "spare_seconds", b"spare_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["needed_bytes", b"needed_bytes", "next_bytes", b"next_bytes", "next_seconds", b"next_seconds", "quota_bytes", b"quota_bytes", "spare", b"spare", "spare_seconds", b"spare_seconds", "used_bytes", b"used_bytes"]) -> None: ...
 
 Global___StoreUse: typing_extensions.TypeAlias = StoreUse
 

@@ -151,7 +151,7 @@ class Core:
             What it waits for from the outside.
         """
         self.install(stream)
-        if stream.phase.over:
+        if stream.state.ended:
             return []
         self._enter(stream)
         return outstanding(stream)
@@ -256,7 +256,7 @@ class Core:
         # or after the answer that they waited for.
         self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
         for stream in self.streams.values():
-            if stream.phase.over:
+            if stream.state.ended:
                 continue
             self._enter(stream)
             for slot in stream.slots.values():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
-from hopyard_engine.core.state_machines.experiment_phases import Phase, change_phase
+from hopyard_engine.core.state_machines.experiment_states import change_experiment
 
 
 def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
@@ -30,11 +31,11 @@ def quarantine(core: Core, name: str, reason: str, at: float) -> list[Effect]:
     for job in stream.jobs.values():
         job.run = None
     stream.share = 0
-    failed = [experiment for experiment in stream.experiments.values() if not experiment.phase.over]
+    failed = [experiment for experiment in stream.experiments.values() if not experiment.state.ended]
     for experiment in failed:
         experiment.running_since = None
         experiment.ended_at = at
-        change_phase(experiment, Phase.FAILED, reason)
+        change_experiment(experiment, ExperimentState.FAILED, reason)
     return [
         *(SetTimer(name, ticket, None) for ticket in timers),
         *(WithdrawQuestion(name, ticket) for ticket in asked),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from hopyard._common.formatting import count, duration, first_line, hyperparameters, number, size
-from hopyard.policy.vocabulary import ENDLESS, JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import ENDLESS, ExperimentState, JobState, Report, RunEndReason
 from hopyard.predictor.wire import prediction_from_wire
 from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import Effect, Noted, Send, Start, UpCall
@@ -64,7 +64,6 @@ from hopyard_engine.core.state.timers import (
     ShareTimer,
     timer_of,
 )
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, Measured, Settings
 from hopyard_engine.policy_host import answer_text
 from hopyard_engine.replay import OBJECTION
@@ -83,7 +82,7 @@ class Before:
 
     live: dict[str, Run]
     positions: dict[str, int]
-    phases: dict[str, Phase]
+    states: dict[str, ExperimentState]
     share: int
     call: str
     call_job: str
@@ -108,7 +107,7 @@ def before_event(stream: Stream | None, event: Event) -> Before:
     return Before(
         live=dict(stream.live),
         positions={name: run.position for name, run in stream.live.items()},
-        phases={experiment.id: experiment.phase for experiment in stream.experiments.values()},
+        states={experiment.id: experiment.state for experiment in stream.experiments.values()},
         share=stream.share,
         call=answer_text.told(call) if call is not None else "",
         call_job=answer_text.job_of_call(call) if call is not None else "",
@@ -201,7 +200,7 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
                 return [EventPart("", f"a client keeps {name_of(stream, experiment.id)} open")]
             done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
             who = "a client" if event.action == "close" else "a person"
-            idle = " again, which changed nothing" if experiment.phase is before.phases[experiment.id] else ""
+            idle = " again, which changed nothing" if experiment.state is before.states[experiment.id] else ""
             return [EventPart("", f"{who} {done} {name_of(stream, experiment.id)}{idle}")]
         case JobOperated():
             job = answer_text.job_of_command(event.command)
@@ -357,7 +356,7 @@ def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Se
 def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
     if event.error.startswith(OBJECTION):
         return "the scheduler restarted and found that the policy decides otherwise now"
-    paused = any(m.phase is not before.phases.get(m.id) for m in stream.experiments.values())
+    paused = any(m.state is not before.states.get(m.id) for m in stream.experiments.values())
     said = "" if paused else f": {event.error}"  # Else the pause says it.
     return f"the policy was {before.call} and failed{said}"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import ExperimentState, JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_engine.core.events import ClusterEvent, Event, RunMessage, SnapshotStored
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.events import Before, EventPart, before_event, name_of, of_cluster, runs_over, sentences
 
 _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
@@ -77,10 +76,10 @@ class Story:
         parts += [
             EventPart(
                 "",
-                f"{name_of(stream, experiment.id)} is {experiment.phase.value}{f': {experiment.reason}' if experiment.reason else ''}",
+                f"{name_of(stream, experiment.id)} is {experiment.state.value}{f': {experiment.reason}' if experiment.reason else ''}",
             )
             for experiment in stream.experiments.values()
-            if experiment.phase is not before.phases.get(experiment.id, Phase.RUNNING)
+            if experiment.state is not before.states.get(experiment.id, ExperimentState.RUNNING)
         ]
         stored = event.body if isinstance(event, RunMessage) and isinstance(event.body, SnapshotStored) else None
         routine = stored is not None and not stored.error and len(parts) == 1

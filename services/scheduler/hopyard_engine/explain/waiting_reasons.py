@@ -1,7 +1,7 @@
 """Why a job or an experiment waits, in words made from the state as it is: nothing here is stored, and nothing changes.
 
 What the last transition said (`Job.reason`) tells the past; a waiting job's reason is a matter of the present: of its
-experiment's phase and share, of the slots of the cluster, of what the others hold.
+experiment's state and share, of the slots of the cluster, of what the others hold.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import math
 from collections import Counter
 from functools import cached_property
 
-from hopyard.policy.vocabulary import IterationFinish, JobState
+from hopyard.policy.vocabulary import ExperimentState, IterationFinish, JobState
 from hopyard_engine.core.actions import failures
-from hopyard_engine.core.actions.phases import runs_of
+from hopyard_engine.core.actions.experiment_state import runs_of
 from hopyard_engine.core.cluster.cluster import ClusterState
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, IdleTimer, ShareTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 _NAMED = 3
 """So many neighbours or nodes are named, the others counted."""
@@ -64,7 +63,7 @@ class WaitingReasons:
                 return "paused by a person"
             case JobState.SUSPENDING if job.held:
                 return f"paused by a person: {job.reason}"
-            case JobState.PENDING | JobState.SUSPENDED if not job.experiment.phase.over:
+            case JobState.PENDING | JobState.SUSPENDED if not job.experiment.state.ended:
                 past = f"; last: {job.reason}" if job.reason.startswith(_PAST) else ""
                 return self._idle(job) + past
             case JobState.STARTING if job.run is not None:
@@ -75,12 +74,12 @@ class WaitingReasons:
                 return job.reason
 
     def _idle(self, job: Job) -> str:
-        phase = job.experiment.phase
-        if phase is Phase.ENDING:
+        state = job.experiment.state
+        if state is ExperimentState.ENDING:
             return "waits: the experiment is ending"
-        if phase is not Phase.RUNNING:
+        if state is not ExperimentState.RUNNING:
             why = job.experiment.reason  # A long one is told of the experiment, and not by each of its jobs again.
-            return f"waits: the experiment is {phase.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
+            return f"waits: the experiment is {state.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
         if (again_at := self._stream.due(BackoffTimer(job.id))) is not None:
             return self._backs_off(job, again_at)
         return self._for_a_slot
@@ -125,7 +124,7 @@ class WaitingReasons:
         if idle:
             kept = _count(len(idle), "idle slot", "idle slots")
             return f"waits for a slot: the policy keeps {kept} for something else"
-        missing = stream.share - stream.held
+        missing = stream.share - stream.granted
         return (
             f"waits for a slot: {stream.placed} of {stream.share} in {self._its_share} are busy, "
             f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
@@ -174,9 +173,9 @@ class WaitingReasons:
 
     def experiment(self, experiment: Experiment) -> str:
         """Why an experiment stands where it does, and what it waits for; empty while its jobs train within its share."""
-        if experiment.phase in (Phase.PAUSING, Phase.ENDING):
+        if experiment.state in (ExperimentState.PAUSING, ExperimentState.ENDING):
             return "; ".join(part for part in (experiment.reason, self._leaving(experiment)) if part)
-        if experiment.phase is not Phase.RUNNING or experiment.reason:
+        if experiment.state is not ExperimentState.RUNNING or experiment.reason:
             return experiment.reason
         if only_held := self._only_held(experiment):
             return only_held
@@ -226,7 +225,7 @@ class WaitingReasons:
             return f"is open for requests and has none: ends in {left} unless one comes"
         if stream.share == 0:
             return f"{self._its_share} is 0 of {_count(slots, 'slot', 'slots')}{self._limit}"
-        if not stream.held:
+        if not stream.granted:
             others = _count(stream.share, "slot", "slots")
             return f"{self._its_share} is {stream.share} of {slots}, and others have yet to leave {others}"
         coming = [job for job in waiting if job.state is JobState.CREATING]
@@ -248,10 +247,10 @@ class WaitingReasons:
     def _shrinking(self) -> str:
         """What it has yet to leave to others."""
         stream = self._stream
-        if stream.held <= stream.share:
+        if stream.granted <= stream.share:
             return ""
         words = f"{self._its_share} fell to {stream.share} of {self._usable}: "
-        words += f"it has yet to leave {_count(stream.held - stream.share, 'slot', 'slots')}"
+        words += f"it has yet to leave {_count(stream.granted - stream.share, 'slot', 'slots')}"
         if (deadline := stream.due(ShareTimer())) is not None:
             return f"{words}, and is made to in {_seconds(deadline - self._at)}"
         return words

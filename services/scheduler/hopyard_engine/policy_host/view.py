@@ -218,7 +218,7 @@ class CoreView(CollectingView):
         jobs_left = max(stream.jobs_left - created, 0)
         if len(stream.experiments) == 1:
             return self._views.terms(stream.founder, jobs_left, self._partitions)
-        live = [m for m in stream.experiments.values() if not m.phase.over] or [stream.founder]
+        live = [m for m in stream.experiments.values() if not m.state.ended] or [stream.founder]
         top = max(m.settings.max_position for m in live)
         running = any(m.running for m in live)
         terms = self._views.terms(live[0], jobs_left, self._partitions)

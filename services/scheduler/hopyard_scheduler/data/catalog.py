@@ -261,7 +261,7 @@ class Catalog:
             if not self._is_up(node):
                 self._held[node] = {}
         for stream in list(self._live.core.streams.values()):
-            if stream.data is None or stream.phase.over:
+            if stream.data is None or stream.state.ended:
                 continue
             kept = self._kept.get(stream.data.name)
             now = {one.name: one for one in kept.data.partitions} if kept is not None else {}
@@ -329,7 +329,7 @@ class Catalog:
             for stream in self._live.core.streams.values()
             if stream.data is not None
             and stream.data.name == name
-            and not stream.phase.over
+            and not stream.state.ended
             and any((one.name, one.sha256) in content for one in stream.data.partitions.values())
         ]
 

@@ -15,6 +15,7 @@ from hopyard._common.plugins import PluginError
 from hopyard._net.server.killable_threads import TooLong
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
@@ -23,7 +24,6 @@ from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, St
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities
@@ -172,7 +172,7 @@ class FrontDoor:
         """
         for stream in self._live.core.streams.values():
             other = self._live.program(stream.id).spec
-            if other.share == spec.share and not stream.phase.over:
+            if other.share == spec.share and not stream.state.ended:
                 need_agreement(spec, other, stream.id)
                 return stream.id
         return None
@@ -250,9 +250,9 @@ class FrontDoor:
             Conflict: A finished experiment cannot be resumed.
         """
         stream, experiment = await self.loaded(name)
-        if experiment.phase.over and action not in ("stop", "close"):
+        if experiment.state.ended and action not in ("stop", "close"):
             raise Conflict(
-                f"experiment {name} is {experiment.phase.value} ({experiment.reason}); hopyard extend goes on with it"
+                f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
             )
         await self._live.apply(Operated(self._live.clock(), stream.id, action, name))
 
@@ -263,8 +263,8 @@ class FrontDoor:
             Conflict: It has ended.
         """
         stream, experiment = await self.loaded(name)
-        if experiment.phase.over or experiment.phase is Phase.ENDING:
-            raise Conflict(f"experiment {name} is {experiment.phase.value} ({experiment.reason})")
+        if experiment.state.ended or experiment.state is ExperimentState.ENDING:
+            raise Conflict(f"experiment {name} is {experiment.state.value} ({experiment.reason})")
         if stream.due(IdleTimer(name)) is not None:
             await self._live.apply(Operated(self._live.clock(), stream.id, "keep", name))
 
@@ -312,9 +312,9 @@ class FrontDoor:
         # One call after the other: what two of them ask for is known to the second, so that its last one is news.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
             new = [each for each in wanted if not known(stream, experiment, each)]
-            if new and (experiment.phase.over or experiment.phase is Phase.ENDING):
+            if new and (experiment.state.ended or experiment.state is ExperimentState.ENDING):
                 raise Conflict(
-                    f"experiment {name} is {experiment.phase.value} ({experiment.reason}); hopyard extend goes on with it"
+                    f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
                 )
             at = self._live.clock()
             asked = [

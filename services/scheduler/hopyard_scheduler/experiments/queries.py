@@ -12,13 +12,13 @@ from google.protobuf.json_format import Parse
 from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import NotFound
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
-from hopyard_scheduler.converters import PHASES, experiment_to_proto, job_to_proto, point_to_proto
+from hopyard_scheduler.converters import EXPERIMENT_STATES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState
 from hopyard_scheduler.runtime.runtime import Live
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
 
 _ROWS = 1000
-_OVER = frozenset(PHASES.to_proto(phase) for phase in Phase if phase.over)
+_OVER = frozenset(EXPERIMENT_STATES.to_proto(state) for state in ExperimentState if state.ended)
 
 
 class ExperimentQueries:
@@ -130,7 +130,7 @@ class ExperimentQueries:
         shown = experiment_to_proto(
             stream, experiment, self._live.clock(), self._waiting(stream).experiment(experiment)
         )
-        if not (shown.warning or experiment.phase.over):
+        if not (shown.warning or experiment.state.ended):
             shown.warning = self.warning()
         return shown
 

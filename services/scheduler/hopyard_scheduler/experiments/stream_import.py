@@ -10,12 +10,12 @@ from typing import Final
 import zstandard
 
 from hopyard.errors import Conflict, InvalidInput
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
 from hopyard_engine.core.events import ClusterEvent, ExperimentJoined, Imported, StreamCreated, StreamEvent
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.experiments.program import program_of
@@ -137,9 +137,11 @@ class ArrivingStream:
         Raises:
             Conflict: An experiment of it runs at its end.
         """
-        moving = [m for m in self.experiment.experiments.values() if not (m.phase.over or m.phase is Phase.PAUSED)]
+        moving = [
+            m for m in self.experiment.experiments.values() if not (m.state.ended or m.state is ExperimentState.PAUSED)
+        ]
         if moving:
-            named = ", ".join(f"{m.id} is {m.phase.value}" for m in moving)
+            named = ", ".join(f"{m.id} is {m.state.value}" for m in moving)
             raise Conflict(f"the journal ends while {named}: pause it where it runs, and export it again")
 
     def finish(self, imported: Imported) -> Iterator[appstat_pb2.ImportJournalRequest]:

@@ -66,7 +66,7 @@ class WatcherState:
     def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
         """Open jobs, and the experiment, that wait for something else than the watcher knows; nothing until it is time."""
         now = self._clock()
-        if self._experiment.phase.over or 0 <= now - self._news_at < AGAIN_SECONDS:
+        if self._experiment.state.ended or 0 <= now - self._news_at < AGAIN_SECONDS:
             return []
         self._news_at = now
         told: list[experiment_pb2.WatchExperimentResponse] = []

@@ -107,7 +107,7 @@ class StateDelta:
             partitions = stream.data.units if stream.data is not None else 0
             jobs_left = experiment.jobs_left if experiment.running else 0
             terms = experiment_view(experiment, jobs_left, partitions)
-            message = terms_to_proto(terms, over=experiment.phase.over)
+            message = terms_to_proto(terms, over=experiment.state.ended)
             known = self._experiments.get(experiment.id)
             if known is None:
                 settings = experiment.settings

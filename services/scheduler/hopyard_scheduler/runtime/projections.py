@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from google.protobuf.json_format import MessageToJson, Parse
 
 from hopyard._net.rpc.values import fill_report
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 from hopyard_scheduler.search_plan.projection import PlanRows
 
@@ -48,7 +48,7 @@ class Changes:
             row = appstat_pb2.ExperimentRow(
                 id=name,
                 name=message.name,
-                state=experiment.phase.value,
+                state=experiment.state.value,
                 created_at=message.created_at,
                 ended_at=message.ended_at,
                 detail_json=MessageToJson(message, indent=None),
@@ -117,5 +117,5 @@ def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Proje
     shown.state, shown.reason = experiment_pb2.EXPERIMENT_STATE_FAILED, reason
     failed = appstat_pb2.ExperimentRow()
     failed.CopyFrom(row)
-    failed.state, failed.detail_json = Phase.FAILED.value, MessageToJson(shown, indent=None)
+    failed.state, failed.detail_json = ExperimentState.FAILED.value, MessageToJson(shown, indent=None)
     return appstat_pb2.Projection(experiment=failed)

@@ -20,13 +20,13 @@ from google.protobuf.json_format import Parse
 from hopyard._net.rpc import Backoff
 from hopyard._net.server.killable_threads import Threads, TooLong
 from hopyard.errors import Internal, TimedOut, Unavailable
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Objecting, Replay, of_experiment
@@ -44,7 +44,7 @@ T = TypeVar("T")
 CHUNK = 500
 """Events that are applied at a stretch."""
 
-LIVE_PHASES = tuple(phase.value for phase in Phase if not phase.over)
+LIVE_STATES = tuple(state.value for state in ExperimentState if not state.ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Recovered:
         ]
         for name in {**self.diverged, **self.given_up}:
             stream = core.streams[name]
-            if stream.phase is Phase.RUNNING and stream.conversation.in_flight is None:
+            if stream.state is ExperimentState.RUNNING and stream.conversation.in_flight is None:
                 found.append(ShareSet(at, name, stream.share))
         return found
 
@@ -146,10 +146,10 @@ async def _replay_or_fail(
 async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, appstat_pb2.ExperimentRow]:
     """Rows of the experiments that are not over, by id. Finished ones, however many, are not looked at."""
     rows = {}
-    for phase in LIVE_PHASES:
+    for state in LIVE_STATES:
         token = ""
         while True:
-            request = appstat_pb2.QueryExperimentsRequest(state=phase, page_token=token)
+            request = appstat_pb2.QueryExperimentsRequest(state=state, page_token=token)
             page = await persist(lambda request=request: stub.QueryExperiments(request))  # type: ignore[misc]
             rows.update({row.id: row for row in page.experiments})
             token = page.next_page_token
@@ -193,7 +193,7 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
         found.unanswered.append(unanswered)
     if driven.gone is not None:
         found.diverged.pop(name, None)
-        found.given_up[name] = driven.gone if stream.phase is Phase.RUNNING and unanswered is None else ""
+        found.given_up[name] = driven.gone if stream.state is ExperimentState.RUNNING and unanswered is None else ""
     else:
         found.hosts[name] = objecting or driven.host or _host(stream)
 

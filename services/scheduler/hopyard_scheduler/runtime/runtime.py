@@ -336,10 +336,10 @@ class Live:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
         for name in changes.experiments:
             stream, experiment = experiment_of(self.core, name)
-            if experiment.phase.over:
+            if experiment.state.ended:
                 self.carrier.ended(name)
                 self._plans.forget(name)
-            if not stream.phase.over:
+            if not stream.state.ended:
                 self._finished.pop(stream.id, None)
             elif stream.id not in self._finished:
                 self._finished[stream.id] = None

@@ -10,7 +10,7 @@ from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard.errors import InvalidInput
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
-from hopyard_scheduler.converters import PHASES, use_to_proto
+from hopyard_scheduler.converters import EXPERIMENT_STATES, use_to_proto
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import FrontDoor
 from hopyard_scheduler.experiments.job_requests import JobRequest
@@ -55,7 +55,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.ListExperimentsRequest, pb.ListExperimentsResponse],
     ) -> pb.ListExperimentsResponse:
         """Experiments, newest first."""
-        wanted = PHASES.from_proto(request.state) if request.state else None
+        wanted = EXPERIMENT_STATES.from_proto(request.state) if request.state else None
         found = [e for e in await self._door.look.show_all() if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
         return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)

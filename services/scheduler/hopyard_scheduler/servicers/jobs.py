@@ -134,9 +134,9 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         stream, experiment = await self._door.loaded(name)
         if job not in stream.jobs or stream.jobs[job].experiment is not experiment:
             raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
-        if experiment.phase.over:
+        if experiment.state.ended:
             raise Conflict(
-                f"experiment {name} is {experiment.phase.value}, and none of its jobs trains; hopyard extend goes on"
+                f"experiment {name} is {experiment.state.value}, and none of its jobs trains; hopyard extend goes on"
             )
         return stream
 

@@ -50,7 +50,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
             raise Exhausted("too many policy processes wait for an experiment here; end some of them")
         if hello.experiment and self._live is not None:
             found = self._live.core.streams.get(hello.experiment)
-            if found is None or found.phase.over:
+            if found is None or found.state.ended:
                 raise NotFound(f"experiment {hello.experiment} is over, or was never here: dial in without it")
         return Greeting(hello.policy, hello.experiment, hello.memory, hello.answered, not hello.no_curves)
 

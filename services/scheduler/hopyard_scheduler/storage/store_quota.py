@@ -95,7 +95,7 @@ class StoreQuota:
         if self._live.core.cluster.store_quota is None:
             self._read = False
             return
-        self._finished[stream.id] = store_quota.holding(stream)
+        self._finished[stream.id] = store_quota.stored_contents(stream)
         self._elsewhere += sum(one.size for one in self._finished[stream.id])
 
     def reread(self) -> None:
@@ -151,7 +151,7 @@ class StoreQuota:
                 by_owner.setdefault(owner, []).append(one.sha256)
         for owner, hashes in by_owner.items():
             await self._give_up(owner, hashes)
-        self._tell(max(found.held - quota, 0), quota)
+        self._tell(max(found.used - quota, 0), quota)
 
     async def _room(self) -> Room:
         """The store as it is. It is looked at a piece at a time: who is to give something up knows what has come between."""

@@ -58,7 +58,7 @@ async def tell(
     story, lines, told = Story(), [], False
 
     def over() -> bool:
-        return story.experiment is not None and story.experiment.phase.over
+        return story.experiment is not None and story.experiment.state.ended
 
     async with opened(server, data, given, "hopyard events") as source:
         width = len(str(await source.length()))

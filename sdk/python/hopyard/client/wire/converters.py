@@ -262,7 +262,7 @@ def store_use(message: experiment_pb2.StoreUse) -> StoreUse:
     """How full the store is."""
     return StoreUse(
         message.quota_bytes or None,
-        message.held_bytes,
+        message.used_bytes,
         message.needed_bytes,
         message.spare,
         message.spare_seconds,

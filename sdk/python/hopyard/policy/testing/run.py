@@ -284,7 +284,7 @@ class VirtualRuns:
     def _set_share(self, slots: int) -> None:
         grown, self.share = slots > self.share, slots
         self._shed()
-        over = sum(m.held for m in self.slots.values()) > slots
+        over = sum(m.granted for m in self.slots.values()) > slots
         self._calls.append((ShareChange(slots, self.now + self._world.grace if over else None), None))
         if over:
             self._after(self._world.grace, self._preempt)
@@ -294,21 +294,21 @@ class VirtualRuns:
 
     def _grant(self) -> None:
         for name, slot in sorted(self.slots.items()):
-            if not slot.held and sum(m.held for m in self.slots.values()) < self.share:
-                slot.held = True
+            if not slot.granted and sum(m.granted for m in self.slots.values()) < self.share:
+                slot.granted = True
                 self._calls.append((SlotsChange(joined=(name,)), None))
                 self._wake()
 
     def _shed(self) -> None:
-        held = [m for m in self.slots.values() if m.held]
+        held = [m for m in self.slots.values() if m.granted]
         idle = sorted((m for m in held if not m.job), key=lambda m: (m.reserved, m.id))
         for slot in idle[: max(len(held) - self.share, 0)]:
-            slot.held = slot.reserved = False
+            slot.granted = slot.reserved = False
 
     def _preempt(self) -> None:
         runs: Mapping[str, VirtualRun] = {j.id: j.run for j in self.jobs.values() if j.run is not None}
         leaving = sum(len(run.command.slots) for run in runs.values() if run.ending is not None)
-        surplus = sum(m.held for m in self.slots.values()) - self.share - leaving
+        surplus = sum(m.granted for m in self.slots.values()) - self.share - leaving
         victims = [self.jobs[j] for j, run in runs.items() if run.ending is None and run.command.preemptible]
         for job in sorted(victims, key=lambda j: (j.priority or 0.0, -j.ordinal)):
             if surplus > 0 and job.run is not None:

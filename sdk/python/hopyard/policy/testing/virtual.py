@@ -192,7 +192,7 @@ class VirtualCluster(Commands):
             f"{j.id} {j.state.value} at {j.position}{' parked' * (j.run is not None and j.run.parked)}"
             for j in self.jobs.values()
         ]
-        held = [m for m in self.slots.values() if m.held]
+        held = [m for m in self.slots.values() if m.granted]
         slots = [f"{m.id} {(m.job and 'runs ' + m.job) or (m.reserved and 'reserved') or 'idle'}" for m in held]
         return (
             f"stalled at {self.now:g} s after {len(self.history)} up-calls: jobs [{', '.join(jobs)}]; "
@@ -219,7 +219,7 @@ class VirtualCluster(Commands):
             elif job.state.idle and job.position != job.source():
                 job.position = job.source()
                 job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
-        if lost.held:
+        if lost.granted:
             self._calls.append((SlotsChange(lost=(slot,)), None))
             self._wake()
         self._rebalance()
@@ -297,13 +297,13 @@ class VirtualCluster(Commands):
         missing = data is not None and not all(each.nodes for each in (*data.train, *data.evaluate))
         if missing and not all(job.state.ended for job in self.jobs.values()):
             return  # It waits for a node that holds the missing data.
-        held = sum(m.held for m in self.slots.values())
+        held = sum(m.granted for m in self.slots.values())
         if self._demand is not None and held < min(
             n for n in (len(self.slots), self._cap, self._demand) if n is not None
         ):
             return  # It waits for slots that will be granted soon.
         # The policy was asked and wanted nothing, or it cannot use a slot, so asking it again is useless.
-        idle = sum(m.held and not m.job for m in self.slots.values())
+        idle = sum(m.granted and not m.job for m in self.slots.values())
         offered = self._gang == 1 or idle >= self._gang
         rests = (self._at_rest and not self._attention and offered) or self._demand == 0
         if all(job.state.ended for job in self.jobs.values()) and not self.terms.jobs_left:
@@ -312,13 +312,13 @@ class VirtualCluster(Commands):
             self.over = "the policy has nothing left to do"
 
     def _placeable(self) -> bool:
-        held = [m for m in self.slots.values() if m.held]
+        held = [m for m in self.slots.values() if m.granted]
         return any(not m.job and not m.reserved for m in held) and sum(bool(m.job) for m in held) < self.share
 
     def _moment(self) -> UpCallMoment:
         jobs = self.jobs.values()
         waiting = sorted((j for j in jobs if j.state.idle), key=lambda j: (-(j.priority or 0.0), j.queued))
-        held = [m for _, m in sorted(self.slots.items()) if m.held]
+        held = [m for _, m in sorted(self.slots.items()) if m.granted]
         number = len(self.history) + 1
         return UpCallMoment(
             number=number,

@@ -212,11 +212,11 @@ class VirtualJob:
 
 @dataclass
 class VirtualSlot:
-    """An existing slot. `held`: the experiment holds it."""
+    """An existing slot. `granted`: it belongs to the experiment."""
 
     id: str
     job: str = ""
-    held: bool = False
+    granted: bool = False
     reserved: bool = False
     hardware: str = ""
 

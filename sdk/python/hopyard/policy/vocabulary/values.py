@@ -14,6 +14,27 @@ Metrics = Mapping[str, float]
 Hyperparameters = Mapping[str, Any]
 
 
+class ExperimentState(enum.Enum):
+    """The state of an experiment. The core has a table of the legal transitions.
+
+    Attributes:
+        ended: Whether the experiment has no slots and no running jobs until it is extended.
+    """
+
+    ended: bool
+
+    RUNNING = "RUNNING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    ENDING = "ENDING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+    def __init__(self, name: str) -> None:
+        self.ended = name in ("COMPLETED", "STOPPED", "FAILED")
+
+
 class JobState(enum.Enum):
     """The state of a job. The core has a table of the legal transitions.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 
@@ -79,8 +79,10 @@ def find_experiment(stream: Stream, name: str) -> Experiment:
     experiment = stream.experiments.get(name)
     if experiment is None:
         raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(stream.experiments)}")
-    if experiment.phase is Phase.ENDING or experiment.phase.over:
-        raise RefusedError("the experiment is ending" if experiment.phase is Phase.ENDING else "the experiment is over")
+    if experiment.state is ExperimentState.ENDING or experiment.state.ended:
+        raise RefusedError(
+            "the experiment is ending" if experiment.state is ExperimentState.ENDING else "the experiment is over"
+        )
     return experiment
 
 

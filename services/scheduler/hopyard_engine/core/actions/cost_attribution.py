@@ -50,7 +50,7 @@ def over(stream: Stream, run: Run, at: float) -> None:
 def _charge(stream: Stream, run: Run, position: int, seconds: float) -> None:
     own = stream.jobs[run.job].experiment
     payers = [stream.experiments[name] for name, until in run.wanted if until >= position]
-    payers = [experiment for experiment in payers if not experiment.phase.over] or [own]
+    payers = [experiment for experiment in payers if not experiment.state.ended] or [own]
     for experiment in payers:
         experiment.slot_seconds += seconds * len(run.ranks) / len(payers)
         if experiment is not own:

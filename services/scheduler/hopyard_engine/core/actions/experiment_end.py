@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import EndExperiment, JobState, RunEndReason, RunMode
-from hopyard_engine.core.actions import command_checks, phases, runs, target
+from hopyard.policy.vocabulary import EndExperiment, ExperimentState, JobState, RunEndReason, RunMode
+from hopyard_engine.core.actions import command_checks, experiment_state, runs, target
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 
 def check_target(stream: Stream, job: Job, position: int, value: float, at: float) -> None:
@@ -38,7 +37,7 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
     terms = job.terms
     mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
     reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
-    begin_end(stream, job.experiment, Phase.COMPLETED, reason, at, job)
+    begin_end(stream, job.experiment, ExperimentState.COMPLETED, reason, at, job)
 
 
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
@@ -62,19 +61,23 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
             raise command_checks.RefusedError(f"job {winner.id!r} is of experiment {winner.experiment.id!r}")
     name = command.experiment or (winner.experiment.id if winner is not None else "")
     chosen = [command_checks.find_experiment(stream, name)] if name else list(stream.experiments.values())
-    able = [experiment for experiment in chosen if not experiment.phase.over and experiment.phase is not Phase.ENDING]
+    able = [
+        experiment
+        for experiment in chosen
+        if not experiment.state.ended and experiment.state is not ExperimentState.ENDING
+    ]
     if not able:
         raise command_checks.RefusedError("the experiment is ending")
     for experiment in able:
-        begin_end(stream, experiment, Phase.COMPLETED, command.reason, at, winner)
+        begin_end(stream, experiment, ExperimentState.COMPLETED, command.reason, at, winner)
 
 
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
     """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
     reason = f"its time of {experiment.settings.max_seconds:g} s is over"
     experiment.out_of_time = True
-    enter_end(stream, experiment, Phase.COMPLETED, reason, at)
-    for run in phases.runs_of(stream, experiment):
+    enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
+    for run in experiment_state.runs_of(stream, experiment):
         runs.end_run(stream, run, RunEndReason.SUSPENDED)
         if stream.due(runs.kill_timer(run)) is None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
@@ -83,25 +86,27 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
             stream.move(job, JobState.TERMINATED, reason)
 
 
-def enter_end(stream: Stream, experiment: Experiment, phase: Phase, reason: str, at: float, winner: str = "") -> None:
+def enter_end(
+    stream: Stream, experiment: Experiment, state: ExperimentState, reason: str, at: float, winner: str = ""
+) -> None:
     """It is decided how it ends: nothing new begins."""
     if experiment.running_since is not None:
-        phases.stop_clock(stream, experiment, at)
-    experiment.final = (phase, reason)
+        experiment_state.stop_clock(stream, experiment, at)
+    experiment.final = (state, reason)
     experiment.winner = winner
-    phases.enter(stream, experiment, Phase.ENDING, reason)
+    experiment_state.enter(stream, experiment, ExperimentState.ENDING, reason)
 
 
 def begin_end(
-    stream: Stream, experiment: Experiment, phase: Phase, reason: str, at: float, winner: Job | None = None
+    stream: Stream, experiment: Experiment, state: ExperimentState, reason: str, at: float, winner: Job | None = None
 ) -> None:
     """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
 
     What they have trained is saved first if others of the group train alike: they may go on from there.
     """
     alike = stream.alike(experiment)
-    enter_end(stream, experiment, phase, reason, at, winner.id if winner is not None else "")
-    for run in phases.runs_of(stream, experiment):
+    enter_end(stream, experiment, state, reason, at, winner.id if winner is not None else "")
+    for run in experiment_state.runs_of(stream, experiment):
         keep = winner is not None and run.job == winner.id
         if keep and run.mode is not RunMode.TRAIN:
             continue  # It ends by itself, and has nothing to save.

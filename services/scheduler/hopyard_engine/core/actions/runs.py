@@ -121,7 +121,7 @@ def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
 def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
     """The slots of a start, all or none."""
     if not job.experiment.running:
-        raise RefusedError(f"the experiment is {job.experiment.phase.value}")
+        raise RefusedError(f"the experiment is {job.experiment.state.value}")
     if not command.slots or len(set(command.slots)) != len(command.slots):
         raise RefusedError(f"a run needs one or more different slots, found {list(command.slots)}")
     unusable = [m for m in command.slots if m not in stream.slots or not stream.slots[m].idle]

@@ -57,7 +57,7 @@ class StoredContents:
         return StoredContents(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
 
 
-def holding(stream: Stream) -> list[StoredContents]:
+def stored_contents(stream: Stream) -> list[StoredContents]:
     """What a stream's experiments have in the store, as it is now; what several jobs have, for each of them."""
     return [*lent(stream), *(one for job in stream.jobs.values() for one in of_job(stream, job))]
 
@@ -71,7 +71,7 @@ def lent(stream: Stream) -> list[StoredContents]:
 def of_job(stream: Stream, job: Job) -> list[StoredContents]:
     """What a job has there."""
     entries = [entry for entry in stream.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
-    return [_held(stream, job, entry) for entry in entries]
+    return [_contents_of(stream, job, entry) for entry in entries]
 
 
 def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
@@ -101,7 +101,7 @@ def _needed(stream: Stream, entry: SnapshotEntry) -> bool:
     return eviction.needed(stream, job, entry) or entry.info.position in stream.asked(job)
 
 
-def _held(stream: Stream, job: Job, entry: SnapshotEntry) -> StoredContents:
+def _contents_of(stream: Stream, job: Job, entry: SnapshotEntry) -> StoredContents:
     info = entry.info
     if _needed(stream, entry):
         return StoredContents(info.sha256, info.size, EvictionRank.NEEDED)
@@ -133,7 +133,7 @@ class StoreUsage:
 
     Attributes:
         quota: Bytes that they may take; None: any.
-        held: Bytes that they take.
+        used: Bytes that they take.
         needed: Those of them that somebody needs now.
         spare: How many others there are.
         spare_seconds: Of training to have all of these back.
@@ -142,7 +142,7 @@ class StoreUsage:
     """
 
     quota: int | None
-    held: int
+    used: int
     needed: int
     spare: int
     spare_seconds: float
@@ -157,7 +157,7 @@ class Room:
         holdings: What each stream has in it; contents may come more than once.
 
     Attributes:
-        held: Bytes of all contents.
+        used: Bytes of all contents.
     """
 
     def __init__(self, holdings: Mapping[str, Iterable[StoredContents]]) -> None:
@@ -171,7 +171,7 @@ class Room:
             one.sha256: Contents(one.sha256, one.size, one.rank, one.seconds, one.before, tuple(owners[one.sha256]))
             for one in known.values()
         }
-        self.held = sum(one.size for one in self._all.values())
+        self.used = sum(one.size for one in self._all.values())
 
     def use(self, quota: int | None) -> StoreUsage:
         """How full it is, of so many bytes; None: there is no limit."""
@@ -179,8 +179,8 @@ class Room:
         first = min(spare, key=lambda one: one.price, default=None)
         return StoreUsage(
             quota=quota,
-            held=self.held,
-            needed=self.held - sum(one.size for one in spare),
+            used=self.used,
+            needed=self.used - sum(one.size for one in spare),
             spare=len(spare),
             spare_seconds=sum(one.seconds for one in spare),
             next_size=first.size if first is not None else 0,
@@ -199,13 +199,13 @@ class Room:
         waiting = [(one.price, one) for one in self._spare()]
         gone: list[Contents] = []
         heapify(waiting)
-        while waiting and self.held > limit:
+        while waiting and self.used > limit:
             price, one = heappop(waiting)
             if one.price > price:
                 heappush(waiting, (one.price, one))
                 continue
             gone.append(one)
-            self.held -= one.size
+            self.used -= one.size
             del self._all[one.sha256]
             for later in behind.pop(one.sha256, []):
                 if later.sha256 in self._all:

@@ -75,7 +75,7 @@ class Tenant:
     cap: int | None
     demand: int | None = None
     share: int = 0
-    held: set[str] = field(default_factory=set)
+    granted: set[str] = field(default_factory=set)
     gang: int = 1
     need: SlotKind = ANY
     nodes: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class ClusterState:
         for name in slots:
             holder = self.slots.pop(name).holder
             if holder:
-                self.tenants[holder].held.discard(name)
+                self.tenants[holder].granted.discard(name)
         self._changed = True
 
     def drain(self, name: str) -> None:
@@ -203,13 +203,13 @@ class ClusterState:
             held.holder, held.recalled = "", False
             self._changed = True
         if experiment in self.tenants:
-            self.tenants[experiment].held.discard(slot)
+            self.tenants[experiment].granted.discard(slot)
 
     def adopt(self, experiment: str, spec: SlotSpec, node: str, recalled: bool = False) -> None:
         """A recovered experiment holds a slot of a node that has yet to come back."""
         self.presume(node)
         self.slots[spec.id] = ClusterSlot(spec, node, experiment, recalled)
-        self.tenants[experiment].held.add(spec.id)
+        self.tenants[experiment].granted.add(spec.id)
 
     def reborn(self, name: str, incarnation: str) -> bool:
         """Whether a node was seen in another life than this one when the scheduler was last there."""
@@ -225,7 +225,7 @@ class ClusterState:
 
     def leave(self, experiment: str) -> None:
         """An experiment wants nothing any more."""
-        for slot in list(self.tenants[experiment].held):
+        for slot in list(self.tenants[experiment].granted):
             self.take_back(experiment, slot)
         del self.tenants[experiment]
         self._changed = True
@@ -286,7 +286,7 @@ class ClusterState:
             totals[name] += 1
             held[name, kind] += 1
             slot.holder = name
-            self.tenants[name].held.add(slot.spec.id)
+            self.tenants[name].granted.add(slot.spec.id)
             spec, life = slot.spec, self.nodes[slot.node].incarnation
             events.append(SlotGranted(at, name, spec.id, slot.node, spec.cpus, spec.gpus, life, spec.hardware))
         if division.plan is not None:

@@ -51,14 +51,14 @@ class Want:
         claim: Its weight and the most slots it may get.
         gang: So many slots at once (>= 1), or none.
         need: What each slot must have.
-        held: The slots that it has, by kind: it keeps them where that costs nobody anything.
+        granted: The slots that it has, by kind: it keeps them where that costs nobody anything.
         picky: Whether only slots whose kind names it are of use to it.
     """
 
     claim: Claim
     gang: int = 1
     need: SlotKind = ANY
-    held: Mapping[SlotKind, int] = field(default_factory=dict)
+    granted: Mapping[SlotKind, int] = field(default_factory=dict)
     picky: bool = False
 
     def takes(self, kind: SlotKind) -> bool:
@@ -110,10 +110,10 @@ class _Handing:
     def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> None:
         self.plan: dict[str, Counter[SlotKind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(slots)
-        self._held = {want.claim.name: want.held for want in wants}
+        self._granted = {want.claim.name: want.granted for want in wants}
         self._sizes = dict.fromkeys(self.plan, 0)
         self._kinds = {want.claim.name: [kind for kind in slots if want.takes(kind)] for want in wants}
-        self._spoken_for = {kind: sum(want.held.get(kind, 0) for want in wants) for kind in slots}
+        self._spoken_for = {kind: sum(want.granted.get(kind, 0) for want in wants) for kind in slots}
         self._steps: list[tuple[str, SlotKind, int]] = []
 
     def level(self, want: Want) -> float:
@@ -183,4 +183,4 @@ class _Handing:
         return sorted(self._kinds[name], key=rank)
 
     def _unplanned(self, name: str, kind: SlotKind) -> int:
-        return max(self._held[name].get(kind, 0) - self.plan[name][kind], 0)
+        return max(self._granted[name].get(kind, 0) - self.plan[name][kind], 0)

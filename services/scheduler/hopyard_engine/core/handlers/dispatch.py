@@ -11,6 +11,7 @@ from hopyard.policy.vocabulary import (
     AnswerReady,
     Command,
     EndExperiment,
+    ExperimentState,
     GeneratorExhausted,
     IterationFinish,
     JobState,
@@ -24,10 +25,10 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core.actions import (
     command_checks,
     experiment_end,
+    experiment_state,
     failures,
     group_results,
     ordered_uploads,
-    phases,
     prediction_requests,
     runs,
     store_quota,
@@ -74,7 +75,6 @@ from hopyard_engine.core.state.timers import (
     ShareTimer,
     timer_of,
 )
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 
 CALL_LIMIT = 500
 """Answers of a policy to one event from outside, beside two for each slot and each job from the generator.
@@ -207,8 +207,8 @@ def _take(stream: Stream, event: StreamEvent) -> None:
         case ExperimentJoined():
             lifecycle.join(stream, event)
         case StreamCreated():
-            phases.start_clock(stream, stream.founder, event.at)
-            phases.enter(stream, stream.founder, Phase.RUNNING, "")
+            experiment_state.start_clock(stream, stream.founder, event.at)
+            experiment_state.enter(stream, stream.founder, ExperimentState.RUNNING, "")
 
 
 def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
@@ -301,7 +301,9 @@ def _created(stream: Stream, experiment: Experiment, asked: dict[str, Any], even
         return
     if event.error:
         stream.move(job, JobState.FAILED, f"the generator failed: {event.error}")
-        experiment_end.begin_end(stream, experiment, Phase.FAILED, f"the generator failed: {event.error}", event.at)
+        experiment_end.begin_end(
+            stream, experiment, ExperimentState.FAILED, f"the generator failed: {event.error}", event.at
+        )
     elif event.result is None:
         experiment.exhausted = True
         del stream.jobs[name], stream.open[name]

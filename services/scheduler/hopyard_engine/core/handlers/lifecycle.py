@@ -7,6 +7,7 @@ from dataclasses import replace
 from hopyard.policy.vocabulary import (
     Command,
     ExperimentChange,
+    ExperimentState,
     JobState,
     LabelJob,
     ReleaseSlot,
@@ -18,8 +19,8 @@ from hopyard_engine.core.actions import (
     earlier_results,
     eviction,
     experiment_end,
+    experiment_state,
     failures,
-    phases,
     runs,
     target,
 )
@@ -39,19 +40,18 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.policy_conversation import ConversationState
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, EndTimer, IdleTimer, PolicyTimer, ShareTimer, timer_of
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.types import Settings
 
 
 def join(stream: Stream, event: ExperimentJoined) -> None:
     """Another experiment joins the group, which goes on if it was over."""
-    over = stream.phase.over
+    over = stream.state.ended
     experiment = stream.add(event)
-    phases.start_clock(stream, experiment, event.at)
-    phases.enter(stream, experiment, Phase.RUNNING, "")
+    experiment_state.start_clock(stream, experiment, event.at)
+    experiment_state.enter(stream, experiment, ExperimentState.RUNNING, "")
     stream.conversation.listen()
     if over:
-        phases.revive(stream)
+        experiment_state.revive(stream)
     stream.wake()
     stream.call(ExperimentChange("joined", experiment.id))
 
@@ -60,19 +60,19 @@ def operate(stream: Stream, event: Operated) -> None:
     """Pause, resume, stop, close or keep; each twice is as good as once, and one that makes no sense now changes nothing."""
     experiment = stream.experiments[event.experiment or stream.id]
     match event.action:
-        case "pause" if experiment.phase is Phase.RUNNING:
+        case "pause" if experiment.state is ExperimentState.RUNNING:
             pause(stream, experiment, event.at, "paused by a person")
-        case "resume" if experiment.phase in (Phase.PAUSED, Phase.PAUSING):
-            phases.enter(stream, experiment, Phase.RUNNING, "")
+        case "resume" if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
+            experiment_state.enter(stream, experiment, ExperimentState.RUNNING, "")
             stream.conversation.listen()
-            phases.start_clock(stream, experiment, event.at)
+            experiment_state.start_clock(stream, experiment, event.at)
             stream.wake()
             stream.call(ExperimentChange("resumed", experiment.id))
             experiment_end.check_best(stream, experiment, event.at)
-        case "stop" if not experiment.phase.over and experiment.phase is not Phase.ENDING:
-            experiment_end.begin_end(stream, experiment, Phase.STOPPED, "stopped by a person", event.at)
-        case "close" if not experiment.phase.over and experiment.phase is not Phase.ENDING:
-            experiment_end.begin_end(stream, experiment, Phase.COMPLETED, "closed by its client", event.at)
+        case "stop" if not experiment.state.ended and experiment.state is not ExperimentState.ENDING:
+            experiment_end.begin_end(stream, experiment, ExperimentState.STOPPED, "stopped by a person", event.at)
+        case "close" if not experiment.state.ended and experiment.state is not ExperimentState.ENDING:
+            experiment_end.begin_end(stream, experiment, ExperimentState.COMPLETED, "closed by its client", event.at)
         case "keep" if experiment.settings.idle is not None and stream.due(IdleTimer(experiment.id)) is not None:
             stream.set_timer(IdleTimer(experiment.id), event.at + experiment.settings.idle)
         case _:
@@ -81,9 +81,9 @@ def operate(stream: Stream, event: Operated) -> None:
 
 def pause(stream: Stream, experiment: Experiment, at: float, reason: str) -> None:
     """Suspends all its runs at their next boundary; PAUSED when all have left their slots and their state is stored."""
-    phases.enter(stream, experiment, Phase.PAUSING, reason)
-    phases.stop_clock(stream, experiment, at)
-    for run in phases.runs_of(stream, experiment):
+    experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
+    experiment_state.stop_clock(stream, experiment, at)
+    for run in experiment_state.runs_of(stream, experiment):
         runs.end_run(stream, run, RunEndReason.SUSPENDED)
     stream.call(ExperimentChange("paused", experiment.id))
 
@@ -97,7 +97,7 @@ def pause_all(stream: Stream, at: float, reason: str) -> None:
 def advance(stream: Stream, at: float) -> None:
     """Takes the steps that nothing but the state itself calls for."""
     stream.shed()
-    if stream.held <= stream.share:
+    if stream.granted <= stream.share:
         stream.overdue = False
         stream.set_timer(ShareTimer(), None)
     elif stream.overdue:
@@ -107,7 +107,7 @@ def advance(stream: Stream, at: float) -> None:
         stream.tidied = False
         eviction.keep_within(stream)
         _advance_experiments(stream, at)  # A pause or an end may have waited for what was given up.
-    if stream.phase.over:
+    if stream.state.ended:
         return
     if (stream.claim, stream.gang, stream.nodes) != (stream.claimed, stream.claimed_gang, stream.claimed_nodes):
         stream.claimed, stream.claimed_gang, stream.claimed_nodes = stream.claim, stream.gang, stream.nodes
@@ -123,15 +123,15 @@ def _advance_experiments(stream: Stream, at: float) -> None:
 
 
 def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> None:
-    if experiment.phase is Phase.PAUSING and not phases.runs_of(stream, experiment):
+    if experiment.state is ExperimentState.PAUSING and not experiment_state.runs_of(stream, experiment):
         deferred_uploads.wound_up(stream, experiment)
         if _settled(stream, experiment):
-            phases.enter(stream, experiment, Phase.PAUSED, experiment.reason)
+            experiment_state.enter(stream, experiment, ExperimentState.PAUSED, experiment.reason)
     if experiment.settings.idle is not None:
         _idle(stream, experiment, experiment.settings.idle, at)
-    elif experiment.phase is Phase.RUNNING and _nothing_left(stream, experiment):
+    elif experiment.state is ExperimentState.RUNNING and _nothing_left(stream, experiment):
         experiment_end.enter_end(stream, experiment, *_verdict(stream, experiment), at)
-    if experiment.phase is Phase.ENDING and not phases.runs_of(stream, experiment):
+    if experiment.state is ExperimentState.ENDING and not experiment_state.runs_of(stream, experiment):
         if not experiment.wound_up:
             experiment.wound_up = True
             _wind_up(stream, experiment)
@@ -143,7 +143,7 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
 def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
     """An experiment that is open for requests ends when it had nothing to do for so long."""
     timer = IdleTimer(experiment.id)
-    if experiment.phase is not Phase.RUNNING or not _nothing_left(stream, experiment):
+    if experiment.state is not ExperimentState.RUNNING or not _nothing_left(stream, experiment):
         stream.set_timer(timer, None)
     elif stream.due(timer) is None:
         stream.set_timer(timer, at + seconds)
@@ -152,7 +152,7 @@ def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> 
 def idle_over(stream: Stream, experiment: Experiment, at: float) -> None:
     """It was idle for its full time, and nobody kept it open."""
     experiment_end.enter_end(
-        stream, experiment, Phase.COMPLETED, f"nothing was asked of it for {experiment.settings.idle:g} s", at
+        stream, experiment, ExperimentState.COMPLETED, f"nothing was asked of it for {experiment.settings.idle:g} s", at
     )
 
 
@@ -167,12 +167,12 @@ def _untold(stream: Stream, experiment: Experiment) -> bool:
     return experiment.out_of_time and conversation.state is not ConversationState.SILENT and conversation.busy
 
 
-def _verdict(stream: Stream, experiment: Experiment) -> tuple[Phase, str]:
+def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, str]:
     """How an experiment ended that has nothing left to do."""
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     if jobs and experiment.states.get(JobState.FAILED, 0) == len(jobs):
-        return Phase.FAILED, f"every job failed, job {jobs[0].id}: {jobs[0].reason}"
-    return Phase.COMPLETED, "all jobs ended" if experiment.all_ended else "the policy has nothing left to do"
+        return ExperimentState.FAILED, f"every job failed, job {jobs[0].id}: {jobs[0].reason}"
+    return ExperimentState.COMPLETED, "all jobs ended" if experiment.all_ended else "the policy has nothing left to do"
 
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
@@ -206,7 +206,7 @@ def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
     """All its runs are over: no job waits for a slot any more, unless the experiment may be extended."""
     assert experiment.final is not None
-    phase, reason = experiment.final
+    state, reason = experiment.final
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     for job in jobs:
         if not (job.state.idle or job.state is JobState.HELD):
@@ -216,13 +216,13 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
             stream.move(job, JobState.COMPLETED, "reached the target" if reached else reason)
     for job in jobs:
-        if (phase is not Phase.COMPLETED or job.lends) and not job.state.ended:
+        if (state is not ExperimentState.COMPLETED or job.lends) and not job.state.ended:
             stream.move(job, JobState.TERMINATED, reason)
         elif experiment.out_of_time:  # Nobody will answer.
             stream.withdraw_predictions(job)
     # The last one of a group, or of those that train alike, leaves nobody who may go on from the others' jobs. Only what was asked
     # for, and what was lent, is needed no more by that.
-    for job in stream.jobs.values() if stream.phase is Phase.ENDING or experiment.settings.plan else jobs:
+    for job in stream.jobs.values() if stream.state is ExperimentState.ENDING or experiment.settings.plan else jobs:
         if job.asked or job.lends:
             stream.collect(job)
     for job in jobs:
@@ -235,12 +235,12 @@ def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
     assert experiment.final is not None
     experiment.ended_at = at
     stream.set_timer(EndTimer(experiment.id), None)
-    if all(m is experiment or m.phase.over for m in stream.experiments.values()):
+    if all(m is experiment or m.state.ended for m in stream.experiments.values()):
         _let_all_go(stream)
-        phases.enter(stream, experiment, *experiment.final)
+        experiment_state.enter(stream, experiment, *experiment.final)
         stream.emit(StreamEnded(stream.id))
     else:
-        phases.enter(stream, experiment, *experiment.final)
+        experiment_state.enter(stream, experiment, *experiment.final)
         stream.call(ExperimentChange("ended", experiment.id))
         stream.wake()
     deferred, experiment.deferred = experiment.deferred, []
@@ -281,7 +281,7 @@ def update(stream: Stream, event: Updated) -> None:
     stream.requests.add(event.request)
     if stream.quarantined:
         stream.emit(Noted(stream.id, "", f"refused Updated: the experiment cannot go on: {stream.reason}"))
-    elif experiment.phase is Phase.ENDING:
+    elif experiment.state is ExperimentState.ENDING:
         experiment.deferred.append(event)
     else:
         _apply(stream, experiment, event, event.at)
@@ -300,20 +300,20 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
             unfinished = job.limit is None and job.position < job.max_position
             if job.experiment is experiment and job.state is JobState.COMPLETED and unfinished:
                 _reopen(stream, job)
-    if extended and experiment.phase.over:
-        over = stream.phase.over
+    if extended and experiment.state.ended:
+        over = stream.state.ended
         experiment.final = experiment.ended_at = None
         experiment.winner = ""
         experiment.wound_up = experiment.out_of_time = False
-        phases.enter(stream, experiment, Phase.RUNNING, "")
+        experiment_state.enter(stream, experiment, ExperimentState.RUNNING, "")
         stream.conversation.listen()
         if over:
-            phases.revive(stream)
+            experiment_state.revive(stream)
     if extended or event.target is not None or "target" in event.cleared:
         if experiment.running:
             if experiment.running_since is not None:
-                phases.stop_clock(stream, experiment, at)
-            phases.start_clock(stream, experiment, at)
+                experiment_state.stop_clock(stream, experiment, at)
+            experiment_state.start_clock(stream, experiment, at)
         stream.wake()
         stream.call(ExperimentChange("extended" if extended else "target", experiment.id))
     if event.target is not None:

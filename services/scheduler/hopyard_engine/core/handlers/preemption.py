@@ -23,7 +23,7 @@ def set_share(stream: Stream, event: ShareSet) -> None:
     stream.share = event.slots
     stream.shed()
     deadline = None
-    if stream.held > stream.share:
+    if stream.granted > stream.share:
         set_before = stream.due(ShareTimer())
         deadline = event.at if set_before is None else set_before
         if set_before is None and (shrunk or not stream.overdue):
@@ -34,7 +34,7 @@ def set_share(stream: Stream, event: ShareSet) -> None:
         stream.wake()
     stream.call(ShareChange(event.slots, deadline))
     for experiment in stream.experiments.values():
-        if not experiment.phase.over:
+        if not experiment.state.ended:
             stream.emit(ExperimentChanged(experiment.id))
 
 
@@ -46,7 +46,7 @@ def preempt(stream: Stream) -> None:
     Asked with each event until the experiment is within its share, since what is left to leave may change.
     """
     leaving = sum(_counted(stream, run) for run in stream.live.values() if run.ending is not None)
-    surplus = stream.held - stream.share - leaving
+    surplus = stream.granted - stream.share - leaving
     victims = sorted(
         (run for run in stream.live.values() if run.ending is None and run.preemptible),
         key=stream.precedence,

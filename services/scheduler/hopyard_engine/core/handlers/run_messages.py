@@ -9,6 +9,7 @@ from hopyard.policy.vocabulary import (
     AnswerReady,
     ApplicationStat,
     DecisionKind,
+    ExperimentState,
     IterationFinish,
     JobState,
     Report,
@@ -32,7 +33,6 @@ from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, Snap
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.state_machines.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.types import Measured, SnapshotInfo
 
@@ -254,7 +254,7 @@ def survives(stream: Stream, job: Job, position: int) -> None:
     stream.unpin_fork(job)
     stream.collect(job)
     if (
-        job.state.ended or job.experiment.phase is Phase.PAUSED
+        job.state.ended or job.experiment.state is ExperimentState.PAUSED
     ):  # It came late: what was kept back only until then follows.
         stream.upload_remaining(job)
     stream.changed(job)
@@ -351,8 +351,8 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
         failures.back_off(stream, job, at)
     stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
-    if lost_cause and job.experiment.phase is not Phase.ENDING:
-        experiment_end.begin_end(stream, job.experiment, Phase.FAILED, lost_cause, at)
+    if lost_cause and job.experiment.state is not ExperimentState.ENDING:
+        experiment_end.begin_end(stream, job.experiment, ExperimentState.FAILED, lost_cause, at)
     stream.shed()
 
 

@@ -6,13 +6,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hopyard.policy.vocabulary import Hyperparameters, JobState, Metrics
+from hopyard.policy.vocabulary import ExperimentState, Hyperparameters, JobState, Metrics
 from hopyard_engine.core.events import Updated
-from hopyard_engine.core.state_machines.experiment_phases import Phase
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import Settings
 
-_PROGRESS = (Phase.RUNNING, Phase.PAUSING, Phase.PAUSED, Phase.ENDING)
+_PROGRESS = (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED, ExperimentState.ENDING)
 """Of several experiments the one that is furthest in front here says where all of them stand."""
 
 
@@ -49,7 +48,7 @@ class Experiment:
         settings: Its terms.
         payload: The shell's own (specification, bundle).
         created_at: When it was created.
-        phase: Where it stands.
+        state: Where it stands.
         reason: Why, in words.
         final: How it will end, once it is ENDING.
         spent: Unpaused seconds before `running_since`.
@@ -64,21 +63,21 @@ class Experiment:
         out_of_time: Whether it ends, or has ended, because its time was over, with jobs that go on when there is more.
         changed: Whether its terms are no longer those of its specification.
         deferred: Changes of its terms that wait for its end.
-        withheld: Idle jobs that wait for it to be resumed, in the order in which they waited.
+        paused_jobs: Idle jobs that wait for it to be resumed, in the order in which they waited.
         states: Its jobs by state.
         unable: Nodes on which its program cannot run, whatever the job.
         slot_seconds: Time of slots that was billed to it, up to what its runs said last.
         requested: The job of each of its clients' requests, by their names; empty: the policy makes what it wants of it.
-        story: Its newest changes of phase, oldest first.
+        story: Its newest changes of state, oldest first.
     """
 
     id: str
     settings: Settings
     payload: Any
     created_at: float
-    phase: Phase = Phase.RUNNING
+    state: ExperimentState = ExperimentState.RUNNING
     reason: str = ""
-    final: tuple[Phase, str] | None = None
+    final: tuple[ExperimentState, str] | None = None
     ended_at: float | None = None
     spent: float = 0.0
     running_since: float | None = None
@@ -92,7 +91,7 @@ class Experiment:
     out_of_time: bool = False
     changed: bool = False
     deferred: list[Updated] = field(default_factory=list)
-    withheld: dict[str, None] = field(default_factory=dict)
+    paused_jobs: dict[str, None] = field(default_factory=dict)
     states: dict[JobState, int] = field(default_factory=dict)
     unable: set[str] = field(default_factory=set)
     slot_seconds: float = 0.0
@@ -102,7 +101,7 @@ class Experiment:
     @property
     def running(self) -> bool:
         """Whether its jobs may be started and created."""
-        return self.phase is Phase.RUNNING
+        return self.state is ExperimentState.RUNNING
 
     @property
     def jobs_left(self) -> int:
@@ -126,5 +125,5 @@ class Experiment:
 
 
 def foremost(experiments: list[Experiment]) -> Experiment:
-    """The experiment whose phase is that of all together: one that runs if any does, an ended one if all are over."""
-    return min(experiments, key=lambda m: _PROGRESS.index(m.phase) if m.phase in _PROGRESS else len(_PROGRESS))
+    """The experiment whose state is that of all together: one that runs if any does, an ended one if all are over."""
+    return min(experiments, key=lambda m: _PROGRESS.index(m.state) if m.state in _PROGRESS else len(_PROGRESS))

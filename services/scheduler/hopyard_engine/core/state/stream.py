@@ -15,6 +15,7 @@ from itertools import takewhile
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Call,
+    ExperimentState,
     JobState,
     Metrics,
     PredictionReady,
@@ -45,8 +46,7 @@ from hopyard_engine.core.state.policy_conversation import ConversationState, Pol
 from hopyard_engine.core.state.snapshot_entries import Dropped, Keep, SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.snapshots import SnapshotBook
 from hopyard_engine.core.state.timers import POLICY, BackoffTimer, TimerKey
-from hopyard_engine.core.state_machines.experiment_phases import Phase
-from hopyard_engine.core.state_machines.job_states import change_state
+from hopyard_engine.core.state_machines.job_states import change_job
 from hopyard_engine.core.types import Settings
 
 _MASK = (1 << 63) - 1
@@ -108,9 +108,9 @@ class Stream:
         return self.founder.settings
 
     @property
-    def phase(self) -> Phase:
+    def state(self) -> ExperimentState:
         """Where the experiments stand together: RUNNING while one runs, over when all are."""
-        return self.founder.phase if len(self.experiments) == 1 else foremost(list(self.experiments.values())).phase
+        return self.founder.state if len(self.experiments) == 1 else foremost(list(self.experiments.values())).state
 
     @property
     def reason(self) -> str:
@@ -127,7 +127,7 @@ class Stream:
         """Weight and most slots of all experiments together: of those that run, else of those that are not over."""
         if len(self.experiments) == 1 and self.founder.settings.concurrency is None:
             return self.founder.settings.weight, self.founder.settings.slots
-        experiments = self.running or [m for m in self.experiments.values() if not m.phase.over] or [self.founder]
+        experiments = self.running or [m for m in self.experiments.values() if not m.state.ended] or [self.founder]
         caps = [cap for cap in (_sum([m.settings.slots for m in experiments]), self._cap_by_jobs) if cap is not None]
         return sum(m.settings.weight for m in experiments), min(caps, default=None)
 
@@ -172,10 +172,10 @@ class Stream:
     @property
     def claim(self) -> int | None:
         """Slots that it can use: none while it does not run; None: as many as it can get."""
-        return self.demand if self.phase is Phase.RUNNING else 0
+        return self.demand if self.state is ExperimentState.RUNNING else 0
 
     @property
-    def held(self) -> int:
+    def granted(self) -> int:
         """Slots that count against its share: all but those of drained nodes that it has yet to leave."""
         return len(self.slots) - len(self.draining)
 
@@ -289,7 +289,7 @@ class Stream:
         if state.idle and job.held:
             state = JobState.HELD
         self.count(job, -1)
-        change_state(job, state, why)
+        change_job(job, state, why)
         self.count(job, 1)
         self.withdraw(job)
         if state.idle and self.due(BackoffTimer(job.id)) is None:
@@ -365,13 +365,13 @@ class Stream:
             self.idle.add(job.id, job.priority)
             self.wake()
         else:
-            job.experiment.withheld[job.id] = None
+            job.experiment.paused_jobs[job.id] = None
 
     def withdraw(self, job: Job) -> None:
         """A job is not to be started."""
         self.touched.touch(job.id)
         self.idle.discard(job.id)
-        job.experiment.withheld.pop(job.id, None)
+        job.experiment.paused_jobs.pop(job.id, None)
 
     def unpin_fork(self, job: Job) -> None:
         """Lets the snapshot go that the job was forked from."""
@@ -382,7 +382,7 @@ class Stream:
 
     def asked(self, job: Job) -> set[int]:
         """Positions of a job that the policy may still fork from: it asked for them, and has let go neither them nor the job."""
-        over = (self.phase is Phase.ENDING or self.phase.over) and not job.experiment.out_of_time
+        over = (self.state is ExperimentState.ENDING or self.state.ended) and not job.experiment.out_of_time
         if over or (job.state is JobState.TERMINATED and not self.lends(job)):
             return set()
         asked = job.asked if job.kept is None else job.kept
@@ -398,7 +398,7 @@ class Stream:
         """The other experiments of the group that train alike and have not come to their ends."""
         plan = experiment.settings.plan
         others = (m for m in self.experiments.values() if m is not experiment and m.settings.plan == plan)
-        return [m for m in others if plan and not (m.phase.over or m.phase is Phase.ENDING)]
+        return [m for m in others if plan and not (m.state.ended or m.state is ExperimentState.ENDING)]
 
     def _spared(self, job: Job) -> set[int]:
         """Positions at which a job's snapshots are kept beside what its terms say.
@@ -486,10 +486,10 @@ class Stream:
             return
         useless = {m.id for m in self.slots.values() if self.nodes and m.node not in self.nodes and not m.reserved}
         leaving = useless | self.draining
-        if self.held <= self.share and not leaving:
+        if self.granted <= self.share and not leaving:
             return
         for slot in sorted(self.slots.values(), key=lambda m: (m.id not in leaving, m.reserved, m.id)):
-            if slot.id not in leaving and self.held <= self.share:
+            if slot.id not in leaving and self.granted <= self.share:
                 return
             if slot.idle:
                 self.give_up(slot.id)
@@ -500,12 +500,12 @@ class Stream:
     def next_call(self, at: float) -> None:
         """Makes the next up-call, unless one is under way: one at a time, `AllocateJobs` when nothing else waits."""
         conversation = self.conversation
-        if conversation.state is not ConversationState.IDLE or self.phase.over:
+        if conversation.state is not ConversationState.IDLE or self.state.ended:
             return
         if (queued := conversation.take_next(self._waits_for_decision)) is not None:
             self._make(*queued, at)
             return
-        if not conversation.allocation_due or self.phase is not Phase.RUNNING:
+        if not conversation.allocation_due or self.state is not ExperimentState.RUNNING:
             return
         placeable = bool(self.vacant) and self.placed < self.share
         untold = bool(conversation.verdicts) and not self.live  # Nothing else would tell the policy what was refused.

@@ -60,7 +60,7 @@ class HasJobState(Protocol):
     story: deque[str]
 
 
-def change_state(job: HasJobState, state: JobState, why: str) -> None:
+def change_job(job: HasJobState, state: JobState, why: str) -> None:
     """Changes the state of a job and keeps the reason.
 
     Raises:

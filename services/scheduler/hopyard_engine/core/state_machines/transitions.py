@@ -1,6 +1,6 @@
 """Tables of permitted state changes.
 
-The core has five state machines: job (`job_states`), run (`run_states`), experiment (`experiment_phases`), snapshot
+The core has five state machines: job (`job_states`), run (`run_states`), experiment (`experiment_states`), snapshot
 (`snapshot_states`) and policy conversation (`core.state.policy_conversation`). Each has one table and one function that applies it.
 `docs/state-machines.md` is generated from the tables.
 """

@@ -177,15 +177,15 @@ def _show_store(store: StoreUse) -> None:
     from hopyard._common import formatting
     from hopyard.cli.output import emit
 
-    if store.quota_bytes is None and not store.held_bytes:
+    if store.quota_bytes is None and not store.used_bytes:
         return
     bounds = "without a quota" if store.quota_bytes is None else f"of a quota of {formatting.size(store.quota_bytes)}"
     emit(
-        f"snapshots in the store: {formatting.size(store.held_bytes)} {bounds}; "
+        f"snapshots in the store: {formatting.size(store.used_bytes)} {bounds}; "
         f"{formatting.size(store.needed_bytes)} of them are needed now"
     )
     if store.spare:
-        spare = formatting.size(store.held_bytes - store.needed_bytes)
+        spare = formatting.size(store.used_bytes - store.needed_bytes)
         emit(
             f"to have back the other {store.spare} ({spare}) would take {formatting.short_time(store.spare_seconds)} of training; the "
             f"first to go ({formatting.size(store.next_bytes)}): {formatting.short_time(store.next_seconds)}"

@@ -1,35 +1,17 @@
-"""The phases of an experiment: their table, and the function that applies it.
+"""The states of an experiment: their table, and the function that applies it.
 
-`actions.phases.enter` does what follows from a change.
+`actions.experiment_state.enter` does what follows from a change.
 """
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from typing import Final, Protocol
 
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard_engine.core.state_machines.transitions import TransitionTable
 
-
-class Phase(enum.Enum):
-    """The state of an experiment. In an `over` phase it has no slots, and its jobs do not run."""
-
-    over: bool
-
-    RUNNING = "RUNNING"
-    PAUSING = "PAUSING"
-    PAUSED = "PAUSED"
-    ENDING = "ENDING"
-    COMPLETED = "COMPLETED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-
-    def __init__(self, name: str) -> None:
-        self.over = name in ("COMPLETED", "STOPPED", "FAILED")
-
-
-_P = Phase
+_P = ExperimentState
 
 EXPERIMENT: Final = TransitionTable(
     "experiment",
@@ -53,22 +35,22 @@ EXPERIMENT: Final = TransitionTable(
 )
 
 
-class HasPhase(Protocol):
+class HasExperimentState(Protocol):
     """What the table of an experiment needs of it."""
 
     id: str
-    phase: Phase
+    state: ExperimentState
     reason: str
     story: deque[str]
 
 
-def change_phase(experiment: HasPhase, phase: Phase, reason: str) -> None:
-    """Changes the phase of an experiment and keeps the reason.
+def change_experiment(experiment: HasExperimentState, state: ExperimentState, reason: str) -> None:
+    """Changes the state of an experiment and keeps the reason.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.
     """
-    EXPERIMENT.check(experiment.id, experiment.phase, phase, reason, experiment.story)
-    experiment.phase = phase
+    EXPERIMENT.check(experiment.id, experiment.state, state, reason, experiment.story)
+    experiment.state = state
     experiment.reason = reason
-    experiment.story.append(f"{phase.value} ({reason})")
+    experiment.story.append(f"{state.value} ({reason})")

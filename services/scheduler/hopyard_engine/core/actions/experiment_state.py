@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from hopyard.policy.vocabulary import ExperimentState
 from hopyard_engine.core.effects import ExperimentChanged, SetTimer, StreamRevived
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import EndTimer
-from hopyard_engine.core.state_machines.experiment_phases import Phase, change_phase
+from hopyard_engine.core.state_machines.experiment_states import change_experiment
 
 
-def enter(stream: Stream, experiment: Experiment, phase: Phase, reason: str) -> None:
-    """Moves an experiment to a phase. Its idle jobs wait for it while it does not run."""
-    change_phase(experiment, phase, reason)
-    if phase is Phase.RUNNING:
-        back, experiment.withheld = list(experiment.withheld), {}
+def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason: str) -> None:
+    """Moves an experiment to a state. Its idle jobs wait for it while it does not run."""
+    change_experiment(experiment, state, reason)
+    if state is ExperimentState.RUNNING:
+        back, experiment.paused_jobs = list(experiment.paused_jobs), {}
         for job in back:
             stream.offer(stream.jobs[job])
     else:

@@ -36,7 +36,8 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Statistic
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_engine.core.events import Ended, RunMessage, SnapshotTaken
-from hopyard_engine.journal.codec import decode
+from hopyard_engine.journal.codec import event_of
+from hopyard_scheduler.runtime.journal import stored
 
 Hop: TypeAlias = tuple[str, int]
 Times: TypeAlias = dict[str, float]
@@ -138,7 +139,7 @@ async def _told(client: AsyncClient, experiment: Experiment) -> dict[Hop, Times]
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=experiment.id)):
             for record in response.records:
-                match decode(record.kind, record.payload):
+                match event_of(stored(record)):
                     case RunMessage(at=at, job=job, body=SnapshotTaken(snapshot=snapshot)):
                         found[job, snapshot.position]["taken"] = at
                     case RunMessage(at=at, job=job, body=Ended(position=position)):

@@ -16,7 +16,7 @@ from hopyard_appstat.database.writer import cause_of
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST: Final = "0004"
+NEWEST: Final = "0005"
 """The revision that `migrate` brings a database to."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"

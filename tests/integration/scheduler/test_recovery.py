@@ -16,6 +16,7 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent
 from hopyard.v1 import resource_manager_pb2 as r
 from hopyard.v1 import resource_manager_pb2_grpc as r_grpc
 from hopyard_appstat.service import AppStatService
+from hopyard_engine.journal.format import FORMAT
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
@@ -160,8 +161,17 @@ async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces,
         await first.stop(0)
 
 
-async def test_a_journal_that_cannot_be_applied_fails_its_experiment_and_no_start(
-    pieces: Pieces, tmp_path: Path
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        (FORMAT, "journal record of unknown kind 'Nonsense'"),
+        (0, f"found no format version, supported is version {FORMAT}; use the version of Hopyard that wrote it"),
+        (1, f"found format version 1, supported is version {FORMAT}; use the version of Hopyard that wrote it"),
+        (FORMAT + 1, f"found format version {FORMAT + 1}, supported is version {FORMAT}; install a Hopyard"),
+    ],
+)
+async def test_a_journal_that_cannot_be_read_fails_its_experiment_and_no_start(
+    pieces: Pieces, tmp_path: Path, version: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await pieces.scheduler()
     async with AsyncClient(server=first.address) as client:
@@ -173,15 +183,19 @@ async def test_a_journal_that_cannot_be_applied_fails_its_experiment_and_no_star
         epoch = (await stub.BeginEpoch(appstat_pb2.BeginEpochRequest(holder="poisoner"))).epoch
         streams = await stub.ListStreams(appstat_pb2.ListStreamsRequest())
         end = next(s.length for s in streams.streams if s.stream == poisoned.id)
-        record = appstat_pb2.JournalRecord(stream=poisoned.id, position=end + 1, at=1.0, kind="Nonsense", payload=b"{}")
+        record = appstat_pb2.JournalRecord(
+            stream=poisoned.id, position=end + 1, at=1.0, kind="Nonsense", payload=b"{}", version=version
+        )
         await stub.AppendJournal(appstat_pb2.AppendJournalRequest(epoch=epoch, records=[record]))
     second = await pieces.scheduler()
     async with AsyncClient(server=second.address) as client:
         found = await client.get(poisoned.id)
         assert found.state is ExperimentState.FAILED
-        assert "unknown kind 'Nonsense'" in found.reason
+        assert found.reason.startswith(f"journal of {poisoned.id}, record {end + 1}: {reason}")
+        assert "\n" not in found.reason
         assert (await client.get(sound.id)).state is ExperimentState.RUNNING
         await client.stop(sound.id)
+    assert [one for one in caplog.records if one.exc_info and poisoned.id in one.getMessage()] == []
 
 
 async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_which_it_got_them(

@@ -62,10 +62,11 @@ async def plan(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.SearchPlan
 async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub) -> str:
     """The root of an experiment's plan, as its journal has it."""
     from hopyard_engine.core.events import StreamCreated
-    from hopyard_engine.journal.codec import decode
+    from hopyard_engine.journal.codec import event_of
+    from hopyard_scheduler.runtime.journal import stored
 
     async for response in appstat.ReadJournal(pb.ReadJournalRequest(stream=experiment, from_position=1)):
-        event = decode(response.records[0].kind, response.records[0].payload)
+        event = event_of(stored(response.records[0]))
         assert isinstance(event, StreamCreated)
         return event.settings.plan
     raise AssertionError(f"{experiment} has no journal")

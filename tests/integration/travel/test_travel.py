@@ -217,8 +217,17 @@ async def test_nothing_is_changed_by_what_is_refused(cluster: Cluster, tmp_path:
             await client.import_experiment(file, "../up")
         other.unlink()
         _rewrite(file, other, b'"kind":"Answered"', b'"kind":"Answeped"')
-        with pytest.raises(InvalidInput, match=r"journal: event \d+: ValueError: .* unknown kind 'Answeped'"):
+        with pytest.raises(InvalidInput, match=r"journal of .*, record \d+: .* unknown kind 'Answeped'"):
             await client.import_experiment(other)
+        for version, found in (
+            (b"", "no format version"),
+            (b'"version":1,', "format version 1"),
+            (b'"version":3,', "format version 3"),
+        ):
+            other.unlink()
+            _rewrite(file, other, b'"version":2,', version)
+            with pytest.raises(InvalidInput, match=f"record 1: found {found}, supported is version 2; "):
+                await client.import_experiment(other)
         assert await everything(client) == ([], [bundle_of(made)])
         # What was refused stands in nobody's way.
         assert (await client.import_experiment(file)).experiment.id == made.id

@@ -32,7 +32,9 @@ def projection(row: Row) -> pb.Projection:
 
 def record(stream: str, position: int, at: float = 1.5, payload: bytes = b"") -> pb.JournalRecord:
     """A record of a stream."""
-    return pb.JournalRecord(stream=stream, position=position, at=at, kind="Kind", payload=payload)
+    return pb.JournalRecord(
+        stream=stream, position=position, at=at, kind="Kind", payload=payload, version=2, checksum="c0ffee"
+    )
 
 
 def append(epoch: int, records: Iterable[pb.JournalRecord] = (), rows: Iterable[Row] = ()) -> Append:

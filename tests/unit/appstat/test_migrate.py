@@ -9,7 +9,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
@@ -68,6 +68,7 @@ def test_a_database_without_the_search_plan_gets_it_and_keeps_what_it_has(databa
     with database.writer.begin() as connection:
         for table in ("scaling", "plan_snapshots", "plan_stretches", "plan_nodes"):
             connection.execute(text(f"drop table {table}"))
+        _forget_format(connection)
         connection.execute(text("update alembic_version set version_num = '0002'"))
         connection.execute(text("insert into streams (name, length) values ('e1', 3)"))
     migrate(database.writer)
@@ -80,10 +81,29 @@ def test_a_database_without_profiles_gets_their_table(database: Database) -> Non
     migrate(database.writer)
     with database.writer.begin() as connection:
         connection.execute(text("drop table scaling"))
+        _forget_format(connection)
         connection.execute(text("update alembic_version set version_num = '0003'"))
     migrate(database.writer)
     with database.writer.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def _forget_format(connection: Connection) -> None:
+    for column in ("checksum", "version"):
+        connection.execute(text(f"alter table journal drop column {column}"))
+
+
+def test_records_without_a_format_are_kept_and_have_version_0(database: Database) -> None:
+    migrate(database.writer)
+    with database.writer.begin() as connection:
+        _forget_format(connection)
+        connection.execute(text("update alembic_version set version_num = '0004'"))
+        connection.execute(text("insert into streams (name, length) values ('e1', 1)"))
+        connection.execute(text("insert into journal values ('e1', 1, 1.0, 'Kind', x'00')"))
+    migrate(database.writer)
+    with database.writer.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.execute(text("select version, checksum from journal")).one() == (0, "")
 
 
 def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Database) -> None:

@@ -28,6 +28,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.journal.codec import decode, encode, kind_of
+from hopyard_engine.journal.format import FORMAT
 from hopyard_scheduler.experiments import stream_import
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader, check_id
@@ -48,7 +49,14 @@ PAYLOAD = {"name": "small", "spec": SPEC, "bundle": "", "interpreter": "", "requ
 
 
 def line(event: Event, at: float = 5.0, **changes: Any) -> bytes:
-    raw = {"position": 1, "at": at, "kind": kind_of(event), "payload": json.loads(encode(event)), **changes}
+    raw = {
+        "position": 1,
+        "at": at,
+        "version": FORMAT,
+        "kind": kind_of(event),
+        "payload": json.loads(encode(event)),
+        **changes,
+    }
     return json.dumps(raw).encode()
 
 
@@ -143,10 +151,10 @@ def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
     assert "event 1: JSONDecodeError" in refused([b"{"])
     assert "event 1: a journal begins with StreamCreated" in refused(good[1:])
     assert f"event {len(good) + 1}: a journal begins with StreamCreated" in refused([*good, good[0]])
-    assert "event 2: ValueError: journal record of unknown kind 'Later'" in refused(
+    assert "journal of x, record 2: journal record of unknown kind 'Later'" in refused(
         [good[0], good[1].replace(json.loads(good[1])["kind"].encode(), b"Later")]
     )
-    assert "may be from a newer version" in refused([good[0], b"[]"])
+    assert "needed is a record as hopyard export writes it" in refused([good[0], b"[]"])
     assert "event 2: NodeJoined belongs to a cluster" in refused([good[0], line(NodeJoined(1.0, "n", "a", ()))])
     assert "event 2: found an event of experiment 'y', the stream is 'x''s" in refused(
         [good[0], line(Operated(1.0, "y", "pause"))]

@@ -12,6 +12,7 @@ import pytest
 from hopyard._net.rpc import retry
 from hopyard.errors import Exhausted
 from hopyard.v1 import appstat_pb2
+from hopyard_engine.journal.format import FORMAT
 from hopyard_scheduler.runtime import journal
 from hopyard_scheduler.runtime.journal import Journal, JournalEntry
 
@@ -35,7 +36,8 @@ class FullStore:
         self, request: appstat_pb2.ReadJournalRequest
     ) -> AsyncIterator[appstat_pb2.ReadJournalResponse]:
         response = appstat_pb2.ReadJournalResponse()
-        response.records.add(stream=request.stream, position=7, kind="NodeExpired", payload=b'{"at":1.0,"node":"n"}')
+        payload = b'{"at":1.0,"node":"n"}'
+        response.records.add(stream=request.stream, position=7, kind="NodeExpired", payload=payload, version=FORMAT)
         yield response
 
 

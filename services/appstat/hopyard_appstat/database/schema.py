@@ -58,6 +58,10 @@ journal: Final = Table(
     Column("at", Double, nullable=False),
     Column("kind", Text, nullable=False),
     Column("payload", LargeBinary, nullable=False),
+    # The version of the journal format; 0: the writer named none.
+    Column("version", Integer, nullable=False, server_default="0"),
+    # Empty: the record has none.
+    Column("checksum", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("stream", "position"),
 )
 

@@ -16,6 +16,7 @@ from cattrs.errors import ForbiddenExtraKeysError
 from hopyard.policy.vocabulary import Call, Command, RunKey
 from hopyard_engine.core.events import ClusterEvent, Event, RunBody, StreamEvent
 from hopyard_engine.core.types import SlotSpec
+from hopyard_engine.journal.format import RecordError, StoredRecord, upgrade
 
 
 @functools.cache
@@ -85,3 +86,16 @@ def decode(kind: str, payload: bytes) -> Event:
     except (ForbiddenExtraKeysError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"journal record of kind {kind}: {payload[:200]!r} does not fit: {error}") from error
     return event
+
+
+def event_of(record: StoredRecord) -> Event:
+    """The event of a record as it is stored: the version is checked first, and an older record is upgraded.
+
+    Raises:
+        RecordError: The version is not supported, or the record does not fit it.
+    """
+    present = upgrade(record)
+    try:
+        return decode(present.kind, present.payload)
+    except ValueError as error:
+        raise RecordError(record, str(error)) from error

@@ -16,7 +16,8 @@ from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
 from hopyard_engine.core.events import ClusterEvent, ExperimentJoined, Imported, StreamCreated, StreamEvent
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.journal.codec import decode, encode, kind_of
+from hopyard_engine.journal.codec import encode, event_of, kind_of
+from hopyard_engine.journal.format import FORMAT, RecordError, StoredRecord
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.runtime.projections import Changes, statistics
@@ -121,8 +122,10 @@ class ArrivingStream:
         for line in lines:
             self._number += 1
             try:
-                at, event = _event_of(line)
-                self._apply(self._checked(event), at, part)
+                at, record = _record_of(line, self._source or "the imported experiment", self._number)
+                self._apply(self._checked(_event_of(record)), at, part, self._kept_checksum(record))
+            except RecordError:
+                raise
             except InvalidInput as error:
                 raise InvalidInput(f"journal: event {self._number}: {error}") from error
             except Exception as error:  # whatever the core says to events that never were
@@ -192,7 +195,11 @@ class ArrivingStream:
         if payload["bundle"]:
             self.bundles[payload["bundle"]] = None
 
-    def _apply(self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest) -> None:
+    def _kept_checksum(self, record: StoredRecord) -> str:
+        """The checksum of a record that is written as it came; empty: another id or an upgrade changes the record."""
+        return "" if self._target or record.version != FORMAT else record.checksum
+
+    def _apply(self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest, checksum: str = "") -> None:
         reports = []
         for effect in self._core.restore(event):
             match effect:
@@ -204,17 +211,43 @@ class ArrivingStream:
                     pass
         part.projections.extend(statistics(reports, at))
         self.at = max(self.at, event.at)
-        part.records.add(stream=event.stream, position=self._number, at=at, kind=kind_of(event), payload=encode(event))
+        part.records.add(
+            stream=event.stream,
+            position=self._number,
+            at=at,
+            kind=kind_of(event),
+            payload=encode(event),
+            version=FORMAT,
+            checksum=checksum,
+        )
 
 
-def _event_of(line: bytes) -> tuple[float, StreamEvent]:
-    """When it was journalled, and the event."""
+def _record_of(line: bytes, stream: str, number: int) -> tuple[float, StoredRecord]:
+    """When it was journalled, and the record.
+
+    Raises:
+        InvalidInput: The line is no record.
+    """
     try:
         raw = json.loads(line)
-        at, kind, payload = float(raw["at"]), str(raw["kind"]), raw["payload"]
-        event = decode(kind, json.dumps(payload).encode())
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{type(error).__name__}: {error}; it may be from a newer version of Hopyard") from error
+        payload = json.dumps(raw["payload"]).encode()
+        checksum = str(raw.get("checksum", ""))
+        return float(raw["at"]), StoredRecord(
+            stream, number, raw.get("version", 0), str(raw["kind"]), payload, checksum
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"{type(error).__name__}: {error}; needed is a record as hopyard export writes it"
+        ) from error
+
+
+def _event_of(record: StoredRecord) -> StreamEvent:
+    """The event of a record.
+
+    Raises:
+        InvalidInput: The record cannot be read, or is none of an experiment.
+    """
+    event = event_of(record)
     if isinstance(event, ClusterEvent):
-        raise InvalidInput(f"{kind} belongs to a cluster, not to an experiment")
-    return at, event
+        raise InvalidInput(f"{record.kind} belongs to a cluster, not to an experiment")
+    return event

@@ -11,7 +11,8 @@ from hopyard._net.rpc import retry
 from hopyard.errors import Exhausted, StaleEpoch, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Event
-from hopyard_engine.journal.codec import decode
+from hopyard_engine.journal.codec import event_of
+from hopyard_engine.journal.format import FORMAT, StoredRecord
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -64,7 +65,9 @@ class Journal:
         ends: dict[str, int] = {}
         for entry in entries:
             position = ends[entry.stream] = ends.get(entry.stream, self._ends.get(entry.stream, 0)) + 1
-            request.records.add(stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload)
+            request.records.add(
+                stream=entry.stream, position=position, at=at, kind=entry.kind, payload=entry.payload, version=FORMAT
+            )
         try:
             await self._append(request, self._delayed)
         finally:
@@ -96,18 +99,23 @@ class Journal:
         """The events of a stream in order; afterwards appends go on behind the last.
 
         Raises:
-            ValueError: A record that this version cannot read.
+            RecordError: A record that this version cannot read.
         """
         end = 0
         async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
             for record in response.records:
                 end = record.position
-                yield decode(record.kind, record.payload)
+                yield event_of(stored(record))
         self._ends[stream] = end
 
     def forget(self, stream: str) -> None:
         """The stream will not be written any more until it is read again."""
         self._ends.pop(stream, None)
+
+
+def stored(record: appstat_pb2.JournalRecord) -> StoredRecord:
+    """A record from AppStat as the engine reads it."""
+    return StoredRecord(record.stream, record.position, record.version, record.kind, record.payload, record.checksum)
 
 
 async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception], None] = lambda error: None) -> T:

@@ -27,6 +27,7 @@ from hopyard_engine.core.effects import Effect, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, Operated, PolicyAnswered, PolicyFailed, ShareSet
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
+from hopyard_engine.journal.format import RecordError
 from hopyard_engine.policy_host import Host, took_too_long
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Objecting, Replay, of_experiment
@@ -135,8 +136,12 @@ async def _replay_or_fail(
             await asyncio.sleep(wait)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one journal
             core.forget(name)
-            _LOG.exception("experiment %s is failed: its journal cannot be applied again", name)
-            reason = f"its journal cannot be applied again: {type(error).__name__}: {error}"
+            if isinstance(error, RecordError):
+                _LOG.error("experiment %s is failed: %s", name, error)
+                reason = str(error)
+            else:
+                _LOG.exception("experiment %s is failed: its journal cannot be applied again", name)
+                reason = f"its journal cannot be applied again: {type(error).__name__}: {error}"
             found.failed += [failed_row(row, reason) for row in rows]
             return
         else:

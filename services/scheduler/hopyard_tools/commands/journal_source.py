@@ -15,7 +15,8 @@ from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_engine.core.events import Event
-from hopyard_engine.journal.codec import decode
+from hopyard_engine.journal.codec import event_of
+from hopyard_scheduler.runtime.journal import stored
 
 if TYPE_CHECKING:
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
@@ -53,11 +54,15 @@ class JournalSource:
                 return 0
 
     async def read(self, first: int = 1) -> AsyncGenerator[tuple[int, Event]]:
-        """Yield the events from number `first` to the present end of the stream, with their numbers."""
+        """Yield the events from number `first` to the present end of the stream, with their numbers.
+
+        Raises:
+            RecordError: A record that this version cannot read.
+        """
         request = appstat_pb2.ReadJournalRequest(stream=self.stream_name, from_position=first)
         async for response in self.stub.ReadJournal(request):
             for record in response.records:
-                yield record.position, decode(record.kind, record.payload)
+                yield record.position, event_of(stored(record))
 
     async def follow(self, over: Callable[[], bool]) -> AsyncGenerator[tuple[int, Event]]:
         """Yield the events from the first, as they arrive, until `over` returns True and all were yielded.

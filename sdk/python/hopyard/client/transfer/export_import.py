@@ -123,7 +123,9 @@ async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, 
     with archive.member(JOURNAL) as member:
         async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
             for record in response.records:
-                head = {"position": record.position, "at": record.at, "kind": record.kind}
+                head = {"position": record.position, "at": record.at, "version": record.version, "kind": record.kind}
+                if record.checksum:
+                    head["checksum"] = record.checksum
                 # As Python writes JSON, in which numbers may be NaN.
                 line = json.dumps({**head, "payload": json.loads(record.payload)}, separators=(",", ":"))
                 member.write(line.encode() + b"\n")

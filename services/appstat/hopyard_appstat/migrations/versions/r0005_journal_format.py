@@ -1,0 +1,23 @@
+"""The format version and the checksum of journal records."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the columns. Records that are already there have no version and no checksum."""
+    op.add_column("journal", sa.Column("version", sa.Integer, nullable=False, server_default="0"))
+    op.add_column("journal", sa.Column("checksum", sa.Text, nullable=False, server_default=""))
+
+
+def downgrade() -> None:
+    """Drop the columns."""
+    op.drop_column("journal", "checksum")
+    op.drop_column("journal", "version")

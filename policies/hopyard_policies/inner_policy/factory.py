@@ -51,3 +51,8 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
             f"tuner {name} chooses on how many slots its trials train; this is not for a tuner to say: leave out elastic"
         )
     return policy
+
+
+def version_with(policy: Policy, tuner: Policy) -> str:
+    """Return the version of a policy together with that of its tuner: the decisions of both follow from the up-calls."""
+    return f"{policy.version} (tuner {type(tuner).__name__} {tuner.version})"

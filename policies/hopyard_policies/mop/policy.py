@@ -31,6 +31,7 @@ from hopyard.policy.compatibility import NEEDS_DATA
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, TerminateJob
 from hopyard_policies.base.parameters import need_part, need_seconds, need_whole
+from hopyard_policies.inner_policy.factory import version_with
 from hopyard_policies.mop.gangs import Gangs
 from hopyard_policies.mop.milp_plans import Exact
 from hopyard_policies.mop.node_demand import Places
@@ -118,6 +119,7 @@ class MopPolicy(Policy):
         self._exact = Exact(plan_seconds) if scheduler == "milp" else None
         self._barrier = scheduler == "milp" if barrier is None else barrier
         self._search = TunerSlots(tuner, configurations, MopPolicy)
+        self.version = version_with(self, self._search.tuner)
         self.generator = self._search.tuner.generator
         self.forks_newest = self._search.copies
         self._visits = VisitHistory()

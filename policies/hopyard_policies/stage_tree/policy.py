@@ -42,7 +42,7 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
-from hopyard_policies.inner_policy.factory import made
+from hopyard_policies.inner_policy.factory import made, version_with
 from hopyard_policies.inner_policy.progress import Progress
 from hopyard_policies.stage_tree import tree_view
 from hopyard_policies.stage_tree.dispatch import Dispatch, own_snapshots
@@ -111,6 +111,7 @@ class StageTreePolicy(Policy):
         requests = Requests()
         self._tuners = Tuners(lambda: made(tuner, StageTreePolicy), width, requests.states)
         first = self._tuners.first
+        self.version = version_with(self, first)
         self.every_iteration = first.every_iteration or hears_statistics(first)
         self.ends_jobs = False
         self.generator = first.generator

@@ -25,10 +25,11 @@ from hopyard.errors import Internal, InvalidInput
 from hopyard.policy.vocabulary import Call, ExperimentState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
-from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamEvent
+from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamCreated, StreamEvent
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.types import PolicyVersion
 from hopyard_engine.journal.codec import encode
-from hopyard_engine.policy_host import Host, answer_text
+from hopyard_engine.policy_host import Host, PolicyHost, answer_text
 
 OBJECTION = "it decides otherwise than it did"
 """How the error of a recorded failure begins that no policy raised: recovery's, when it had found a difference."""
@@ -48,6 +49,7 @@ class Difference:
         call: The up-call; None: the core makes none here any more, so the record is no answer to anything.
         recorded: What stands in the journal.
         computed: What the policy answers now; None without an up-call.
+        versions: How the policy's version differs from the recorded one; empty: it does not.
     """
 
     event: int
@@ -56,6 +58,7 @@ class Difference:
     call: Call | None
     recorded: StreamEvent
     computed: PolicyAnswered | PolicyFailed | None
+    versions: str = ""
 
     @property
     def then(self) -> str:
@@ -75,7 +78,8 @@ class Difference:
     def text(self) -> str:
         """All of it in one sentence."""
         told = answer_text.told(self.call) if self.call is not None else f"record {type(self.recorded).__name__}"
-        return f"event {self.event} ({told}): recorded is {self.then}; now it is {self.now}"
+        versions = f"; {self.versions}" if self.versions else ""
+        return f"event {self.event} ({told}): recorded is {self.then}; now it is {self.now}{versions}"
 
 
 class Replay:
@@ -98,6 +102,7 @@ class Replay:
         self._make_host = make_host
         self._pending: UpCall | None = None
         self._since: Difference | None = None
+        self._recorded_policy: PolicyVersion | None = None
         self._shown: set[str] = set()
         self.experiment: Stream | None = None
         self.host: Host | None = None
@@ -144,6 +149,8 @@ class Replay:
     def apply(self, event: StreamEvent) -> list[Effect]:
         """The second half of `take`: when the policy was given up in the first."""
         effects = self._core.restore(event)
+        if isinstance(event, StreamCreated):
+            self._recorded_policy = event.policy
         if self.experiment is None:
             self.experiment = self._core.streams[event.stream]
         if not effects or not isinstance(effects[0], Record):
@@ -152,6 +159,14 @@ class Replay:
             if isinstance(effect, UpCall):
                 self._pending = effect
         return effects
+
+    @property
+    def version_change(self) -> str:
+        """How the policy's version differs from the recorded one, in a sentence; empty: it does not, or it is not known here."""
+        recorded, host = self._recorded_policy, self.host
+        if recorded is None or not isinstance(host, PolicyHost) or host.version == recorded.version:
+            return ""
+        return f"policy {recorded.name} had version {recorded.version} when the experiment began and has version {host.version} now"
 
     @property
     def unseen(self) -> Difference | None:
@@ -217,7 +232,8 @@ class Replay:
         self.up_calls += 1
         call, computed = made
         if not same(event, computed):
-            self._differs(Difference(self.number, event.at, call.number, call.call, event, computed))
+            versions = self.version_change
+            self._differs(Difference(self.number, event.at, call.number, call.call, event, computed, versions))
 
     def _failed(self, event: PolicyFailed) -> None:
         self.failures += 1

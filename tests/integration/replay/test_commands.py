@@ -17,6 +17,8 @@ from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, NotFound
+from hopyard_engine.journal import format as journal_format
+from hopyard_engine.journal.format import FORMAT
 from hopyard_engine.replay import parse_until
 from hopyard_tools.commands import tree
 from hopyard_tools.commands.events import tell
@@ -158,6 +160,38 @@ async def test_a_changed_policy_shows_its_first_other_decision(
     assert recorded["kind"] == "PolicyAnswered"
     assert "decided CONTINUE" in recorded["text"]
     assert "decided" not in "".join(event["text"] for event in events[: first["event"] - 1])
+
+
+async def test_another_version_of_the_policy_is_named(
+    raced: Experiment, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await commands.replay(raced.id, as_json=True)).document["version_change"] is None
+    monkeypatch.setattr(Arrival, "version", "2")
+    name = "tests.integration.replay.policies:Arrival"
+    change = f"policy {name} had version 1 when the experiment began and has version 2 now"
+    said = await commands.replay(raced.id)
+    assert said.equal
+    assert said.err.splitlines()[-2:][0] == f"{raced.id}: {change}"
+    monkeypatch.setattr(Arrival, "margin", -1.0)
+    document = (await commands.replay(raced.id, as_json=True)).document
+    assert document["version_change"] == change
+    assert document["first_difference"]["text"].endswith(f"; {change}")
+
+
+@pytest.mark.parametrize("command", ["replay", "events"])
+async def test_a_journal_of_another_format_is_refused_in_one_line(
+    raced: Experiment, address: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(journal_format, "FORMAT", FORMAT + 1)
+    capfd.readouterr()
+    assert await asyncio.to_thread(run, [command, raced.id, "--server", address]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    reason = (
+        f"found format version {FORMAT}, supported is version {FORMAT + 1}; use the version of Hopyard that wrote it"
+    )
+    assert err.count("\n") == 1
+    assert err.endswith(f"journal of {raced.id}, record 1: {reason}\n")
 
 
 async def test_events_tell_the_story_of_an_experiment_and_of_a_job(raced: Experiment, commands: Commands) -> None:

@@ -42,7 +42,7 @@ def test_attributes_and_overridden_methods_are_read() -> None:
 
 @pytest.mark.parametrize("field", [one.name for one in fields(PolicyCapabilities)])
 def test_each_field_comes_back_over_the_wire(field: str) -> None:
-    given = PolicyCapabilities(**{field: {"generator": "grid", "ship_every": 0}.get(field, True)})  # type: ignore[arg-type]
+    given = PolicyCapabilities(**{field: {"generator": "grid", "ship_every": 0, "version": "2"}.get(field, True)})  # type: ignore[arg-type]
     message = capabilities_to_proto(given, "a note")
     assert capabilities_from_proto(pb.PolicyReviewed.FromString(message.SerializeToString())) == given
     assert message.note == "a note"

@@ -6,6 +6,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -39,7 +40,7 @@ from hopyard_engine.core.events import (
     StreamCreated,
 )
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.core.types import SlotSpec
+from hopyard_engine.core.types import PolicyVersion, SlotSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
     OBJECTION,
@@ -131,7 +132,7 @@ def begun(policy: Policy, slots: int = 2) -> Cluster_:
     """Two jobs that train on two slots."""
     live = Cluster_(PolicyHost(policy))
     live.feed(NodeJoined(live.now, "n", "i", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
-    live.feed(StreamCreated(live.now, "x", settings(jobs=2), None))
+    live.feed(StreamCreated(live.now, "x", settings(jobs=2), None, policy=PolicyVersion("first", policy.version)))
     for job in ("1", "2"):
         live.feed(Answered(live.now, "x", f"create/{job}", {"lr": 0.1}))
     for job in ("1", "2"):
@@ -452,3 +453,43 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
     assert driven.experiment is not None
     assert state_of(driven.experiment, 1, 0.0) == state_of(live.stream, 1, 0.0)
     assert (driven.first, driven.gone) == (None, "it hangs")
+
+
+# -------------------------------------------------------------------------------------------- the version of the policy
+
+
+class Second(Stricter):
+    """A change that its author announces."""
+
+    version = "2"
+
+
+class Same(First):
+    """A new version that decides as the one before."""
+
+    version = "2"
+
+
+CHANGE = "policy first had version 1 when the experiment began and has version 2 now"
+
+
+def test_another_version_is_named_though_every_decision_is_the_same() -> None:
+    live = raced(First())
+    assert replayed(live.journal, First()).version_change == ""
+    driven = replayed(live.journal, Same())
+    assert (driven.first, driven.version_change) == (None, CHANGE)
+
+
+def test_a_difference_names_the_version_only_if_it_has_changed() -> None:
+    live = raced(First())
+    silent, announced = replayed(live.journal, Stricter()).first, replayed(live.journal, Second()).first
+    assert silent is not None
+    assert announced is not None
+    assert announced.text == f"{silent.text}; {CHANGE}"
+
+
+def test_a_journal_without_a_version_says_nothing_of_it() -> None:
+    live = raced(First())
+    created = live.journal[0]
+    assert isinstance(created, StreamCreated)
+    assert replayed([replace(created, policy=None), *live.journal[1:]], Same()).version_change == ""

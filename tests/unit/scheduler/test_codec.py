@@ -40,7 +40,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     StreamCreated,
 )
-from hopyard_engine.core.types import Settings, SlotSpec, SnapshotInfo
+from hopyard_engine.core.types import PolicyVersion, Settings, SlotSpec, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
 
 pytestmark = pytest.mark.quick
@@ -127,7 +127,7 @@ def test_an_unknown_kind_is_named() -> None:
 
 
 def test_a_payload_that_does_not_fit_is_shown() -> None:
-    created = StreamCreated(1.0, "x", Settings("a", "max", 3, 4), {"spec": "{}"})
+    created = StreamCreated(1.0, "x", Settings("a", "max", 3, 4), {"spec": "{}"}, policy=PolicyVersion("asha", "1"))
     assert again(created) == created
     with pytest.raises(ValueError, match="kind StreamCreated"):
         decode("StreamCreated", b'{"at": 1.0}')

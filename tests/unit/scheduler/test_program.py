@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,15 @@ def test_a_policy_that_needs_data_refuses_an_experiment_without() -> None:
     spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
     with pytest.raises(InvalidInput, match=r"^data: mine sends jobs to partitioned data, .* name them: `data: NAME`$"):
         need_fit(spec, capabilities_of(Needs()))
+
+
+@pytest.mark.parametrize("version", [2, "", "x" * 101])
+def test_a_version_that_a_journal_cannot_keep_is_refused(version: Any) -> None:
+    spec = load_spec(FILE.format(program="command: [a]\npolicy: mine"))
+    with pytest.raises(
+        InvalidInput, match=r"^policy mine: version: found .*, allowed is a text of 1 to 100 characters$"
+    ):
+        need_fit(spec, replace(capabilities_of(Refuses()), version=version))
 
 
 @pytest.mark.parametrize("command", ["command: [a]", "log: {command: [a], metrics: 'a=(.)'}"])

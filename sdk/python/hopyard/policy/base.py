@@ -75,6 +75,8 @@ class Policy(abc.ABC):
             NAME`) or have no trainer. Policies with the value False reject experiments that name data.
         ship_every: Number of units between two snapshots that are sent to the store, for experiments that do not set
             `snapshot.ship_every`; 0: only the last snapshot of a job.
+        version: The version of its decisions. Raise it when the same up-calls lead to other decisions. The journal
+            keeps the version with which an experiment began, and a replay reports a difference.
 
     All attributes are read when the experiment is created.
     """
@@ -91,6 +93,7 @@ class Policy(abc.ABC):
     generator: str = ""
     needs_data: bool = False
     ship_every: int = 1
+    version: str = "1"
 
     def __init_subclass__(cls, **options: object) -> None:
         """Set `every_iteration` and `ends_jobs` for a class that overrides `on_iteration_finish` and does not set them."""

@@ -16,6 +16,7 @@ from hopyard_engine.core.types import (
     Measured,
     PlacedData,
     PlacedPartition,
+    PolicyVersion,
     Settings,
     SlotSpec,
     SnapshotInfo,
@@ -87,6 +88,7 @@ class StreamCreated:
         data: The partitioned data that it trains on; None: its runs find theirs themselves.
         earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
         scaling: What earlier experiments measured of the same training on several slots.
+        policy: The policy and its version; the core decides nothing by it. None: nobody named it.
     """
 
     at: float
@@ -96,6 +98,7 @@ class StreamCreated:
     data: PlacedData | None = None
     earlier: tuple[EarlierTrial, ...] = ()
     scaling: tuple[Measured, ...] = ()
+    policy: PolicyVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)

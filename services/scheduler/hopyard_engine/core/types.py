@@ -19,6 +19,14 @@ class SlotSpec(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """The policy with which a stream begins, and the version of its decisions."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotInfo:
     """A snapshot as the agent that took it describes it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
+from typing import Final
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, ExperimentView, Policy, PolicyCapabilities
@@ -26,6 +27,10 @@ __all__ = [
 ]
 
 
+MAX_VERSION: Final = 100
+"""Longest version of a policy, in characters: each journal begins with one."""
+
+
 def with_capabilities(settings: Settings, capabilities: PolicyCapabilities) -> Settings:
     """The settings of an experiment whose policy has these capabilities."""
     names = {one.name for one in fields(Settings)}
@@ -38,6 +43,11 @@ def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
     Raises:
         InvalidInput: It does not; names the field.
     """
+    version = capabilities.version
+    if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION:
+        raise InvalidInput(
+            f"policy {spec.policy.label}: version: found {version!r:.120}, allowed is a text of 1 to {MAX_VERSION} characters"
+        )
     found = misfit(spec, capabilities)
     if found is not None:
         raise InvalidInput(": ".join(found))

@@ -67,6 +67,11 @@ class PolicyHost:
         self._recorded = recorded
         self._views = JobViews()
 
+    @property
+    def version(self) -> str:
+        """The version of the policy's decisions."""
+        return self._policy.version
+
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Makes one up-call.
 

@@ -24,7 +24,7 @@ from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, St
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
-from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
+from hopyard_engine.core.types import EarlierTrial, PlacedData, PolicyVersion, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
@@ -124,7 +124,7 @@ class FrontDoor:
         if known:
             return name, note
         try:
-            knows = await self._begin(name, spec, settings, payload)
+            knows = await self._begin(name, spec, settings, payload, capabilities.version)
         finally:
             self.give_back([name])
         if settings.plan and not knows:
@@ -132,29 +132,34 @@ class FrontDoor:
             note = "; ".join(said for said in (note, unlike) if said)
         return name, note
 
-    async def _begin(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
+    async def _begin(
+        self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
+    ) -> bool:
         """Answers whether it begins with what earlier ones have trained."""
         if spec.share is None:
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
-            return await self._begin_stream(name, spec, settings, payload)
+            return await self._begin_stream(name, spec, settings, payload, version)
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
             reads = await self._generators.validate(name, payload["spec"])
             settings = replace(settings, generator_reads=reads)
             if group is None:
-                return await self._begin_stream(name, spec, settings, payload)
+                return await self._begin_stream(name, spec, settings, payload, version)
             experiments = self._live.core.streams[group].experiments
             earlier = await self._earlier(group, settings, experiments)
             await self._live.apply(ExperimentJoined(self._live.clock(), group, name, settings, payload, earlier))
         return False  # Of the group it may know nothing all the same.
 
-    async def _begin_stream(self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str]) -> bool:
+    async def _begin_stream(
+        self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
+    ) -> bool:
         earlier = await self._earlier(name, settings)
         scaling = await measured(self._stub, settings.training) if settings.training else ()
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
-            created = StreamCreated(self._live.clock(), name, settings, payload, data, earlier, scaling)
+            policy = PolicyVersion(spec.policy.label, version)
+            created = StreamCreated(self._live.clock(), name, settings, payload, data, earlier, scaling, policy)
             await self._live.apply(created)
         return bool(earlier)
 

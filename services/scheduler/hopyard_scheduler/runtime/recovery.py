@@ -188,6 +188,8 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
         if driven.unmade is not None:
             found.waiting.append(driven.unmade)
         return
+    if driven.version_change:
+        _LOG.warning("experiment %s: %s; its recorded decisions hold", name, driven.version_change)
     difference = driven.unseen
     objecting = None
     if difference is not None:

@@ -112,6 +112,8 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
     if json:
         emit_json(document(name, driven, state))
         return driven.first is None
+    if driven.version_change:
+        say(f"{name}: {driven.version_change}")
     say(verdict(name, driven))
     if driven.first is not None:
         emit(f"event {driven.first.event}, up-call {driven.first.up_call}\n  then: {driven.first.then}")
@@ -208,6 +210,7 @@ def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, 
         "events": driven.number,
         "up_calls": driven.up_calls,
         "failures": driven.failures,
+        "version_change": driven.version_change or None,
         "decisions_equal": first is None,
         "first_difference": None
         if first is None

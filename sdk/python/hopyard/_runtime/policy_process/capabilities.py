@@ -23,6 +23,7 @@ def capabilities_from_proto(message: pb.PolicyReviewed) -> PolicyCapabilities:
     found = {one.name: getattr(message, one.name) for one in fields(PolicyCapabilities)}
     if not message.HasField("ship_every"):
         found["ship_every"] = PolicyCapabilities().ship_every
+    found["version"] = found["version"] or PolicyCapabilities().version
     if found["ship_every"] < 0:
         raise InvalidInput(f"reviewed.ship_every: found {message.ship_every}, allowed is 0 or more")
     return PolicyCapabilities(**found)

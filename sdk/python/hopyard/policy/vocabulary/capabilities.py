@@ -29,3 +29,4 @@ class PolicyCapabilities:
     needs_data: bool = False
     scales: bool = False
     rebuilds: bool = False
+    version: str = "1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Final
 
 from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
@@ -17,7 +17,7 @@ from hopyard_engine.core.actions import eviction
 from hopyard_engine.core.actions.experiment_state import runs_of
 from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.actions.store_quota import StoreUsage
-from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, ShipmentOrder, Start
+from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, RunOptions, ShipmentOrder, Start
 from hopyard_engine.core.events import (
     Amended,
     Ended,
@@ -173,6 +173,9 @@ def command_to_proto(
     return command
 
 
+_RUN_OPTIONS: Final = tuple(option.name for option in fields(RunOptions))
+
+
 def _start_to_proto(
     body: Start, program: ExperimentProgram, addresses: dict[str, str]
 ) -> resource_manager_pb2.StartRun:
@@ -181,18 +184,13 @@ def _start_to_proto(
         hyperparameters=hyperparameters_to_proto(body.hyperparameters),
         seed=program.seed(body.hyperparameters),
         mode=RUN_MODES.to_proto(body.mode),
-        until=body.until,
-        allowed=body.allowed,
-        snapshot_at=list(body.snapshot_at),
-        snapshot_every=body.snapshot_every,
         input=body.place.place if body.place is not None else body.input,
         world=len(body.rank_nodes),
         rank_addresses=[addresses.get(node, "") for node in body.rank_nodes],
         snapshot_peers=[addresses[node] for node in body.snapshot_nodes if node in addresses],
         program=program.to_proto(),
         iteration_timeout=program.spec.stop.iteration_timeout or 0.0,
-        completes=body.completes,
-        ships_by_order=body.ships_by_order,
+        **{name: getattr(body, name) for name in _RUN_OPTIONS},
     )
     if body.place is not None:
         start.input_name, start.input_sha256, start.input_bytes = body.input, body.place.sha256, body.place.size

@@ -71,17 +71,8 @@ class SimulatedRun:
         position = start.snapshot.position if start.snapshot is not None else 0
         self._lesson = agent.world.lesson(start.hyperparameters)
         self._reports = bisect.bisect_right(self._lesson.positions, position)
-        self._control = RunControl(
-            RunPlan(
-                position=position,
-                until=0 if evaluate else start.until,
-                allowed=start.allowed,
-                snapshot_at=frozenset(start.snapshot_at),
-                snapshot_every=start.snapshot_every,
-                evaluate=evaluate,
-                completes=start.completes,
-            )
-        )
+        changes = {"until": 0} if evaluate else {}
+        self._control = RunControl(RunPlan.of(start, position=position, evaluate=evaluate, **changes))
         costs = agent.world.costs
         delay = costs.start if start.snapshot is None else costs.resume
         if agent.world.from_scratch and position:

@@ -63,24 +63,34 @@ class SetTimer:
     at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of a run: decisions of the engine that the run follows on its node.
+
+    Each is copied by its name into the field of `StartRun` (resource_manager.proto). Its value is plain: a number, a text, a truth value,
+    or a tuple of these.
+    """
+
+    until: int
+    allowed: int
+    snapshot_at: tuple[int, ...]
+    snapshot_every: int
+    completes: bool = False
+    ships_by_order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(RunOptions):
     """Starts a run on a slot. `place` is where the slot's node has the partition that `input` names; None: it is a path."""
 
     slot: str
     hyperparameters: Hyperparameters
     mode: RunMode
-    until: int
-    allowed: int
-    snapshot_at: tuple[int, ...]
-    snapshot_every: int
     snapshot: SnapshotInfo | None
     snapshot_nodes: tuple[str, ...]
     input: str
     rank_nodes: tuple[str, ...]
-    completes: bool = False
     place: Place | None = None
-    ships_by_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

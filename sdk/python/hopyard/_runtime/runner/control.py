@@ -19,8 +19,8 @@ do:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 
@@ -30,7 +30,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What a run was started with.
+    """What a run was started with. A field other than `position` and `evaluate` is the option of the run with its name.
 
     Attributes:
         position: where it starts (>= 0): its snapshot's position, 0 from scratch.
@@ -50,6 +50,20 @@ class RunPlan:
     snapshot_every: int = 0
     evaluate: bool = False
     completes: bool = False
+
+    @classmethod
+    def of(cls, options: object, *, position: int, evaluate: bool, **changes: Any) -> RunPlan:
+        """The plan of a run.
+
+        Args:
+            options: Has the options of the run as attributes: a `StartRun`, or the engine's `Start`.
+            position: As in the class.
+            evaluate: As in the class.
+            changes: Options with other values.
+        """
+        names = {field.name for field in fields(cls)} - {"position", "evaluate"} - set(changes)
+        named = {name: getattr(options, name) for name in names} | changes
+        return cls(position=position, evaluate=evaluate, **{**named, "snapshot_at": frozenset(named["snapshot_at"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,8 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 def plan(message: wire.ApplicationStart) -> RunPlan:
     """What a run is started with."""
     start = message.start
-    return RunPlan(
-        position=start.snapshot.position if start.HasField("snapshot") else 0,
-        until=start.until,
-        allowed=start.allowed,
-        snapshot_at=frozenset(start.snapshot_at),
-        snapshot_every=start.snapshot_every,
-        evaluate=stays(start),
-        completes=start.completes,
-    )
+    position = start.snapshot.position if start.HasField("snapshot") else 0
+    return RunPlan.of(start, position=position, evaluate=stays(start))
 
 
 _MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {

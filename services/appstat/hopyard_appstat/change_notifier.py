@@ -1,6 +1,6 @@
-"""Waking watchers when something was committed.
+"""Wakes watchers after commits.
 
-A watcher keeps a cursor and reads from the database, so nothing queues up for a slow one.
+A watcher keeps a cursor and reads from the database, so no queue builds up for a slow watcher.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hopyard.errors import Unavailable
 
 
 class Wakes:
-    """Who waits for statistics of which experiment."""
+    """The watchers of statistics, by experiment."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
@@ -21,7 +21,7 @@ class Wakes:
 
     @contextmanager
     def subscribe(self, experiment: str) -> Iterator[Wake]:
-        """Be woken by commits with statistics of an experiment, from now on."""
+        """Yields a `Wake` that commits with statistics of the experiment set, until the context ends."""
         event = asyncio.Event()
         self._waiting.setdefault(experiment, set()).add(event)
         try:
@@ -33,39 +33,39 @@ class Wakes:
                 del self._waiting[experiment]
 
     def wake(self, experiments: set[str]) -> None:
-        """Wake whoever waits for one of these experiments."""
+        """Wakes the watchers of these experiments."""
         for experiment in experiments:
             for event in self._waiting.get(experiment, ()):
                 event.set()
 
     def close(self) -> None:
-        """End all waits, and those to come, with `Unavailable`."""
+        """Wakes all watchers; every later `Wake.arm` raises `Unavailable`."""
         self._closed = True
         self.wake(set(self._waiting))
 
     @property
     def closed(self) -> bool:
-        """Whether the service stops."""
+        """Whether the service is stopping."""
         return self._closed
 
 
 class Wake:
-    """One watcher's alarm clock."""
+    """The wake-up signal of one watcher."""
 
     def __init__(self, wakes: Wakes, event: asyncio.Event) -> None:
         self._wakes = wakes
         self._event = event
 
     def arm(self) -> None:
-        """Forget wakes so far: call it before reading, so that a commit during the reading wakes again.
+        """Clears the signal. Call it before each read, so that a commit during the read wakes the watcher again.
 
         Raises:
-            Unavailable: The service stops.
+            Unavailable: The service is stopping.
         """
         if self._wakes.closed:
             raise Unavailable("appstat is stopping: watch again, at its successor")
         self._event.clear()
 
     async def wait(self) -> None:
-        """Wait for a commit since `arm`."""
+        """Waits for a commit since the last `arm`."""
         await self._event.wait()

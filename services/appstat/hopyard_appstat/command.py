@@ -1,4 +1,4 @@
-"""`hopyard appstat`: the service as a process."""
+"""The command `hopyard appstat`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command(
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
 ) -> None:
-    """Run the AppStat service: journal, statistics and snapshots, everything that must survive."""
+    """Run the AppStat service, which stores the journal, statistics, snapshots and everything else that must survive."""
 
     async def main(stop: asyncio.Event) -> None:
         service = AppStatService(

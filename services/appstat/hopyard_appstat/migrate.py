@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, at every start."""
+"""Migrates a database to the newest schema at each start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 NEWEST: Final = "0005"
-"""The revision that `migrate` brings a database to."""
+"""The schema revision that `migrate` creates."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
 
-# Alembic's own table, as Alembic makes it.
+# The table in which Alembic keeps the revision, as Alembic itself creates it.
 _VERSION: Final = Table(
     "alembic_version",
     MetaData(),
@@ -31,13 +31,13 @@ _VERSION: Final = Table(
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the database to the newest revision, in one transaction; does nothing to one that is there already.
+    """Migrates the database to the newest revision in one transaction; does nothing if it has that revision.
 
-    Alembic takes as long to import as all else of the service, so it is only there when there is something to migrate: an
-    empty database gets the newest tables at once.
+    An empty database gets the newest tables directly. Alembic is imported only if there is something to migrate,
+    because its import takes as long as all other imports of the service.
 
     Raises:
-        Conflict: The database was made by a newer version.
+        Conflict: A newer version created the database.
         Exhausted: The disk is full.
         Unavailable: The database cannot be opened or written.
     """
@@ -57,7 +57,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _made(connection: Connection) -> bool:
-    """Make all tables in an empty database; False: it is not empty."""
+    """Creates all tables in an empty database and returns True; returns False if the database is not empty."""
     if {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names()):
         return False
     metadata.create_all(connection)
@@ -67,16 +67,16 @@ def _made(connection: Connection) -> bool:
 
 
 def upgrade(engine: Engine) -> None:
-    """Migrate step by step, from the revision that the database has.
+    """Applies each migration from the database's present revision to the newest.
 
     Raises:
-        Conflict: The database was made by a newer version.
+        Conflict: A newer version created the database.
     """
     from alembic import command
     from alembic.util import CommandError
 
     config = _config()
-    # At every start it tells how it works, which is nobody's news.
+    # Alembic logs details of its operation on each run, which users do not need.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     with engine.begin() as connection:
         config.attributes["connection"] = connection

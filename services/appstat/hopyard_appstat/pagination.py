@@ -1,4 +1,4 @@
-"""Pages of lists: bounded sizes, and tokens that say after which key to go on."""
+"""Pagination: size limits, and page tokens that contain the key after which the next page begins."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ DEFAULT_SIZE: Final = 1000
 MAX_SIZE: Final = 10_000
 
 _PAGE_BYTES: Final = 16 * 1024 * 1024
-"""A page ends early when its longest columns make more than this: it has to fit into a message."""
+"""Maximum number of characters in the text columns of a page, because a page must fit into a message.
+
+A page of more than one row ends before it exceeds the limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list, and the token of the next part; empty at the end."""
+    """A part of a list and the token of the next part; the token is empty on the last page."""
 
     items: tuple[T, ...]
     next_token: str = ""
@@ -30,12 +33,12 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which page is wanted.
+    """The requested page of a list.
 
     Attributes:
-        size: Items at most, in 1..MAX_SIZE.
-        token: What the page before gave; empty: the first page.
-        query: The question, so that a token of another one is refused.
+        size: Maximum number of items, 1 to `MAX_SIZE`.
+        token: Token that the previous page returned; empty: the first page.
+        query: Name and arguments of the query; tokens of other queries are refused.
     """
 
     size: int
@@ -44,7 +47,7 @@ class Paging:
 
     @classmethod
     def of(cls, size: int, token: str, *query: str) -> Paging:
-        """The page that a request asks for: size 0 means the default, more than the most is cut to it.
+        """Returns the page that a request asks for. Size 0 means `DEFAULT_SIZE`; sizes above `MAX_SIZE` are reduced to it.
 
         Raises:
             InvalidInput: The size is negative.
@@ -54,10 +57,10 @@ class Paging:
         return cls(min(size or DEFAULT_SIZE, MAX_SIZE), token, query)
 
     def after(self, *types: type) -> tuple[Any, ...]:
-        """The key after which the page begins, its parts of these types; empty for the first page.
+        """Returns the key after which the page begins, with one part for each type in `types`; empty for the first page.
 
         Raises:
-            InvalidInput: The token is none of this question's.
+            InvalidInput: The token is malformed or belongs to another query.
         """
         if not self.token:
             return ()
@@ -76,12 +79,15 @@ class Paging:
         return tuple(key)
 
     def token_after(self, key: Sequence[Any]) -> str:
-        """The token for the page after a key."""
+        """Returns the token of the page that begins after `key`."""
         return base64.urlsafe_b64encode(json.dumps([self.query, key], separators=(",", ":")).encode()).decode("ascii")
 
 
 def cut(rows: Sequence[T], paging: Paging, key: Callable[[T], Sequence[Any]]) -> Page[T]:
-    """A page from its rows, of which there is one more than its size when it is not the last."""
+    """Returns the page made of `rows`, which the caller has queried with a limit of `paging.size + 1`.
+
+    The extra row shows that another page follows. `key` returns the sort key of a row.
+    """
     end, size = 0, 0
     for row in rows[: paging.size]:
         size += sum(len(value) for value in row.values() if isinstance(value, str))

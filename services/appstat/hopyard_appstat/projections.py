@@ -1,4 +1,4 @@
-"""Appends and their projections as checked table rows."""
+"""Requests to append to the journal, as checked table rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopyard_appstat.rows import Row, row_of, statistic_row
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Records and the rows that follow from them: all or none."""
+    """Journal records and the projections that follow from them, to be written in one transaction."""
 
     epoch: int
     records: tuple[Row, ...]
@@ -23,7 +23,7 @@ class Append:
 
 
 def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
-    """The rows of a request.
+    """Returns the checked rows of a request.
 
     Raises:
         InvalidInput: As `ProjectedRows`.
@@ -34,17 +34,18 @@ def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJour
 class ProjectedRows:
     """The rows of a batch of projections, by table.
 
-    Of equal keys the last row is kept. Statistics are all here: the database keeps the first with a key.
+    The last of several rows with the same key is kept, except for statistics: all are kept here, and the database keeps
+    the first.
 
     Args:
-        projections: In the order in which they apply.
+        projections: The projections, in the order in which they apply.
 
     Attributes:
         experiments: Rows by id.
         jobs: Rows by experiment and id.
-        scaling: Rows by training, hardware and slots.
-        statistics: Rows in their order.
-        plan_paths: The stretches of a trial's path through the search plan, by experiment and job.
+        scaling: Rows by training, hardware and number of slots.
+        statistics: Rows in the order of the projections.
+        plan_paths: The segments of a trial's path through the search plan, by experiment and job.
         plan_snapshots: Rows by experiment, job and position.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Conversion between messages and table rows: wire types stop here. A column has the name of the message's field."""
+"""Converts between messages and table rows, so that the database code uses no wire types. Columns have the fields' names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
 
 M = TypeVar("M", bound=Message)
 Row = Mapping[Any, Any]
-"""The columns of a table by name; a list of rows stands for those of another table that belong to it."""
+"""The columns of a table by name; a column that is a list of rows stands for the related rows of another table."""
 
 _PLAIN: Final = ("position", "seconds", "at", "part", "examples", "at_until", "finished")
-"""Fields of a report that are columns as they are."""
+"""Fields of a report that are stored without conversion."""
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> str:
-    """Metrics as strict JSON, sorted by name; values that are not finite become strings."""
+    """Returns metrics as strict JSON, sorted by name. Values that are not finite become strings."""
     written = (
         f"{_quoted(name)}:{float(value)!r}" if math.isfinite(value) else f'{_quoted(name)}:"{_word(value)}"'
         for name, value in sorted(metrics.items())
@@ -32,22 +32,22 @@ def metrics_to_json(metrics: Mapping[str, float]) -> str:
 
 
 def metrics_from_json(text: str) -> dict[str, float]:
-    """The metrics of `metrics_to_json`, bit for bit except for the payload of a NaN."""
+    """Returns the metrics from the result of `metrics_to_json`, bit for bit except for the payload of a NaN."""
     return {name: float(value) for name, value in json.loads(text).items()}
 
 
 def row_of(message: Message) -> Row:
-    """The row of a message whose fields are all plain."""
+    """Returns the row of a message that has only scalar fields."""
     return {name: getattr(message, name) for name in _fields(message.DESCRIPTOR)}
 
 
 def message_of(kind: type[M], row: Row) -> M:
-    """The message of a row; the inverse of `row_of`. Columns without a field are ignored."""
+    """Returns the message of a row; the inverse of `row_of`. Columns without a field are ignored."""
     return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
 
 
 def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:
-    """The row of a report that was accepted from an attempt of a job."""
+    """Returns the row of a report that the scheduler accepted from an attempt of a job."""
     in_force = hyperparameters_from_proto(report.in_force) if report.HasField("in_force") else None
     return {
         "experiment": experiment,
@@ -60,7 +60,7 @@ def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Re
 
 
 def statistic_of(row: Row) -> appstat_pb2.Statistic:
-    """The statistic of a row; the inverse of `statistic_row`."""
+    """Returns the statistic of a row; the inverse of `statistic_row`."""
     message = appstat_pb2.Statistic(experiment=row["experiment"], job=row["job"], attempt=row["attempt"])
     report = message.report
     for name in _PLAIN:
@@ -72,7 +72,7 @@ def statistic_of(row: Row) -> appstat_pb2.Statistic:
 
 
 def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
-    """The row of a data set with those of its partitions and replicas."""
+    """Returns the row of a data set, including the rows of its partitions and their replicas."""
     data = request.data
     partitions = [
         {
@@ -94,7 +94,7 @@ def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
 
 
 def data_set_of(row: Row) -> data_pb2.DataSet:
-    """The data set of a row; the inverse of `data_set_row`."""
+    """Returns the data set of a row; the inverse of `data_set_row`."""
     message = data_pb2.DataSet(name=row["name"], registered_at=row["registered_at"])
     for one in row["partitions"]:
         message.partitions.add(**one)

@@ -1,4 +1,4 @@
-"""The service as a whole: start it, use its address, stop it."""
+"""The AppStat service: starts and stops the database writer, the blob store and the gRPC server."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from hopyard_appstat.servicer import (
 _log = logging.getLogger(__name__)
 
 PARTIALS_SECONDS: Final = 60.0
-"""So long after its start the service deletes what a killed predecessor had not finished."""
+"""Delay in seconds between the start and the deletion of partial uploads that a killed earlier process left."""
 
 
 class AppStatService:
-    """The AppStat service, alone in a process or embedded beside others in one event loop.
+    """The AppStat service, alone in a process or embedded with other services in one event loop.
 
-    All that blocks (database, disk) runs in threads of its own.
+    Blocking work (database, disk) runs in threads.
 
     Args:
-        data: Data folder: database, blobs, lock and address file; made if it is not there.
-        host: Where to listen; beyond loopback only with `insecure`.
-        port: 0 takes a free one.
-        insecure: Listen beyond this machine without encryption.
+        data: Data folder for database, blobs, lock and address file; created if it does not exist.
+        host: Address to listen on; any other than loopback requires `insecure`.
+        port: Port to listen on; 0 selects a free one.
+        insecure: Allows connections from other hosts without encryption.
         database: URL of the database; None: SQLite in the data folder.
         synchronous: When SQLite waits for the disk; a `Synchronous` or its value.
         store: URL of the blob store; None: `store/` in the data folder.
-        max_blob_bytes: Size of the largest blob that is taken.
+        max_blob_bytes: Maximum size of a blob in bytes.
 
     Raises:
         Conflict: The host is not loopback and `insecure` is False.
-        InvalidInput: A URL is none that is supported.
+        InvalidInput: The URL of the database or of the blob store is not supported.
     """
 
     def __init__(
@@ -79,19 +79,19 @@ class AppStatService:
 
     @property
     def address(self) -> str:
-        """HOST:PORT; empty before `start`."""
+        """The address as HOST:PORT; empty before `start`."""
         return self._server.address
 
     @property
     def commits(self) -> int:
-        """How many transactions were committed since the start: fewer than appends, because they are grouped."""
+        """The number of transactions committed since the start; one transaction may contain several appends."""
         return self._store.commits if self._store is not None else 0
 
     async def start(self) -> str:
-        """Open and migrate the database, then listen; answers the address.
+        """Opens and migrates the database, starts to listen, and returns the address.
 
         Raises:
-            Conflict: Another appstat uses the data folder, the database is of a newer version, or the port is taken.
+            Conflict: Another AppStat uses the data folder, the database is of a newer version, or the port is in use.
             Exhausted: The disk is full.
             Unavailable: The database cannot be opened.
         """
@@ -111,21 +111,21 @@ class AppStatService:
             raise
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set, or raise what made the service fail."""
+        """Waits until `stop` is set; raises the error of a background task that failed."""
         await self._background.wait(stop)
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Stop in order; safe to call twice.
+        """Stops the service in order; safe to call twice.
 
-        Watches end, new calls are refused, calls under way get `grace` seconds, what they wrote is committed, and the
-        database is closed.
+        Ends watches, refuses new calls, gives pending calls `grace` seconds to finish, commits their writes, and closes
+        the database.
         """
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name="appstat.stop")
         await asyncio.shield(self._stopped)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
+        """Starts the service, serves until `stop` is set, and stops it."""
         await self.start()
         try:
             await self.wait(stop)
@@ -142,7 +142,10 @@ class AppStatService:
             raise
 
     async def _clear_partials(self) -> None:
-        """What a killed predecessor left is in nobody's way: who only opens the folder for a look changes nothing."""
+        """Deletes partial uploads of an earlier process after `PARTIALS_SECONDS`.
+
+        The delay ensures that a service that runs only briefly, for example to inspect a folder, changes nothing.
+        """
         await asyncio.sleep(PARTIALS_SECONDS)
         try:
             count, size = await self._blobs.clear_partials()

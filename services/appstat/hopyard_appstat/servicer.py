@@ -1,4 +1,7 @@
-"""AppStat's services: each handler converts messages to rows, calls the store, and converts back. The server maps errors."""
+"""AppStat's gRPC services: each handler converts the request, calls the store, and converts the result.
+
+The server turns exceptions into status codes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ M = TypeVar("M", bound=Message)
 
 
 class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
-    """The wire's side of a store and a blob store; long imports wait on the disk of `scratch`, a folder."""
+    """The gRPC service of the journal, the statistics and the blobs. Imports are buffered in a file in the folder `scratch`."""
 
     def __init__(self, store: Store, blobs: OwnedBlobs, scratch: Path) -> None:
         self._store = store
@@ -40,24 +43,24 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         self._scratch = scratch
 
     async def BeginEpoch(self, request: pb.BeginEpochRequest, context: Any) -> pb.BeginEpochResponse:
-        """Begin a new scheduler epoch."""
+        """Begins a new scheduler epoch."""
         return pb.BeginEpochResponse(epoch=await self._store.begin_epoch(request.holder))
 
     async def AppendJournal(self, request: pb.AppendJournalRequest, context: Any) -> pb.AppendJournalResponse:
-        """Append records and apply projections."""
+        """Appends records and applies their projections in one transaction."""
         await self._store.append(append_of(request))
         return pb.AppendJournalResponse()
 
     async def ImportJournal(
         self, request_iterator: AsyncIterator[pb.ImportJournalRequest], context: Any
     ) -> pb.ImportJournalResponse:
-        """Write whole streams."""
+        """Writes complete streams that do not exist yet, in one transaction."""
         spool, writing, complete = Spool(self._scratch), None, False
         try:
             async for request in request_iterator:
                 await asyncio.to_thread(spool.add, request)
                 complete = request.complete
-            if not complete:  # A call that is cut looks like one that has ended.
+            if not complete:  # The end of an interrupted call looks like a normal end.
                 raise InvalidInput(
                     "ImportJournal: the last message does not say that it is complete; nothing is written"
                 )
@@ -66,23 +69,23 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         finally:
             if writing is None or writing.done():
                 spool.close()
-            else:  # The caller has left, and the writer still reads.
+            else:  # The call was cancelled, and the writer still reads the file.
                 writing.add_done_callback(spool.close_after)
         return pb.ImportJournalResponse()
 
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
-        """Stream the records of one stream."""
+        """Streams the records of one stream."""
         async for records in self._store.read_journal(request.stream, request.from_position):
             yield pb.ReadJournalResponse(records=_messages(pb.JournalRecord, records))
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
-        """Page through the streams."""
+        """Returns a page of the streams."""
         paging = Paging.of(request.page_size, request.page_token, "streams")
         page = await self._store.list_streams(paging)
         return pb.ListStreamsResponse(streams=_messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
 
     async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
-        """Page through statistics."""
+        """Returns a page of the statistics of an experiment or of one job."""
         paging = Paging.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
         page = await self._store.query_statistics(request.experiment, request.job, paging)
         return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
@@ -90,14 +93,14 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     async def WatchStatistics(
         self, request: pb.WatchStatisticsRequest, context: Any
     ) -> AsyncIterator[pb.WatchStatisticsResponse]:
-        """Stream statistics as they are committed; an empty message first says that the watch stands."""
+        """Streams statistics as they are committed. The first message is empty: every later commit will be sent."""
         watch = self._store.watch_statistics(request.experiment, request.job, replay=request.replay)
         async with aclosing(watch):
             async for batch in watch:
                 yield pb.WatchStatisticsResponse(statistics=map(statistic_of, batch))
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
-        """Page through experiments."""
+        """Returns a page of the experiments."""
         paging = Paging.of(request.page_size, request.page_token, "experiments", request.state)
         page = await self._store.query_experiments(request.state, paging)
         return pb.QueryExperimentsResponse(
@@ -105,66 +108,66 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         )
 
     async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
-        """Page through an experiment's jobs."""
+        """Returns a page of the jobs of an experiment."""
         paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
         page = await self._store.query_jobs(request.experiment, paging)
         return pb.QueryJobsResponse(jobs=_messages(pb.JobRow, page.items), next_page_token=page.next_token)
 
     async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
-        """Page through what was measured of a training."""
+        """Returns a page of the scaling measurements of a training."""
         paging = Paging.of(request.page_size, request.page_token, "scaling", request.training)
         page = await self._store.query_scaling(request.training, paging)
         return pb.QueryScalingResponse(scaling=_messages(pb.Scaling, page.items), next_page_token=page.next_token)
 
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
-        """Take a blob."""
+        """Stores a blob."""
         sha256, owner, chunks = await _incoming(request_iterator)
         return pb.PutBlobResponse(size_bytes=await self._blobs.put(sha256, owner, chunks))
 
     async def GetBlob(self, request: pb.GetBlobRequest, context: Any) -> AsyncIterator[pb.GetBlobResponse]:
-        """Stream a blob."""
+        """Streams the bytes of a blob."""
         async with aclosing(self._blobs.get(request.sha256)) as chunks:
             async for chunk in chunks:
                 yield pb.GetBlobResponse(data=chunk)
 
     async def HasBlobs(self, request: pb.HasBlobsRequest, context: Any) -> pb.HasBlobsResponse:
-        """Say which blobs are there."""
+        """Returns the hashes whose blobs are stored; with `owned`, only those that belong to the owner."""
         has = self._blobs.owned if request.owned else self._blobs.has
         return pb.HasBlobsResponse(sha256=await has(_bounded(request.sha256), request.owner))
 
     async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
-        """Delete blobs."""
+        """Removes an owner from blobs, and deletes those that have no other owner."""
         hashes = _bounded(request.sha256)
         return pb.DeleteBlobsResponse(
             sha256=await self._blobs.delete(hashes, request.owner, _seconds(request.unwanted_seconds))
         )
 
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
-        """Page through the index of blobs."""
+        """Returns a page of the blob index."""
         page = await self._blobs.list(Paging.of(request.page_size, request.page_token, "blobs"))
         return pb.ListBlobsResponse(blobs=_messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
-        """Delete what no index knows."""
+        """Deletes partial uploads and blobs that are not in the index."""
         seconds = _seconds(request.older_than_seconds)
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
         return pb.SweepBlobsResponse(**asdict(swept))
 
 
 class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
-    """The wire's side of a store's search plan."""
+    """The gRPC service of the search plan."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
-        """Page through the search plan."""
+        """Returns a page of the nodes of the search plan."""
         paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
         page = await self._store.list_plan_nodes(request.root, paging)
         return pb.ListPlanNodesResponse(nodes=_messages(pb.PlanNode, page.items), next_page_token=page.next_token)
 
     async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
-        """Show one node of the search plan."""
+        """Returns one node of the search plan with a page of its results; the first page also has references and snapshots."""
         paging = Paging.of(request.page_size, request.page_token, "node", request.key)
         details = await self._store.plan_node(request.key)
         results = await self._store.plan_results(request.key, paging)
@@ -180,24 +183,24 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
 
 
 class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
-    """The wire's side of a store's catalog."""
+    """The gRPC service of the data set catalog."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def PutDataSet(self, request: pb.PutDataSetRequest, context: Any) -> pb.PutDataSetResponse:
-        """Keep a data set of the catalog."""
+        """Adds a data set to the catalog."""
         return pb.PutDataSetResponse(data=data_set_of(await self._store.put_data(data_set_row(request))))
 
     async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
-        """Page through the catalog."""
+        """Returns a page of the data sets."""
         paging = Paging.of(request.page_size, request.page_token, "data", request.name)
         page = await self._store.query_data(request.name, paging)
         kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
         return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)
 
     async def DeleteDataSet(self, request: pb.DeleteDataSetRequest, context: Any) -> pb.DeleteDataSetResponse:
-        """Forget a data set."""
+        """Deletes a data set from the catalog."""
         await self._store.forget_data(request.name)
         return pb.DeleteDataSetResponse()
 
@@ -207,7 +210,7 @@ def _messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:
 
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:
-    """The hash and the owner that the first message says, and the data of all."""
+    """Returns the hash and the owner from the first message, and an iterator over the data of all messages."""
     first = await anext(requests, None)
     if first is None:
         raise InvalidInput("PutBlob: found no message, the first one says the sha256")

@@ -1,4 +1,4 @@
-"""A long import on its way into the database: its messages lie in a file, and one of them at a time in memory."""
+"""Buffers a long import in a file, so that only one of its messages is in memory at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LENGTH: Final = struct.Struct("<Q")
 
 
 class Spool:
-    """Messages of one import. The file has no name: whatever is killed, nothing is left of it.
+    """The messages of one import, in an unnamed temporary file that disappears with the process.
 
     Args:
-        folder: On whose disk it lies.
+        folder: Folder whose file system holds the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,17 +28,17 @@ class Spool:
         self._epoch = 0
 
     def close(self) -> None:
-        """Let go of the file. Safe to call twice."""
+        """Closes and thereby deletes the file. Safe to call twice."""
         self._file.close()
 
     def close_after(self, done: asyncio.Task[None]) -> None:
-        """Let go of the file when its last reader is done; nobody waits for the outcome."""
+        """Closes the file after the task `done` has read it; for use as a callback of that task, whose error it ignores."""
         self.close()
         if not done.cancelled():
             done.exception()
 
     def add(self, message: pb.ImportJournalRequest) -> None:
-        """Keep a message; the first one says the epoch.
+        """Appends a message. The epoch of the first message applies to all.
 
         Raises:
             Exhausted: The disk is full.
@@ -52,7 +52,7 @@ class Spool:
             raise Exhausted(f"the import cannot be kept on the disk: {error.strerror or error}; make room") from error
 
     def parts(self) -> Iterator[Append]:
-        """The rows of the messages in their order. May be called again.
+        """Yields the rows of each message, in order. Each call begins again with the first message.
 
         Raises:
             InvalidInput: A projection has no row, or a value is out of range.

@@ -1,4 +1,4 @@
-"""Where blobs are kept: a folder, or an object store (S3, GCS, Azure) through obstore."""
+"""Storage of blobs: a folder, or an object store (S3, GCS, Azure) through obstore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from obstore.store import ObjectStore, from_url
 from hopyard.errors import Exhausted, InvalidInput, NotFound, Unavailable
 
 CHUNK_BYTES: Final = 1024 * 1024
-"""Largest chunk of a blob either way."""
+"""Maximum size in bytes of a chunk of a blob, in uploads and downloads."""
 
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -30,13 +30,13 @@ _PART: Final = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """Something that lies in a backend under a name of its own making.
+    """An object found in a backend, under a name that the backend assigns.
 
     Attributes:
-        key: Where, within the backend.
-        sha256: The blob's hash; empty: it is a part of one that was never finished.
-        size: In bytes.
-        modified_at: When it was written last, in seconds since the epoch.
+        key: Key of the object within the backend.
+        sha256: Hash of the blob; empty: a part of an incomplete upload.
+        size: Size in bytes.
+        modified_at: Time of the last write, in seconds since the epoch.
     """
 
     key: str
@@ -51,28 +51,28 @@ def _close(opening: asyncio.Future[BufferedReader]) -> None:
 
 
 class LocalBackend:
-    """Blobs as files `<folder>/<first two digits>/<hash>`; names and bytes are flushed to the disk."""
+    """Stores blobs as files `<folder>/<first two digits>/<hash>`. Files and their names are fsynced."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def size(self, sha256: str) -> int | None:
-        """Size in bytes of a blob; None: it is not there."""
+        """Returns the size of a blob in bytes; None: the blob is not stored."""
         return await asyncio.to_thread(self._size, sha256)
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Move a file to its name; from another disk it is copied first."""
+        """Moves a file to the blob's path; a file on another disk is copied."""
         await asyncio.to_thread(self._adopt, sha256, file)
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """The bytes in chunks; a blob that is deleted meanwhile is still read to its end."""
+        """Yields the bytes in chunks; a blob deleted meanwhile is still read to its end. Raises `NotFound` if it is not stored."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._path(sha256).open, "rb"))
         try:
             file = await asyncio.shield(opening)
         except FileNotFoundError as error:
             raise NotFound(f"blob {sha256} is not in the store") from error
         except asyncio.CancelledError:
-            opening.add_done_callback(_close)  # It is opened all the same.
+            opening.add_done_callback(_close)  # The thread opens the file in spite of the cancellation.
             raise
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
@@ -81,15 +81,15 @@ class LocalBackend:
             file.close()
 
     async def delete(self, sha256: str) -> None:
-        """Delete a blob; one that is not there counts as deleted."""
+        """Deletes a blob, if it is stored."""
         await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
 
     async def survey(self) -> list[StoredObject]:
-        """Everything that lies there under a name that this backend gives; what else is there is not looked at."""
+        """Returns all blobs and partial copies in the folder; files with other names are ignored."""
         return await asyncio.to_thread(lambda: list(self._survey()))
 
     async def remove(self, found: StoredObject) -> None:
-        """Delete what a survey found; what is gone counts as deleted."""
+        """Deletes an object that `survey` returned, if it still exists."""
         await asyncio.to_thread((self._folder / found.key).unlink, missing_ok=True)
 
     def _survey(self) -> Iterator[StoredObject]:
@@ -100,7 +100,7 @@ class LocalBackend:
             try:
                 status = path.stat()
             except FileNotFoundError:
-                continue  # finished or deleted meanwhile
+                continue  # The file was renamed or deleted after it was listed.
             sha256 = "" if name.endswith(".part") else name
             yield StoredObject(f"{path.parent.name}/{name}", sha256, status.st_size, status.st_mtime)
 
@@ -124,13 +124,13 @@ class LocalBackend:
             _copy(file, path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # the name, too, has to survive a power failure
+            os.fsync(folder)  # The new name must also survive a power failure.
         finally:
             os.close(folder)
 
 
 def _copy(file: Path, path: Path) -> None:
-    """Copy a file to another disk; the name appears when all of it is there."""
+    """Copies a file to another disk under a temporary name, flushes it, and renames it to `path`."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with file.open("rb") as source, part.open("xb") as target:
@@ -143,13 +143,13 @@ def _copy(file: Path, path: Path) -> None:
 
 
 class ObjectBackend:
-    """Blobs as objects `<first two digits>/<hash>` of an object store."""
+    """Stores blobs as objects `<first two digits>/<hash>` of an object store. Methods raise `Unavailable` if the store fails."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     async def size(self, sha256: str) -> int | None:
-        """Size in bytes of a blob; None: it is not there."""
+        """Returns the size of a blob in bytes; None: the blob is not stored."""
         try:
             return (await obstore.head_async(self._store, _key(sha256)))["size"]
         except FileNotFoundError:
@@ -158,14 +158,14 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Upload a file; the object appears when all of it is there."""
+        """Uploads a file; the object becomes visible when the upload is complete. Raises `Exhausted` if a quota is exceeded."""
         try:
             await obstore.put_async(self._store, _key(sha256), file)
         except BaseError as error:
             raise _unavailable(error) from error
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """The bytes in chunks."""
+        """Yields the bytes in chunks. Raises `NotFound` if the blob is not stored."""
         try:
             answer = await obstore.get_async(self._store, _key(sha256))
             async for part in answer.stream(min_chunk_size=CHUNK_BYTES):
@@ -178,7 +178,7 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def delete(self, sha256: str) -> None:
-        """Delete a blob; one that is not there counts as deleted."""
+        """Deletes a blob, if it is stored."""
         try:
             await obstore.delete_async(self._store, _key(sha256))
         except FileNotFoundError:
@@ -187,7 +187,7 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def survey(self) -> list[StoredObject]:
-        """Everything that lies there under a name that this backend gives."""
+        """Returns all blobs in the object store; objects with other names are ignored."""
         found: list[StoredObject] = []
         try:
             async for batch in obstore.list(self._store):
@@ -202,15 +202,15 @@ class ObjectBackend:
         return found
 
     async def remove(self, found: StoredObject) -> None:
-        """Delete what a survey found; what is gone counts as deleted."""
+        """Deletes a blob that `survey` returned, if it still exists."""
         await self.delete(found.sha256)
 
 
 def object_backend(url: str) -> ObjectBackend:
-    """The object store of a URL such as s3://BUCKET/PREFIX; credentials come from the environment.
+    """Returns the object store of a URL such as s3://BUCKET/PREFIX; credentials come from the environment.
 
     Raises:
-        InvalidInput: It is none that obstore knows.
+        InvalidInput: obstore does not support the URL.
     """
     try:
         return ObjectBackend(from_url(url))
@@ -226,7 +226,7 @@ def _key(sha256: str) -> str:
 
 
 def _unavailable(error: BaseError) -> Exception:
-    """The object store's own retries are over when it raises."""
+    """Returns the error to raise for a failure that remains after the object store client's retries."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "quota" in text.lower():
         return Exhausted(f"the object store refuses more: {text}")

@@ -1,8 +1,8 @@
-"""The blob store: packed bytes under their SHA-256, verified on the way in and on the way out.
+"""The blob store: bytes under their SHA-256, verified when written and when read.
 
-Every blob is first written to a local file beside its hash, and only a complete and verified one gets its name: by a
-rename in a local store, by an upload in an object store. So a name that is there has all its bytes, whatever was
-killed.
+A blob is first written to a temporary file while its hash is computed. Only a complete and verified blob gets its final
+name: by rename in a local store, by upload in an object store. A blob under its final name is therefore complete, even
+after a crash.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def check_sha256(text: str) -> str:
-    """The hash itself, if it is one: it becomes part of paths.
+    """Returns the hash if it is valid; it becomes part of paths.
 
     Raises:
-        InvalidInput: It is not 64 digits of lower-case hex.
+        InvalidInput: The text is not 64 digits of lower-case hex.
     """
     if _SHA256.fullmatch(text) is None:
         raise InvalidInput(f"sha256: found {text!r:.80}, allowed are 64 digits of lower-case hex")
@@ -40,34 +40,34 @@ def check_sha256(text: str) -> str:
 
 
 class Backend(Protocol):
-    """Where verified blobs are kept. Hashes are checked before they come here."""
+    """Storage of verified blobs. The caller has validated all hashes."""
 
     async def size(self, sha256: str) -> int | None:
-        """Size in bytes of a blob; None: it is not there."""
+        """Returns the size of a blob in bytes; None: the blob is not stored."""
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Keep a complete, verified, flushed file's bytes under a hash; it may be moved away."""
+        """Stores a complete, verified and flushed file under a hash. The file may be moved."""
 
     def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """The bytes in chunks of at most `CHUNK_BYTES`; NotFound when they are not there."""
+        """Yields the bytes in chunks of at most `CHUNK_BYTES`. Raises `NotFound` if the blob is not stored."""
 
     async def delete(self, sha256: str) -> None:
-        """Delete a blob; one that is not there counts as deleted."""
+        """Deletes a blob, if it is stored."""
 
     async def survey(self) -> list[StoredObject]:
-        """Everything that lies there under a name that the backend gives."""
+        """Returns all blobs and parts of blobs that the backend has stored."""
 
     async def remove(self, found: StoredObject) -> None:
-        """Delete what a survey found; what is gone counts as deleted."""
+        """Deletes an object that `survey` returned, if it still exists."""
 
 
 class BlobStore:
     """Blobs by hash.
 
     Args:
-        backend: Where they are kept.
-        incoming: Folder for what is being written, this store's alone.
-        max_bytes: Size of the largest blob that is taken.
+        backend: Stores verified blobs.
+        incoming: Folder for blobs being written; no other program may use it.
+        max_bytes: Maximum size of a blob in bytes.
     """
 
     def __init__(self, backend: Backend, incoming: Path, *, max_bytes: int = DEFAULT_MAX_BLOB_BYTES) -> None:
@@ -77,16 +77,16 @@ class BlobStore:
         self._arriving: set[Path] = set()
 
     async def open(self) -> None:
-        """Make the folder."""
+        """Creates the folder `incoming`."""
         await asyncio.to_thread(self._incoming.mkdir, parents=True, exist_ok=True)
 
     async def clear_partials(self, *, dry_run: bool = False) -> tuple[int, int]:
-        """Delete what killed predecessors had not finished; answers how many files and bytes. `dry_run` deletes none."""
+        """Deletes partial uploads of killed processes and returns their number and size in bytes; with `dry_run`, only counts."""
 
         def clear() -> tuple[int, int]:
             count = size = 0
             for left in list(self._incoming.iterdir()):
-                # An upload's name is known before its file is there, and until after it is gone.
+                # `_arriving` contains each upload of this process from before its file exists until after it is deleted.
                 if left in self._arriving:
                     continue
                 with suppress(FileNotFoundError):
@@ -99,26 +99,26 @@ class BlobStore:
         return await asyncio.to_thread(clear)
 
     async def survey(self) -> list[StoredObject]:
-        """What lies in the backend."""
+        """Returns all blobs and parts of blobs in the backend."""
         return await self._backend.survey()
 
     async def remove(self, found: StoredObject) -> None:
-        """Delete what a survey found."""
+        """Deletes an object that `survey` returned, if it still exists."""
         await self._backend.remove(found)
 
     async def size(self, sha256: str) -> int | None:
-        """Size in bytes of a blob; None: it is not there."""
+        """Returns the size of a blob in bytes; None: the blob is not stored. Raises `InvalidInput` if the hash is invalid."""
         return await self._backend.size(check_sha256(sha256))
 
     async def put(self, sha256: str, chunks: AsyncIterable[bytes]) -> int:
-        """Take a blob's bytes and keep them under their hash; answers their size.
+        """Stores the bytes of a blob under their hash and returns their size.
 
-        What is there already is not read or written again.
+        If the blob is already stored, `chunks` is not read.
 
         Raises:
-            InvalidInput: The hash is none.
-            DataLoss: The bytes have another hash; nothing is kept.
-            Exhausted: They are more than `max_bytes`, or the disk is full; nothing is kept.
+            InvalidInput: The hash is invalid.
+            DataLoss: The bytes have another hash; nothing is stored.
+            Exhausted: The blob is larger than `max_bytes`, or the disk is full; nothing is stored.
         """
         present = await self.size(sha256)
         if present is not None:
@@ -138,9 +138,10 @@ class BlobStore:
         return size
 
     async def _receive(self, path: Path, chunks: AsyncIterable[bytes]) -> tuple[int, str]:
-        """Write chunks to a new file and flush it to the disk; answers their size and hash.
+        """Writes chunks to a new file, flushes it to the disk, and returns their size and hash.
 
-        Small blobs, such as most snapshots, are gathered first: each turn of a thread costs more than what it writes.
+        Chunks are gathered in memory up to `CHUNK_BYTES`, because starting a thread for each would cost more than its
+        write.
         """
         gathered = bytearray()
         digest = hashlib.sha256()
@@ -149,8 +150,8 @@ class BlobStore:
 
         def write() -> None:
             nonlocal file
-            # A buffered file, not a bare descriptor: when the call is cancelled a thread may still write, and closing
-            # waits for it.
+            # A buffered file and not a file descriptor: a thread may still write after a cancellation, and closing the
+            # file waits for it.
             file = file or path.open("xb")
             digest.update(gathered)
             file.write(gathered)
@@ -177,13 +178,13 @@ class BlobStore:
         return size, digest.hexdigest()
 
     async def get(self, sha256: str) -> AsyncGenerator[bytes, None]:
-        """The bytes in chunks of at most `CHUNK_BYTES`.
+        """Yields the bytes in chunks of at most `CHUNK_BYTES`.
 
         Raises:
-            InvalidInput: The hash is none.
-            NotFound: The blob is not there.
-            DataLoss: After the last chunk: the bytes are not what the hash promises. The blob is deleted then, so that
-                whoever has a good copy can put it again.
+            InvalidInput: The hash is invalid.
+            NotFound: The blob is not stored.
+            DataLoss: The bytes do not match the hash; raised after the last chunk. The blob is then deleted, so that a
+                good copy can be put.
         """
         digest = hashlib.sha256()
         async with aclosing(self._backend.read(check_sha256(sha256))) as chunks:
@@ -196,12 +197,12 @@ class BlobStore:
             raise DataLoss(f"blob {sha256} was damaged in the store and is deleted; get or put another copy")
 
     async def delete(self, sha256: str) -> None:
-        """Delete a blob; one that is not there counts as deleted."""
+        """Deletes a blob, if it is stored. Raises `InvalidInput` if the hash is invalid."""
         await self._backend.delete(check_sha256(sha256))
 
 
 async def _to_the_end(work: Callable[[], None]) -> None:
-    """Do work in a thread; a caller that leaves waits for it, so that it leaves nothing behind."""
+    """Runs `work` in a thread. If the caller is cancelled, it still waits for the thread, so that no work continues unnoticed."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(task)
@@ -213,10 +214,10 @@ async def _to_the_end(work: Callable[[], None]) -> None:
 
 
 def open_backend(url: str | None, data: Path) -> Backend:
-    """The backend of a URL: `store/` in the data folder without one, a folder for file://, else an object store.
+    """Returns the backend of a URL: `store/` in the data folder for None, a folder for file://, else an object store.
 
     Raises:
-        InvalidInput: The URL is none that is supported.
+        InvalidInput: The URL is not supported.
     """
     if url is None:
         return LocalBackend(data / "store")

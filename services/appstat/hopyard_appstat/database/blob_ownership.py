@@ -1,6 +1,7 @@
-"""Blobs and who needs them: bytes live while they have an owner.
+"""Owners of blobs: a blob is kept while it has an owner.
 
-Two experiments that train the same have byte-identical snapshots under one hash; the end of one must not take the other's.
+Experiments with the same training have byte-identical snapshots under one hash; the end of one experiment must not
+delete the snapshots of another.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found that no index knows.
+    """The result of a sweep for data that is not in the index.
 
     Attributes:
-        partials: Files that uploads have left.
-        partial_bytes: Their bytes.
-        unknown: Blobs that the index does not know.
-        unknown_bytes: Their bytes.
-        unknown_kept: Whether those were left alone, because the store may be others' too.
+        partials: Number of files of incomplete uploads.
+        partial_bytes: Size of these files in bytes.
+        unknown: Number of blobs that are not in the index.
+        unknown_bytes: Size of these blobs in bytes.
+        unknown_kept: Whether these blobs were kept because others may use the same store.
     """
 
     partials: int = 0
@@ -41,13 +42,13 @@ class Swept:
 
 
 class OwnedBlobs:
-    """The blob store with its index of owners. An empty owner is an owner like any other.
+    """The blob store with the index of blob owners. The empty string is a valid owner.
 
     Args:
-        store: Holds the index.
-        blobs: Holds the bytes.
-        alone: Whether nobody else keeps blobs in the same place.
-        wall_clock: Seconds since the epoch.
+        store: Contains the index.
+        blobs: Contains the bytes.
+        alone: Whether no other program keeps blobs in the same store.
+        wall_clock: Returns seconds since the epoch.
     """
 
     def __init__(
@@ -57,15 +58,17 @@ class OwnedBlobs:
         self._blobs = blobs
         self._alone = alone
         self._wall_clock = wall_clock
-        # Between "nobody needs it" and its deletion nobody may begin to need it.
+        # No owner may be added between the decision to delete a blob and its deletion.
         self._lock = asyncio.Lock()
 
     async def put(self, sha256: str, owner: str, chunks: AsyncIterator[bytes]) -> int:
-        """Takes a blob for an owner; answers its size.
+        """Stores a blob for an owner and returns its size in bytes.
 
         Raises:
-            DataLoss: The bytes do not have that hash.
-            Aborted: The blob was there and was deleted at the same moment; put it again.
+            InvalidInput: `sha256` is not 64 digits of lower-case hex.
+            DataLoss: The bytes have another hash.
+            Exhausted: The blob is too large, or the disk is full.
+            Aborted: The blob was deleted concurrently; put it again.
         """
         size = await self._blobs.put(sha256, chunks)
         async with self._lock:
@@ -75,11 +78,11 @@ class OwnedBlobs:
         return size
 
     def get(self, sha256: str) -> AsyncGenerator[bytes]:
-        """The bytes of a blob; see `BlobStore.get`."""
+        """Yields the bytes of a blob; see `BlobStore.get`."""
         return self._blobs.get(sha256)
 
     async def has(self, hashes: Sequence[str], owner: str) -> list[str]:
-        """Those of the hashes that are there; a named owner owns them from now on."""
+        """Returns those of the hashes whose blobs are stored, and adds `owner` to their owners unless it is empty."""
         async with self._lock:
             sizes = {one: size for one in hashes if (size := await self._blobs.size(one)) is not None}
             if owner and sizes:
@@ -87,36 +90,37 @@ class OwnedBlobs:
         return list(sizes)
 
     async def owned(self, hashes: Sequence[str], owner: str) -> list[str]:
-        """Those of the hashes that are there and that an owner owns; nothing changes."""
+        """Returns those of the hashes whose blobs are stored and belong to `owner`. Changes nothing."""
         known = await self._store.owned_blobs(owner, tuple(hashes))
         return [one for one in hashes if one in known and await self._blobs.size(one) is not None]
 
     async def delete(self, hashes: Sequence[str], owner: str, unwanted_seconds: float = 0.0) -> list[str]:
-        """Ends an owner's need, and deletes what nobody needs; answers what was deleted.
+        """Removes an owner from blobs, deletes those without owners, and returns the deleted hashes.
 
-        What was put, or asked for by an owner, within `unwanted_seconds` is left alone.
+        Blobs that an owner put or asked for within the last `unwanted_seconds` are kept.
         """
         async with self._lock:
             for sha256 in hashes:
-                await self._blobs.size(sha256)  # refuses what is no hash before anything changes
+                await self._blobs.size(sha256)  # Raises for an invalid hash before anything changes.
             orphans = await self._store.disown_blobs(owner, tuple(hashes), unwanted_seconds)
             for sha256 in orphans:
                 await self._blobs.delete(sha256)
         return list(orphans)
 
     async def list(self, paging: Paging) -> Page[Row]:
-        """A page of the blobs that somebody owns, by hash, with the seconds since each was wanted last."""
+        """Returns a page of the blobs in the index by hash, each with the seconds since an owner last put it or asked for it."""
         page, now = await self._store.list_blobs(paging), self._wall_clock()
         rows = tuple({**row, "unwanted_seconds": max(now - row["created_at"], 0.0)} for row in page.items)
         return Page(rows, page.next_token)
 
     async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> Swept:
-        """Deletes what uploads that were cut have left, and blobs that the index does not know.
+        """Deletes files of incomplete uploads and blobs that are not in the index.
 
         Args:
-            dry_run: Only look.
-            older_than_seconds: What was written since stays: it may be under way.
-            foreign: Delete unknown blobs also where others may keep theirs.
+            dry_run: Only count, delete nothing.
+            older_than_seconds: Minimum age of what is deleted in the store; younger data may belong to a pending
+                upload.
+            foreign: Delete blobs that are not in the index even if others may use the same store.
         """
         partials, partial_bytes = await self._blobs.clear_partials(dry_run=dry_run)
         before = self._wall_clock() - older_than_seconds
@@ -125,7 +129,7 @@ class OwnedBlobs:
         ours = self._alone or foreign
         unknown = []
         for one in await self._unknown([one for one in old if one.sha256]):
-            async with self._lock:  # Bytes are there a moment before the index knows them, and a moment after.
+            async with self._lock:  # Without the lock, a blob being put or deleted may be stored but not in the index.
                 known = await self._store.known_blobs((one.sha256,))
                 if known or await self._blobs.size(one.sha256) is None:
                     continue

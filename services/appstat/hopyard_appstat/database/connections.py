@@ -1,4 +1,4 @@
-"""Connections: one engine that writes, one that only reads; SQLite in WAL mode unless told otherwise."""
+"""Database connections: one engine to write, one only to read. SQLite uses WAL mode."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from hopyard.errors import InvalidInput
 
 BUSY_SECONDS: Final = 30.0
-"""How long SQLite waits for another process's lock, such as a backup's."""
+"""Maximum seconds that SQLite waits for the lock of another process, such as a backup."""
 
 READERS: Final = 4
-"""Connections that read at the same time."""
+"""Number of concurrent read connections."""
 
 
 WAL_PAGES: Final = 8192
-"""From so many pages on the writer itself folds SQLite's WAL into the database: only when `Database.fold` cannot keep up."""
+"""WAL size in pages at which the writer itself runs a checkpoint. `Database.fold` normally does it before."""
 
 
 class Synchronous(enum.StrEnum):
     """When SQLite waits for the disk.
 
-    NORMAL: what was committed survives the death of any process; a power failure may cost the last commits, never the
-    database's integrity. FULL: each commit waits for the disk and survives a power failure too.
+    NORMAL: commits survive the death of any process; a power failure may lose the last commits but does not damage the
+    database. FULL: each commit waits for the disk and survives a power failure.
     """
 
     NORMAL = "normal"
@@ -36,21 +36,23 @@ class Synchronous(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An opened database. `writer` has one connection, `reader` refuses to write."""
+    """An open database. `writer` has one connection; connections of `reader` refuse to write."""
 
     writer: Engine
     reader: Engine
 
     def fold(self) -> None:
-        """Fold SQLite's WAL into the database file, as far as that goes beside the writer, who need not wait for the disk then.
+        """Runs a passive WAL checkpoint of SQLite, which does not block the writer and saves it from running one itself.
+
+        Does nothing with other databases.
 
         Raises:
-            DBAPIError: The disk does not take it; the WAL is then as it was.
+            DBAPIError: The checkpoint failed; the WAL is unchanged.
         """
         if self.reader.dialect.name != "sqlite":
             return
         with self.reader.connect() as connection:
-            # Inside of a transaction there is nothing to be folded: straight to the driver.
+            # A checkpoint fails inside a transaction, which SQLAlchemy would begin, so the driver executes it.
             driver = connection.dialect.loaded_dbapi
             cursor = connection.connection.cursor()
             try:
@@ -61,16 +63,16 @@ class Database:
                 cursor.close()
 
     def close(self) -> None:
-        """Close all connections; SQLite then folds its WAL into the database file."""
+        """Closes all connections; SQLite then runs a checkpoint."""
         self.reader.dispose()
         self.writer.dispose()
 
 
 def database_url(text: str | None, data: Path) -> URL:
-    """The URL of the database: `text`, or SQLite in the data folder without one.
+    """Returns the URL of the database: `text`, or SQLite in the data folder if `text` is None.
 
     Raises:
-        InvalidInput: It is no URL of a database that is supported.
+        InvalidInput: The URL is invalid, or its database is not supported.
     """
     if text is None:
         return URL.create("sqlite", database=str(data / "appstat.sqlite"))
@@ -86,7 +88,7 @@ def database_url(text: str | None, data: Path) -> URL:
 
 
 def open_database(url: URL, *, synchronous: Synchronous = Synchronous.NORMAL) -> Database:
-    """Open a database that is there, or (SQLite) make an empty one. Its tables are `migrate`'s business.
+    """Opens a database, or creates an empty one (SQLite). `migrate` creates the tables.
 
     Raises:
         InvalidInput: The driver is not installed.
@@ -112,8 +114,8 @@ _POSTGRESQL: Final = "postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[
 def _set_up_sqlite(engine: Engine, synchronous: Synchronous, *, reads_only: bool) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
-        # The driver's own transaction handling begins transactions late and commits around DDL; ours is explicit
-        # (below).
+        # Disables the driver's transaction handling, which begins transactions late and commits around DDL. `begin`
+        # below begins them explicitly.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -126,5 +128,5 @@ def _set_up_sqlite(engine: Engine, synchronous: Synchronous, *, reads_only: bool
 
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
-        # A writer takes the lock at once: one that reads first may find it taken when it wants to write.
+        # A writer takes the lock immediately; if it first read, the lock could be held when it starts to write.
         connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")

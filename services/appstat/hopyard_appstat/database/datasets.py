@@ -1,4 +1,4 @@
-"""The partition catalog: what a transaction does to it, and what is read of it."""
+"""The data set catalog: its writes inside a transaction, and its queries."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TABLES = (data_sets, data_partitions, data_replicas)
 
 
 def put(connection: Connection, data: Row) -> Row:
-    """Add a data set to the catalog.
+    """Adds a data set to the catalog.
 
     Returns:
-        The data set as the catalog has it. A repeated request changes nothing.
+        The data set as stored. A repeated request changes nothing.
 
     Raises:
-        AlreadyExists: Another request has added one of this name.
-        InvalidInput: It has no name or no request id, or two replicas of a partition on one node.
+        AlreadyExists: Another request added a data set of this name.
+        InvalidInput: The name or the request id is empty, or a partition has two replicas on one node.
     """
     name = data["name"]
     if not (name and data["request_id"]):
@@ -52,14 +52,14 @@ def put(connection: Connection, data: Row) -> Row:
 
 
 def forget(connection: Connection, name: str) -> None:
-    """Forget a data set; one that is not there counts as forgotten."""
+    """Deletes a data set from the catalog, if it exists."""
     for table in _TABLES:
         column = table.c.name if table is data_sets else table.c.data_set
         connection.execute(delete(table).where(column == name))
 
 
 def data_page(connection: Connection, name: str, paging: Paging) -> Page[Row]:
-    """Data sets by name; with `name` that one only."""
+    """Returns a page of the data sets by name; with `name`, only that data set."""
     query = select(data_sets).order_by(data_sets.c.name).limit(paging.size + 1)
     if name:
         query = query.where(data_sets.c.name == name)
@@ -76,7 +76,7 @@ def _get(connection: Connection, name: str) -> Row | None:
 
 
 def _whole(connection: Connection, row: Mapping[Any, Any]) -> Row:
-    """A row of `data_sets` with those of its partitions and replicas."""
+    """Returns a row of `data_sets` with the rows of its partitions and their replicas."""
     replicas: defaultdict[int, list[Row]] = defaultdict(list)
     found = select(data_replicas).where(data_replicas.c.data_set == row["name"]).order_by(data_replicas.c.node)
     for one in connection.execute(found):

@@ -1,4 +1,4 @@
-"""What is read: one function for each query, on a connection of the reading engine."""
+"""The queries, one function each. They run on a connection of the read-only engine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _READ_BYTES = 1024 * 1024
 
 
 def length_of(connection: Connection, stream: str) -> int:
-    """Position of the stream's last record; 0 for one that is not there."""
+    """Returns the position of the stream's last record; 0 if the stream does not exist."""
     return connection.scalar(select(streams.c.length).where(streams.c.name == stream)) or 0
 
 
 def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[Row, ...]:
-    """Records from `first` up to `last`, or as many of them as make about 1 MiB (at least one)."""
+    """Returns records from `first` to `last`, but at most about 1 MiB of them; at least one."""
     query = (
         select(journal)
         .where(journal.c.stream == stream, journal.c.position.between(first, last))
@@ -35,7 +35,7 @@ def journal_part(connection: Connection, stream: str, first: int, last: int) -> 
 
 
 def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
-    """Streams by name."""
+    """Returns a page of the streams by name."""
     after = paging.after(str)
     query = select(streams.c.name.label("stream"), streams.c.length).order_by(streams.c.name).limit(paging.size + 1)
     if after:
@@ -45,7 +45,7 @@ def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
 
 
 def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[Row]:
-    """Statistics of an experiment, or of one of its jobs, by (job, position, part)."""
+    """Returns a page of the statistics of an experiment, or of one job, sorted by (job, position, part)."""
     key = (statistics.c.job, statistics.c.position, statistics.c.part)
     query = select(statistics).where(statistics.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
     if job:
@@ -58,7 +58,7 @@ def statistics_page(connection: Connection, experiment: str, job: str, paging: P
 
 
 def experiments_page(connection: Connection, state: str, paging: Paging) -> Page[Row]:
-    """Experiments, newest first; with `state` only those in it."""
+    """Returns a page of the experiments, newest first; with `state`, only those in that state."""
     key = (experiments.c.created_at, experiments.c.id)
     query = select(experiments).order_by(*(column.desc() for column in key)).limit(paging.size + 1)
     if state:
@@ -71,7 +71,7 @@ def experiments_page(connection: Connection, state: str, paging: Paging) -> Page
 
 
 def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[Row]:
-    """Jobs of an experiment in order of creation."""
+    """Returns a page of the jobs of an experiment, in order of creation."""
     key = (jobs.c.ordinal, jobs.c.id)
     query = select(jobs).where(jobs.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
     after = paging.after(int, str)
@@ -82,7 +82,7 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[R
 
 
 def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Row]:
-    """What was measured of a training, by (hardware, slots)."""
+    """Returns a page of the scaling measurements of a training, sorted by (hardware, slots)."""
     key = (scaling.c.hardware, scaling.c.slots)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
     after = paging.after(str, int)
@@ -93,7 +93,7 @@ def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[
 
 
 def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:
-    """The index of blobs by hash, each with its owners."""
+    """Returns a page of the blob index by hash, each blob with its owners."""
     query = select(blobs).order_by(blobs.c.sha256).limit(paging.size + 1)
     after = paging.after(str)
     if after:
@@ -110,27 +110,28 @@ def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:
 
 
 def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
-    """Those of the hashes that the index has."""
+    """Returns those of the hashes that are in the index."""
     return set(connection.scalars(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))))
 
 
 def blobs_owned(connection: Connection, owner: str, hashes: tuple[str, ...]) -> set[str]:
-    """Those of the hashes that an owner owns."""
+    """Returns those of the hashes that the owner owns."""
     mine = blob_owners.c.owner == owner, blob_owners.c.sha256.in_(hashes)
     return set(connection.scalars(select(blob_owners.c.sha256).where(*mine)))
 
 
 def newest_row(connection: Connection, experiment: str) -> int:
-    """The cursor that stands after all statistics of an experiment that are there."""
+    """Returns the cursor after all present statistics of an experiment; 0 if there are none."""
     return connection.scalar(select(func.max(statistics.c.row)).where(statistics.c.experiment == experiment)) or 0
 
 
 def statistics_after(
     connection: Connection, experiment: str, job: str, cursor: int, limit: int
 ) -> tuple[tuple[Row, ...], int]:
-    """Statistics committed after a cursor in the order of the commits, and the cursor after what was looked at.
+    """Returns statistics committed after a cursor, in commit order, and the cursor after the rows read.
 
-    A cursor that has not moved says that there is no more; one that has moved may come with no statistics of the job.
+    Reads at most `limit` rows of the experiment, of which only those of `job` are returned (empty: of all jobs). An
+    unchanged cursor means that there are no more rows; a changed one may come with no statistics.
     """
     query = (
         select(statistics)
@@ -139,6 +140,6 @@ def statistics_after(
         .limit(limit)
     )
     rows = connection.execute(query).mappings().all()
-    # Other jobs' rows are read too and left out here: so the cursor passes them once and for all.
+    # Rows of other jobs are filtered here and not in the query, so that the cursor advances past them.
     found = tuple(row for row in rows if job in ("", row["job"]))
     return found, rows[-1]["row"] if rows else cursor

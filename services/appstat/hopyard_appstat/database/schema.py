@@ -1,4 +1,4 @@
-"""The tables. The migrations make them; a test holds the two together."""
+"""The tables of the database. A test checks that the migrations create the same tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-# Names for all constraints, so that migrations can speak of them on every database.
+# All constraints have names, so that migrations can refer to them on every database.
 metadata: Final = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -30,7 +30,7 @@ metadata: Final = MetaData(
     }
 )
 
-# Only this type rises by itself in SQLite.
+# SQLite increments a primary key automatically only if its type is INTEGER.
 _ROW_ID: Final = BigInteger().with_variant(Integer, "sqlite")
 
 epochs: Final = Table(
@@ -39,7 +39,7 @@ epochs: Final = Table(
     Column("epoch", _ROW_ID, primary_key=True, autoincrement=True),
     Column("holder", Text, nullable=False),
     Column("began_at", Double, nullable=False),
-    # An epoch's number is never given twice, whatever is deleted.
+    # AUTOINCREMENT: SQLite never reuses an epoch's number, even after rows are deleted.
     sqlite_autoincrement=True,
 )
 
@@ -65,7 +65,7 @@ journal: Final = Table(
     PrimaryKeyConstraint("stream", "position"),
 )
 
-# The projections have no foreign keys between them: they say what the scheduler says, in the order in which it says it.
+# Projections have no foreign keys: the scheduler decides their content and the order in which they arrive.
 
 experiments: Final = Table(
     "experiments",
@@ -94,28 +94,28 @@ jobs: Final = Table(
 statistics: Final = Table(
     "statistics",
     metadata,
-    # Rises with every row in the order of the commits: a watcher's cursor.
+    # Increases with each row in commit order; watchers use it as their cursor.
     Column("row", _ROW_ID, primary_key=True, autoincrement=True),
     Column("experiment", Text, nullable=False),
     Column("job", Text, nullable=False),
     Column("position", BigInteger, nullable=False),
     Column("part", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
-    # JSON; what is not finite stands as "NaN", "Infinity", "-Infinity", which plain JSON numbers cannot say.
+    # JSON; values that are not finite are the strings "NaN", "Infinity" and "-Infinity", because JSON has no such numbers.
     Column("metrics", Text, nullable=False),
     Column("seconds", Double, nullable=False),
     Column("at", Double, nullable=False),
     Column("examples", BigInteger, nullable=False),
     Column("at_until", Boolean, nullable=False),
     Column("finished", Boolean, nullable=False),
-    # JSON as Python writes it (with NaN); null: the report did not echo any.
+    # JSON as Python writes it (with NaN): the hyperparameters in force; null: the report had none.
     Column("in_force", Text, nullable=True),
     UniqueConstraint("experiment", "job", "position", "part"),
     Index(None, "experiment", "row"),
     sqlite_autoincrement=True,
 )
 
-# The search plan: nodes keyed by what they train, the trials that pass through them, and what was saved of these.
+# The search plan: nodes keyed by what they train, the segments of trials on them, and the trials' snapshots.
 
 plan_nodes: Final = Table(
     "plan_nodes",
@@ -153,7 +153,7 @@ plan_snapshots: Final = Table(
     PrimaryKeyConstraint("experiment", "job", "position"),
 )
 
-# Scaling profiles: how long a unit of a training takes on so many slots of one kind, as measured last.
+# Scaling profiles: the seconds that one unit of a training takes on a number of slots of one kind, as last measured.
 
 scaling: Final = Table(
     "scaling",
@@ -172,11 +172,11 @@ blobs: Final = Table(
     metadata,
     Column("sha256", Text, primary_key=True),
     Column("size_bytes", BigInteger, nullable=False),
-    # When it was put, or asked for by an owner, last.
+    # When an owner last put the blob or asked for it, in seconds since the epoch.
     Column("created_at", Double, nullable=False),
 )
 
-# Who needs a blob: it is deleted with its last owner.
+# The owners of blobs; a blob is deleted with its last owner.
 blob_owners: Final = Table(
     "blob_owners",
     metadata,
@@ -188,7 +188,7 @@ data_sets: Final = Table(
     "data_sets",
     metadata,
     Column("name", Text, primary_key=True),
-    # Of the request that registered it, so that its repetition is known.
+    # Id of the request that registered the data set, to recognize a repeated request.
     Column("request_id", Text, nullable=False),
     Column("registered_at", Double, nullable=False),
 )
@@ -197,14 +197,14 @@ data_partitions: Final = Table(
     "data_partitions",
     metadata,
     Column("data_set", Text, nullable=False),
-    # Their order within the data set, from 0.
+    # Index of the partition in its data set, from 0.
     Column("ordinal", Integer, nullable=False),
     Column("name", Text, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("sha256", Text, nullable=False),
-    # Null: not known.
+    # Null: unknown.
     Column("examples", BigInteger, nullable=True),
-    # Empty: it lies on nodes only.
+    # Empty: only nodes have the partition.
     Column("url", Text, nullable=False),
     PrimaryKeyConstraint("data_set", "ordinal"),
 )
@@ -213,7 +213,7 @@ data_replicas: Final = Table(
     "data_replicas",
     metadata,
     Column("data_set", Text, nullable=False),
-    # The partition's ordinal.
+    # Ordinal of the partition.
     Column("partition", Integer, nullable=False),
     Column("node", Text, nullable=False),
     Column("path", Text, nullable=False),

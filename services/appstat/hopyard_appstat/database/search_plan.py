@@ -1,7 +1,8 @@
-"""The search plan in the database: written with the journal, read by node (Hippo, section 3.2).
+"""The search plan in the database: written with the journal, queried by node (Hippo, section 3.2).
 
-A node is what is trained from a position on as long as the same functions are in force: it has no end, others branch off it
-anywhere. Its results are the statistics of the trials that pass through it, so nothing is kept twice.
+A node stands for training from a start position with a fixed set of hyperparameter functions. It has no end: other
+nodes may branch off at any later position. Its results are the statistics of the trials that pass through it, so they
+are stored once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hopyard_appstat.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class NodeDetails:
-    """The rows of a node of the search plan, of the trials that pass through it, and of the snapshots that the store has of it."""
+    """The rows of a node of the search plan, of the trials that pass through it, and of its snapshots in the store."""
 
     node: Row
     references: Sequence[Row]
@@ -29,7 +30,7 @@ class NodeDetails:
 
 
 def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]], snapshots: Sequence[Row]) -> None:
-    """Replace the paths of trials, given as stretches by (experiment, job), and add snapshots."""
+    """Replaces the paths of trials, given as segments by (experiment, job), and adds snapshots."""
     stretches = [one for path in paths.values() for one in path]
     nodes = {
         one["node"]: {"key": one["node"], **{name: one[name] for name in ("root", "parent", "start", "values_json")}}
@@ -46,7 +47,7 @@ def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]]
 
 
 def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[Row]:
-    """Nodes below a root by (start, key)."""
+    """Returns a page of the nodes with this root, sorted by (start, key)."""
     key = (plan_nodes.c.start, plan_nodes.c.key)
     query = select(plan_nodes).where(plan_nodes.c.root == root).order_by(*key).limit(paging.size + 1)
     after = paging.after(int, str)
@@ -59,10 +60,10 @@ def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[Row]:
 
 
 def node_details(connection: Connection, key: str) -> NodeDetails:
-    """A node with its references and snapshots, without its results.
+    """Returns a node with its references and snapshots, without its results.
 
     Raises:
-        NotFound: There is no such node.
+        NotFound: The node does not exist.
     """
     row = connection.execute(select(plan_nodes).where(plan_nodes.c.key == key)).mappings().one_or_none()
     if row is None:
@@ -84,7 +85,7 @@ def node_details(connection: Connection, key: str) -> NodeDetails:
 
 
 def results_page(connection: Connection, key: str, paging: Paging) -> Page[Row]:
-    """Results of a node by (position, experiment, job, part)."""
+    """Returns a page of the results of a node, sorted by (position, experiment, job, part)."""
     order = (statistics.c.position, statistics.c.experiment, statistics.c.job, statistics.c.part)
     query = (
         select(statistics)
@@ -102,14 +103,17 @@ def results_page(connection: Connection, key: str, paging: Paging) -> Page[Row]:
 
 
 def _within(table: Any) -> Any:
-    """Whether a row of a trial, by its position, lies on a stretch of the same trial."""
+    """Returns the SQL condition that a row of `table` lies, by its position, on a segment of the same trial."""
     way = plan_stretches.c
     same = and_(table.c.experiment == way.experiment, table.c.job == way.job)
     return and_(same, table.c.position > way.start, table.c.position <= way.end)
 
 
 def _measured(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By node: its references, how far it is wanted and reached, and what a report takes."""
+    """Returns for each node: number of references, largest wanted and reached position, mean seconds of a report.
+
+    Nodes that no trial passes through are missing, as are `reached` and `report_seconds` of nodes without reports.
+    """
     way, found = plan_stretches.c, dict[str, dict[str, Any]]()
     passing = select(way.node, func.count(), func.max(way.end)).where(way.node.in_(keys)).group_by(way.node)
     for node, references, wanted in connection.execute(passing):

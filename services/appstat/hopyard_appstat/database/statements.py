@@ -1,4 +1,4 @@
-"""Statements that each commit makes, as text made once: to make one anew costs more than SQLite needs to carry it out."""
+"""The SQL statements of each commit, compiled once: compiling one takes longer than SQLite takes to execute it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SET_LENGTH: Final = (
 ADD_STREAM: Final = streams.insert()
 ADD_RECORD: Final = journal.insert()
 
-# Rows reach the driver as they are: it takes numbers, texts, bytes and truth values, and names of parameters.
+# Rows are passed to the driver unconverted: it accepts named parameters and int, float, str, bytes and bool values.
 _SQLITE: Final = sqlite.dialect(paramstyle="named")
 
 Row = Mapping[str, Any]
 
 
 def execute(connection: Connection, statement: Executable, rows: Sequence[Row]) -> None:
-    """Carry out a statement (one of this module's) once for each row."""
+    """Executes a statement of this module once for each row."""
     if rows:
         _run(connection, _text(statement, _spoken(connection)), rows)
 
 
 def scalar(connection: Connection, statement: Executable, row: Row) -> Any:
-    """The one value that a statement (one of this module's) finds; None: none."""
+    """Returns the first column of the first row that a statement of this module finds; None: no row."""
     found = _run(connection, _text(statement, _spoken(connection)), [row]).fetchone()
     return None if found is None else found[0]
 
 
 def upsert(connection: Connection, table: Table, key: tuple[str, ...], rows: Sequence[Row], *, replace: bool) -> None:
-    """Insert rows; one whose key is there replaces the older one, or (`replace` False) is dropped."""
+    """Inserts rows. If a row with the same key exists, it is replaced, or kept if `replace` is False."""
     if rows:
         _run(connection, _upsert_text(table, key, replace, _spoken(connection)), rows)
 
@@ -50,10 +50,10 @@ def _spoken(connection: Connection) -> Dialect:
 
 
 def _run(connection: Connection, text: str, rows: Sequence[Row]) -> DBAPICursor:
-    """Carry out a text by the driver's own cursor.
+    """Executes SQL text with the driver's cursor, without SQLAlchemy's overhead.
 
     Raises:
-        DBAPIError: As SQLAlchemy says it.
+        DBAPIError: The statement failed; the same error as from SQLAlchemy.
     """
     driver = connection.dialect.loaded_dbapi
     cursor = connection.connection.cursor()
@@ -76,7 +76,7 @@ def _text(statement: Any, dialect: Dialect) -> str:
 def _upsert_text(table: Table, key: tuple[str, ...], replace: bool, dialect: Dialect) -> str:
     speaks: Any = sqlite
     if dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql as speaks  # Its import takes a while.
+        from sqlalchemy.dialects import postgresql as speaks  # A slow import that SQLite does not need.
     insert = speaks.insert(table).inline()
     if replace:
         changed = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}

@@ -1,4 +1,4 @@
-"""The database as the servicer sees it: rows in and out, nothing blocks the event loop."""
+"""The database as an asynchronous interface: rows in and out, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ T = TypeVar("T")
 _WATCH_BATCH: Final = 500
 
 _FOLD_SECONDS: Final = 1.0
-"""How often what was committed is folded into the database file."""
+"""Interval between WAL checkpoints in seconds."""
 
 
 class Store:
-    """Journal, statistics and the index of blobs.
+    """The journal, statistics, blob index, catalog and search plan.
 
     `run` must run as a background task while the store is used.
 
     Args:
-        database: Opened and migrated.
-        wall_clock: Seconds since the epoch.
+        database: An open database with the newest schema.
+        wall_clock: Returns seconds since the epoch.
     """
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
@@ -51,11 +51,11 @@ class Store:
 
     @property
     def commits(self) -> int:
-        """How many transactions were committed since the start."""
+        """The number of transactions committed since the start."""
         return self._writer.commits
 
     async def run(self) -> None:
-        """Write what comes, until `close`."""
+        """Commits writes until `close`."""
         folding = asyncio.create_task(self._fold(), name="folding")
         try:
             await self._writer.run()
@@ -64,16 +64,16 @@ class Store:
             await asyncio.gather(folding, return_exceptions=True)
 
     def end_watches(self) -> None:
-        """End all watches with `Unavailable`: the first step of a stop."""
+        """Ends all watches with `Unavailable`. Call it first when the service stops."""
         self._wakes.close()
 
     async def close(self) -> None:
-        """Refuse new writes; `run` ends when those that wait are committed."""
+        """Ends watches and refuses new writes; `run` ends when the pending writes are committed."""
         self.end_watches()
         await self._writer.close()
 
     def release(self) -> None:
-        """Give back threads and connections, after `run` has ended."""
+        """Closes threads and connections. Call it after `run` has ended."""
         self._writer.release()
         self._readers.shutdown()
         self._database.close()
@@ -81,60 +81,60 @@ class Store:
     # ------------------------------------------------------------------------------------------------------- writing
 
     async def begin_epoch(self, holder: str) -> int:
-        """Begin a new epoch, larger than every one before; answers it."""
+        """Begins a new epoch and returns its number, which is larger than all earlier ones."""
         return await self._writer.do(lambda transaction: transaction.begin_epoch(holder))
 
     async def append(self, append: Append) -> None:
-        """Append records and apply their projections, all or none; committed when this returns.
+        """Appends records and applies their projections in one transaction, which is committed on return.
 
         Raises:
             StaleEpoch: A newer epoch has begun.
             Conflict: The epoch was never begun.
             InvalidInput: The records are not contiguous, or a value is out of range.
-            Aborted: A stream does not stand where the batch begins, and the batch is not there already.
+            Aborted: The batch does not begin at the next position of a stream, and is not already in the journal.
         """
         await self._writer.do(lambda transaction: transaction.append(append))
 
     async def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
-        """Write streams that are not there yet, with their projections, all or none; committed when this returns.
+        """Writes streams that do not exist yet, with their projections, in one transaction, which is committed on return.
 
         Args:
-            parts: Each call begins anew with the first; called in the writer's thread.
+            parts: Returns the parts from the first one at each call; called in the writer's thread.
 
         Raises:
             StaleEpoch, Conflict, InvalidInput: As `append`.
-            Aborted: One of the streams is there with other records.
+            Aborted: One of the streams exists with other records.
         """
         await self._writer.do(lambda transaction: transaction.import_journal(parts))
 
     async def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
-        """Note that the blob store has these blobs (sizes in bytes by hash) and that an owner needs them."""
+        """Adds blobs (sizes in bytes by hash) to the index, with an owner and the present time."""
         await self._writer.do(lambda transaction: transaction.own_blobs(owner, sizes))
 
     async def disown_blobs(self, owner: str, hashes: tuple[str, ...], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
-        """Note that an owner needs these blobs no more; answers those that nobody needs.
+        """Removes an owner from blobs; removes blobs without owners from the index and returns their hashes.
 
-        Those that were put or asked for within `unwanted_seconds` stay as they are.
+        Blobs that an owner put or asked for within the last `unwanted_seconds` are not changed.
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
     async def put_data(self, data: Row) -> Row:
-        """Keep a data set of the catalog; answers it as it is kept.
+        """Adds a data set to the catalog and returns it as stored. A repeated request changes nothing.
 
         Raises:
-            AlreadyExists: Another request has kept one of this name.
-            InvalidInput: It has no name or no request id.
+            AlreadyExists: Another request added a data set of this name.
+            InvalidInput: The name or the request id is empty, or a partition has two replicas on one node.
         """
         return await self._writer.do(lambda transaction: transaction.put_data(data))
 
     async def forget_data(self, name: str) -> None:
-        """Forget a data set; one that is not there counts as forgotten."""
+        """Deletes a data set from the catalog, if it exists."""
         await self._writer.do(lambda transaction: transaction.forget_data(name))
 
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[Row, ...], None]:
-        """The stream's records from position `first` (0 counts as 1) up to its present end, in parts of about 1 MiB.
+        """Yields the records of a stream from position `first` (0 counts as 1) to its present end, in parts of about 1 MiB.
 
         Raises:
             InvalidInput: The position is negative.
@@ -149,73 +149,73 @@ class Store:
             position = records[-1]["position"] + 1
 
     async def list_streams(self, paging: Paging) -> Page[Row]:
-        """The streams by name."""
+        """Returns a page of the streams by name."""
         return await self._read(queries.stream_page, paging)
 
     async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[Row]:
-        """Statistics by (job, position, part); `job` empty: of all jobs."""
+        """Returns a page of statistics sorted by (job, position, part); an empty `job` means all jobs."""
         return await self._read(queries.statistics_page, experiment, job, paging)
 
     async def query_experiments(self, state: str, paging: Paging) -> Page[Row]:
-        """Experiments, newest first; `state` empty: in any state."""
+        """Returns a page of experiments, newest first; an empty `state` means all states."""
         return await self._read(queries.experiments_page, state, paging)
 
     async def query_jobs(self, experiment: str, paging: Paging) -> Page[Row]:
-        """Jobs of an experiment in order of creation."""
+        """Returns a page of the jobs of an experiment, in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
 
     async def query_scaling(self, training: str, paging: Paging) -> Page[Row]:
-        """What was measured of a training, by kind of host and number of slots."""
+        """Returns a page of the scaling measurements of a training, by hardware and number of slots."""
         return await self._read(queries.scaling_page, training, paging)
 
     async def query_data(self, name: str, paging: Paging) -> Page[Row]:
-        """Data sets of the catalog by name; `name` empty: all."""
+        """Returns a page of data sets by name; an empty `name` means all."""
         return await self._read(datasets.data_page, name, paging)
 
     async def list_plan_nodes(self, root: str, paging: Paging) -> Page[Row]:
-        """Nodes of the search plan below a root, by where they begin."""
+        """Returns a page of the search plan's nodes with this root, by start position."""
         return await self._read(search_plan.nodes_page, root, paging)
 
     async def plan_node(self, key: str) -> NodeDetails:
-        """A node of the search plan, without its results.
+        """Returns a node of the search plan without its results.
 
         Raises:
-            NotFound: There is no such node.
+            NotFound: The node does not exist.
         """
         return await self._read(search_plan.node_details, key)
 
     async def plan_results(self, key: str, paging: Paging) -> Page[Row]:
-        """A node's results by position."""
+        """Returns a page of the results of a node, by position."""
         return await self._read(search_plan.results_page, key, paging)
 
     async def list_blobs(self, paging: Paging) -> Page[Row]:
-        """The blobs that somebody owns, by hash."""
+        """Returns a page of the blob index by hash, each blob with its owners."""
         return await self._read(queries.blobs_page, paging)
 
     async def known_blobs(self, hashes: tuple[str, ...]) -> set[str]:
-        """Those of the hashes that the index knows."""
+        """Returns those of the hashes that are in the index."""
         return await self._read(queries.blobs_known, hashes)
 
     async def owned_blobs(self, owner: str, hashes: tuple[str, ...]) -> set[str]:
-        """Those of the hashes that an owner owns."""
+        """Returns those of the hashes that the owner owns."""
         return await self._read(queries.blobs_owned, owner, hashes)
 
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool
     ) -> AsyncGenerator[tuple[Row, ...], None]:
-        """Statistics as they are committed, in the order of the commits, for ever.
+        """Yields statistics as they are committed, in commit order, without end.
 
         Args:
-            experiment: Its id; one that is not there yet may come.
-            job: Empty: all jobs.
-            replay: Whether to begin with what is there.
+            experiment: Id of the experiment, which need not exist yet.
+            job: Id of the job; empty: all jobs.
+            replay: Whether to begin with the statistics that already exist.
 
         Yields:
-            First an empty batch, which says that the watch stands: what is committed from then on will come. Then
-            batches that are not empty. A slow reader gets larger batches; none is left out.
+            First an empty batch: every later commit will be yielded. Then non-empty batches. A slow reader receives
+                larger batches and misses nothing.
 
         Raises:
-            Unavailable: The service stops.
+            Unavailable: The service is stopping.
         """
         with self._wakes.subscribe(experiment) as wake:
             cursor = 0 if replay else await self._read(queries.newest_row, experiment)

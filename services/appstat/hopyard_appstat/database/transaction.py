@@ -1,7 +1,6 @@
-"""What the one writer does inside a transaction: epochs, journal, projections, the index of blobs.
+"""The writes inside a transaction: epochs, journal, projections, blob index, catalog.
 
-Each operation checks everything before it writes anything, so one that is refused leaves its neighbours in the same
-transaction alone.
+Each operation checks its input before it writes, so a refused one does not affect others in the same transaction.
 """
 
 from __future__ import annotations
@@ -19,14 +18,18 @@ from hopyard_appstat.projections import Append, ProjectedRows
 from hopyard_appstat.rows import Row
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
-"""Largest payload of one record; with it a page of the journal always fits into a message."""
+"""Maximum size of a record's payload in bytes, so that a page of the journal always fits into a message."""
 
 
 class Transaction:
-    """One transaction, which may hold many operations.
+    """One transaction, which may contain many operations.
+
+    Args:
+        connection: Connection on which the transaction has begun.
+        now: Present time in seconds since the epoch.
 
     Attributes:
-        touched: Experiments that have new statistics in it.
+        touched: Experiments to which the transaction adds statistics.
     """
 
     def __init__(self, connection: Connection, *, now: float) -> None:
@@ -39,7 +42,7 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------------ epochs
 
     def begin_epoch(self, holder: str) -> int:
-        """Begin a new epoch; answers its number."""
+        """Begins a new epoch and returns its number."""
         result = self._connection.execute(epochs.insert().values(holder=holder, began_at=self._now))
         assert result.inserted_primary_key is not None
         epoch = int(result.inserted_primary_key[0])
@@ -61,20 +64,20 @@ class Transaction:
     # ----------------------------------------------------------------------------------------------------- journal
 
     def append(self, append: Append) -> None:
-        """Append records and apply their projections.
+        """Appends records and applies their projections. A batch that is already in the journal changes nothing.
 
         Raises:
             StaleEpoch: A newer epoch has begun.
             Conflict: The epoch was never begun.
             InvalidInput: The records are not contiguous, or a value is out of range.
-            Aborted: A stream does not stand where the batch begins, and the batch is not there already.
+            Aborted: The batch does not begin at the next position of a stream, and is not already in the journal.
         """
         self._check_epoch(append.epoch)
         batches = _by_stream(append.records)
         present = [stream for stream, records in batches.items() if records[0]["position"] <= self._length(stream)]
         if present:
             self._check_repeated(batches)
-            return  # the projections were applied with the records, and newer ones since
+            return  # The projections were applied with the records, and newer ones may have replaced them.
         for stream, records in batches.items():
             if records[0]["position"] != self._length(stream) + 1:
                 raise Aborted(
@@ -85,11 +88,14 @@ class Transaction:
         self._project(append.projected)
 
     def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
-        """Write streams that are not there yet. Everything is looked at once before anything is written.
+        """Writes streams that do not exist yet, after checking all parts. An import that was already written changes nothing.
+
+        Args:
+            parts: Returns the parts from the first one at each call.
 
         Raises:
             StaleEpoch, Conflict, InvalidInput: As `append`.
-            Aborted: One of the streams is there with other records.
+            Aborted: One of the streams exists with other records.
         """
         ends: dict[str, int] = {}
         for part in parts():
@@ -116,7 +122,7 @@ class Transaction:
         return self._lengths[stream]
 
     def _check_repeated(self, batches: Mapping[str, list[Row]]) -> None:
-        """The whole batch must be there, byte for byte: a part of it would be another batch's."""
+        """Checks that the journal contains all records of the batches unchanged; raises `Aborted` otherwise."""
         for stream, records in batches.items():
             first, last = records[0]["position"], records[-1]["position"]
             if last > self._length(stream):
@@ -167,16 +173,16 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------------- blobs
 
     def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
-        """Note that the store has these blobs (sizes in bytes by hash) and that an owner needs them, as of now."""
+        """Adds blobs (sizes in bytes by hash) to the index, with an owner and the present time."""
         rows = [{"sha256": one, "size_bytes": size, "created_at": self._now} for one, size in sizes.items()]
         statements.upsert(self._connection, blobs, ("sha256",), rows, replace=True)
         owners = [{"sha256": one, "owner": owner} for one in sizes]
         statements.upsert(self._connection, blob_owners, ("sha256", "owner"), owners, replace=False)
 
     def disown_blobs(self, owner: str, hashes: Iterable[str], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
-        """Note that an owner needs these blobs no more; answers those that nobody needs, which are no longer noted.
+        """Removes an owner from blobs; removes blobs without owners from the index and returns their hashes.
 
-        Those that were put or asked for within `unwanted_seconds` stay as they are.
+        Blobs that an owner put or asked for within the last `unwanted_seconds` are not changed.
         """
         named = list(dict.fromkeys(hashes))
         if unwanted_seconds > 0:
@@ -195,16 +201,16 @@ class Transaction:
     # ----------------------------------------------------------------------------------------------------- catalog
 
     def put_data(self, data: Row) -> Row:
-        """Keep a data set of the catalog; see `datasets.put`."""
+        """Adds a data set to the catalog; see `datasets.put`."""
         return datasets.put(self._connection, data)
 
     def forget_data(self, name: str) -> None:
-        """Forget a data set."""
+        """Deletes a data set from the catalog, if it exists."""
         datasets.forget(self._connection, name)
 
 
 def _by_stream(records: Iterable[Row]) -> dict[str, list[Row]]:
-    """The records of each stream, checked: names, times, sizes, contiguous positions."""
+    """Returns the records by stream, after checking names, times, sizes and that positions are contiguous."""
     batches: dict[str, list[Row]] = {}
     for index, record in enumerate(records):
         place = f"records[{index}]"

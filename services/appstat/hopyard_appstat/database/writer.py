@@ -1,4 +1,4 @@
-"""The one writer: operations that wait at the same time are committed together (group commit)."""
+"""The only writer of the database. It commits all waiting operations together (group commit)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _Waiting = tuple[Operation[Any], asyncio.Future[Any]]
 _Outcome = tuple[Any, BaseException | None]
 
 MAX_GROUP: Final = 256
-"""Operations of one transaction at most: it bounds how long the first of them waits."""
+"""Maximum number of operations in one transaction; it limits how long the first of them waits."""
 
 _FULL_BYTES: Final = 65536
 
 MAX_WAITING: Final = 1024
-"""Operations that may wait for the writer; further callers wait until there is room."""
+"""Maximum number of operations in the queue; further callers wait until there is room."""
 
 
 class Writer:
-    """Runs operations on the database, one transaction at a time, in the order in which they came.
+    """Runs operations on the database in order of arrival, one transaction at a time.
 
     Args:
-        engine: Of the one connection that writes.
-        on_commit: Told after each commit which experiments have new statistics; runs in the event loop.
-        wall_clock: Seconds since the epoch.
+        engine: Engine with the only writing connection.
+        on_commit: Called in the event loop after each commit, with the experiments that have new statistics.
+        wall_clock: Returns seconds since the epoch.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="appstat-writer")
         self._closing = False
         self.commits = 0
-        """How many transactions were committed."""
+        """The number of committed transactions."""
 
     async def do(self, operation: Operation[T]) -> T:
-        """Run an operation; when this returns it is committed.
+        """Runs an operation and returns its result after it is committed.
 
         Raises:
-            HopyardError: What the operation raised; then it has changed nothing.
+            HopyardError: The operation raised it and changed nothing.
             Exhausted: The disk is full.
-            Unavailable: The database cannot be written just now, or the service stops.
+            Unavailable: The database cannot be written at present, or the service is stopping.
         """
         if self._closing:
             raise Unavailable("appstat is stopping: try again, at its successor")
@@ -69,7 +69,7 @@ class Writer:
         return await done
 
     async def run(self) -> None:
-        """Serve until `close`: a service's background task."""
+        """Commits operations until `close`; run it as a background task of the service."""
         ended = False
         while not ended:
             group: list[_Waiting] = []
@@ -86,13 +86,13 @@ class Writer:
                 await self._serve(group)
 
     async def close(self) -> None:
-        """Refuse new operations; `run` ends after those that wait already."""
+        """Refuses new operations; `run` ends after the operations in the queue."""
         if not self._closing:
             self._closing = True
             await self._queue.put(None)
 
     def release(self) -> None:
-        """Give back the thread, after `run` has ended."""
+        """Ends the writer's thread. Call it after `run` has ended."""
         self._thread.shutdown()
 
     async def _serve(self, group: list[_Waiting]) -> None:
@@ -102,7 +102,7 @@ class Writer:
             self._on_commit(touched)
         for (_, done), (value, error) in zip(group, outcomes, strict=True):
             if done.done():
-                continue  # its caller has gone
+                continue  # The caller was cancelled.
             if error is None:
                 done.set_result(value)
             else:
@@ -111,7 +111,7 @@ class Writer:
     # ------------------------------------------------------------------------------------------- in the writer's thread
 
     def _commit_or_split(self, operations: list[Operation[Any]]) -> tuple[list[_Outcome], set[str]]:
-        """Commit the group; if that fails for a reason that may lie in one operation, each gets a transaction alone."""
+        """Commits the operations in one transaction; if one of them may have made it fail, commits each separately."""
         try:
             return self._commit(operations)
         except OperationalError as error:
@@ -136,16 +136,16 @@ class Writer:
                 try:
                     outcomes.append((operation(transaction), None))
                 except HopyardError as error:
-                    outcomes.append((None, error))  # refused before it wrote anything
+                    outcomes.append((None, error))  # The operation was refused before it wrote anything.
         self.commits += 1
         return outcomes, transaction.touched
 
 
 def cause_of(error: DBAPIError, url: URL) -> HopyardError:
-    """What a failure of the database at a URL means for who waits for it."""
+    """Returns the error to raise for a failure of the database: `Exhausted` if its disk is full, else `Unavailable`."""
     text = str(error.orig)
     name = url.render_as_string()
-    # SQLite says "disk I/O error" where there is no room for its shared memory.
+    # SQLite reports "disk I/O error" if there is no room for its shared-memory file.
     if (
         "full" in text
         or "No space left" in text

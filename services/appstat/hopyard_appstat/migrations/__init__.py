@@ -1,1 +1,1 @@
-"""Alembic's migrations of the AppStat database. A new one: a file in `versions` that names the newest as its parent."""
+"""Alembic migrations of the AppStat database. A new migration is a file in `versions` whose parent is the newest revision."""

@@ -1,4 +1,4 @@
-"""What Alembic runs: migrations on the connection that `hopyard_appstat.migrate` hands over."""
+"""Alembic's environment: runs the migrations on the connection that `hopyard_appstat.migrate` passes in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hopyard_appstat.database.schema import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    # SQLite changes a table by copying it; its DDL is transactional because the connection begins explicitly.
+    # SQLite supports few kinds of ALTER TABLE, so Alembic copies the table instead. DDL is transactional because
+    # transactions begin explicitly.
     render_as_batch=True,
     transactional_ddl=True,
 )

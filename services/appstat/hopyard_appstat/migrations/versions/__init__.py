@@ -1,1 +1,1 @@
-"""The revisions, in order of their numbers."""
+"""The schema revisions, ordered by number."""

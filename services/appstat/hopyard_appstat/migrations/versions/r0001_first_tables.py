@@ -1,4 +1,4 @@
-"""The first tables: epochs, streams, journal, experiments, jobs, statistics, blobs."""
+"""Adds the first tables: epochs, streams, journal, experiments, jobs, statistics, blobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Creates the tables."""
     op.create_table(
         "epochs",
         sa.Column("epoch", _ROW_ID, autoincrement=True, nullable=False),
@@ -96,6 +96,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables, and all that is in them."""
+    """Drops the tables and their data."""
     for table in ("blob_owners", "blobs", "statistics", "jobs", "experiments", "journal", "streams", "epochs"):
         op.drop_table(table)

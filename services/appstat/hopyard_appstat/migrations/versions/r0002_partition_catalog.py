@@ -1,4 +1,4 @@
-"""The partition catalog: data sets, their partitions, and the replicas of those."""
+"""Adds the catalog: data sets, their partitions, and the replicas of the partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Creates the tables."""
     op.create_table(
         "data_sets",
         sa.Column("name", sa.Text, nullable=False),
@@ -42,6 +42,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables, and all that is in them."""
+    """Drops the tables and their data."""
     for table in ("data_replicas", "data_partitions", "data_sets"):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""Scaling profiles that experiments measured."""
+"""Adds scaling profiles, which experiments measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Creates the table."""
     op.create_table(
         "scaling",
         sa.Column("training", sa.Text, nullable=False),
@@ -27,5 +27,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table: profiles are measured anew."""
+    """Drops the table; later experiments measure the profiles again."""
     op.drop_table("scaling")

@@ -1,5 +1,5 @@
-"""Internal: what all parts of Hopyard share. Users import none of it.
+"""Internal: helpers that all parts of Hopyard use. Not for import by users.
 
-`formatting` writes values for people, `plugins` finds plugins, `command_template` puts hyperparameters into commands,
-`optional_import` names the extra that brings a missing library.
+`formatting` formats values for people, `plugins` finds plugins, `command_template` inserts hyperparameters into
+commands, `optional_import` imports optional libraries and names the extra to install.
 """

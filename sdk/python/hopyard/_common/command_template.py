@@ -1,4 +1,4 @@
-"""Hyperparameters in the arguments of a command: "{lr}" stands for the job's value, "{{" and "}}" for braces."""
+"""Hyperparameter placeholders in command arguments: "{lr}" is replaced by the job's value, "{{" and "}}" by braces."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ _PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)(\})?")
 
 
 class PlaceholderError(ValueError):
-    """A placeholder names no parameter; the message says what it found and what is allowed."""
+    """A placeholder is invalid; the message says what was found and what is allowed."""
 
 
 def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
-    """Put a job's values into the arguments of its command.
+    """Returns the arguments of a command with the placeholders replaced by a job's values.
 
-    Text stands as it is; everything else as JSON writes it: 0.001, 32, true, [1, 2]. A dotted name goes into groups. An
-    argument with the name of a parameter that this job does not have, because of its `when`, is left out.
+    Strings are inserted unchanged, other values as JSON: 0.001, 32, true, [1, 2]. A dotted name refers to a
+    hyperparameter in a group. An argument is omitted if the job lacks one of its parameters because of a `when`
+    condition.
 
     Raises:
-        PlaceholderError: A brace is not closed, the program itself has such a name, or a value holds NUL.
+        PlaceholderError: A brace is not closed, the job lacks a parameter of the first argument, or a value contains
+            NUL.
     """
     flat = dict(_flat(values))
     put: list[str] = []
@@ -39,7 +41,7 @@ def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """What is wrong with the placeholders of a command: the argument's place in it, and what was found and is allowed."""
+    """Yields the invalid placeholders of a command: the index of the argument, and what was found and what is allowed."""
     known = list(names)
     for index, argument in enumerate(arguments):
         for found in _PART.finditer(argument):
@@ -51,7 +53,7 @@ def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
 
 
 def unused(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
-    """The names that a command leaves out although it uses others; none if it uses none, so asks for its values itself."""
+    """Returns the names that a command does not use; none if it has no placeholders, because it then reads its values itself."""
     used = {found[1] for argument in arguments for found in _PART.finditer(argument) if found[1] is not None}
     return [name for name in names if name not in used] if used else []
 
@@ -65,7 +67,7 @@ def _check(found: re.Match[str], known: Iterable[str]) -> None:
 
 
 def _name(found: re.Match[str]) -> str | None:
-    """What stands in the braces; None: these are braces as such."""
+    """Returns the name in the braces; None: the match is an escaped brace."""
     if found[1] is None:
         return None
     if found[2] is None:
@@ -74,7 +76,7 @@ def _name(found: re.Match[str]) -> str | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Values as arguments hold them, by dotted name."""
+    """Yields values as text for arguments, by dotted name."""
     for name, value in values.items():
         yield prefix + name, value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, Mapping):

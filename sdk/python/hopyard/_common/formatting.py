@@ -1,4 +1,4 @@
-"""Text for people: numbers, durations, sizes and hyperparameters, and the text of programs made safe for a terminal."""
+"""Formats numbers, durations, sizes and hyperparameters for people, and makes program output safe for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEVER_SECONDS = 1e8
 
 
 def number(value: float | None) -> str:
-    """A metric in at most four significant digits; a dash for None."""
+    """Returns a metric value rounded for display (3 to 6 significant digits); a dash for None."""
     if value is None:
         return NOTHING
     if not math.isfinite(value):
@@ -24,7 +24,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A span of time in its two largest units; a dash for None."""
+    """Returns a duration in its two largest units; a dash for None and for values that are not finite."""
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     whole = max(0, int(seconds))
@@ -38,14 +38,14 @@ def duration(seconds: float | None) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """A span of time in three digits, where it is shorter than a minute: tenths of milliseconds are the least."""
+    """Returns a duration below one minute in three digits, with a resolution of 0.1 ms; a longer one like `duration`."""
     if seconds < 0.0995:
         return f"{seconds * 1000:.1f}ms"
     return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
 
 
 def size(count: int) -> str:
-    """Bytes with a binary unit."""
+    """Returns a number of bytes with a binary unit."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -55,7 +55,7 @@ def size(count: int) -> str:
 
 
 def value(given: object) -> str:
-    """One hyperparameter value, short."""
+    """Returns a hyperparameter value as short text."""
     if isinstance(given, bool) or given is None:
         return str(given).lower() if given is not None else "null"
     if isinstance(given, float):
@@ -72,7 +72,7 @@ def value(given: object) -> str:
 
 
 def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
-    """`name=value` pairs in order of name; `full` keeps every digit of floats."""
+    """Returns `name=value` pairs sorted by name; `full` keeps all digits of floats."""
     return " ".join(
         f"{name}={given!r}" if full and isinstance(given, float) else f"{name}={value(given)}"
         for name, given in sorted(values.items())
@@ -80,7 +80,10 @@ def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
 
 
 def first_line(given: str) -> str:
-    """The first line that is not blank; empty for none. One that only announces what a program printed gets its last line."""
+    """Returns the first line that is not blank; empty if there is none.
+
+    If that line only announces program output (it ends with a colon), the last line of the output is appended.
+    """
     lines = [line.strip() for line in given.splitlines() if line.strip()]
     if len(lines) < 2 or not lines[0].endswith(":"):
         return lines[0] if lines else ""
@@ -89,12 +92,12 @@ def first_line(given: str) -> str:
 
 
 def silence(seconds: float) -> str:
-    """How long ago somebody gave a sign of life; beyond `NEVER_SECONDS` there was none."""
+    """Returns how long ago the last sign of life was; from `NEVER_SECONDS` on, there was none."""
     return "never" if seconds >= NEVER_SECONDS else f"{seconds:.1f}s ago"
 
 
 def count(amount: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
+    """Returns an amount with its noun: `1 job`, `2 jobs`."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
@@ -102,8 +105,8 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """The text with its control characters written out in hexadecimal, except line breaks and tabs.
+    """Returns the text with control characters except line breaks and tabs replaced by hexadecimal escapes.
 
-    The text of a program, such as its error, must not move the cursor of a terminal or set its colours.
+    Program output, such as an error, must not move the cursor of a terminal or set its colours.
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

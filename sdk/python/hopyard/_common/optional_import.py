@@ -1,4 +1,4 @@
-"""Libraries that only some need: imported where they are used, and named when they are not there."""
+"""Imports optional libraries where they are used, with an error that says what to install."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hopyard.errors import Unsupported
 
 
 def need(module: str, extra: str) -> Any:
-    """A module of an extra.
+    """Imports and returns a module that the given extra installs.
 
     Raises:
-        Unsupported: It is not installed; the message says what to install.
+        Unsupported: The module is not installed; the message says what to install.
     """
     try:
         return importlib.import_module(module)

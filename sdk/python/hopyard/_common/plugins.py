@@ -1,6 +1,6 @@
-"""Finding plugins: policies, generators, predictors, solvers and commands, by entry-point name or as `module:Class`.
+"""Finds plugins (policies, generators, predictors, solvers, commands) by entry-point name or as `module:Class`.
 
-Built-in ones are found the same way as a third party's: their distribution lists them in an entry-point group.
+Built-in plugins are found like those of third parties: their distribution lists them in an entry-point group.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ KINDS: Final = {
     "solver": SOLVERS,
     "command": COMMANDS,
 }
-"""The groups that third parties add to, by what is found there."""
+"""The entry-point groups for third parties, by kind of plugin."""
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 class PluginError(InvalidInput):
-    """A plugin that cannot be had; the message says what was asked for, what is wrong and what there is."""
+    """A plugin cannot be loaded; the message says which one, why, and which exist."""
 
 
 def entries(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group, of all installed distributions.
+    """Returns the entry points of a group in all installed distributions.
 
-    They are read again when one came or went: reading takes milliseconds, and policies ask for their parts whenever they are made.
+    They are cached until a folder on `sys.path` changes, because reading them takes milliseconds and policies load
+    plugins whenever they are created.
     """
     return _entries(group, tuple((folder, _changed(folder)) for folder in sys.path))
 
@@ -55,7 +56,7 @@ def _entries(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoi
 
 
 def _changed(folder: str) -> int:
-    """When something was put into a folder of the search path or taken out; 0: there is none."""
+    """Returns the modification time of a folder on the search path, in nanoseconds; 0: it cannot be read."""
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
@@ -63,21 +64,21 @@ def _changed(folder: str) -> int:
 
 
 def plugin_names(group: str) -> list[str]:
-    """The names that installed distributions list in `group`, sorted, each once."""
+    """Returns the names that installed distributions list in `group`, sorted and without duplicates."""
     return sorted({entry.name for entry in entries(group)})
 
 
 def load_plugin(group: str, name: str, base: type | None = None) -> object:
-    """The object that `name` stands for.
+    """Returns the object that `name` refers to.
 
     Args:
-        group: an entry-point group, for example `hopyard.generators`.
-        name: an entry-point name (`random`) or a path to import (`mypackage.search:Mine`).
-        base: when given, the object must be a class derived from it, and not abstract.
+        group: An entry-point group, such as `hopyard.generators`.
+        name: An entry-point name (`random`) or an import path (`mypackage.search:Mine`).
+        base: If given, the object must be a concrete class derived from it.
 
     Raises:
-        PluginError: nothing has that name (those there are get listed), two distributions claim it, importing it
-            failed, or it is not what `base` asks for.
+        PluginError: The name is unknown (the message lists the known ones), two distributions provide it, its import
+            fails, or the object is not what `base` requires.
     """
     plugin = _import(group, name) if ":" in name else _find(group, name)
     if base is not None:
@@ -86,7 +87,10 @@ def load_plugin(group: str, name: str, base: type | None = None) -> object:
 
 
 def parameter_names(cls: type) -> list[str]:
-    """The names of the parameters that a class takes by keyword, sorted: its own, and its bases' as far as it passes on the rest."""
+    """Returns the sorted names of the keyword parameters of a class.
+
+    These are the parameters of its `__init__` and, as long as that accepts `**kwargs`, of its base classes.
+    """
     names = set[str]()
     for one in cls.__mro__[:-1]:
         if "__init__" not in vars(one):
@@ -99,12 +103,14 @@ def parameter_names(cls: type) -> list[str]:
 
 
 def unknown_parameters(cls: type, given: Iterable[str], own: Iterable[str] = ()) -> str:
-    """What to say of parameters that a plugin's class does not take, after its name; empty: it takes them, or says so itself.
+    """Returns an error text about parameters that a class does not accept, to be put after the plugin's name.
+
+    Empty if the class accepts all of them, or accepts `**kwargs` and therefore checks them itself.
 
     Args:
         cls: The class.
-        given: The names that it would be made with.
-        own: Names that whoever makes it gives it, which no person may.
+        given: Names of the parameters that the user specified.
+        own: Names of parameters that the caller passes itself and users may not specify.
     """
     try:
         kinds = [each.kind for each in inspect.signature(cls).parameters.values()]
@@ -116,7 +122,7 @@ def unknown_parameters(cls: type, given: Iterable[str], own: Iterable[str] = ())
 
 
 def wrong_parameters(given: Iterable[str], takes: Sequence[str]) -> str:
-    """What to say of the names that are not among those that are taken, after the plugin's name; empty: all are."""
+    """Returns an error text about the names in `given` that are not in `takes`, to be put after the plugin's name; empty: none."""
     wrong = sorted(set(given) - set(takes))
     if not wrong:
         return ""
@@ -174,7 +180,7 @@ def _import(group: str, path: str) -> object:
 def _module(group: str, path: str, name: str) -> ModuleType:
     try:
         return import_module(name)
-    # A script that is imported may end itself; that must not end the service that imports it.
+    # An imported script may call sys.exit, which must not end the service that imports it.
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise PluginError(

@@ -1,1 +1,1 @@
-"""Internal: gRPC channels, retries and servers. Users import none of it."""
+"""Internal: gRPC channels, retries and servers. Not for import by users."""

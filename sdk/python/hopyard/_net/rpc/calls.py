@@ -1,7 +1,7 @@
-"""Calls in progress that raise `hopyard.errors` instead of gRPC's own exception.
+"""Wrappers of pending calls that raise `hopyard.errors` instead of gRPC's exception.
 
-gRPC's client interceptors cannot do this: an exception of another class inside one surfaces a second time when the
-call is collected. So each call is wrapped, and everything else is passed on.
+gRPC's client interceptors cannot do this: an exception of another class raised in one is reported a second time when
+the call is garbage-collected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Response = TypeVar("Response")
 T = TypeVar("T")
 
 _STATUS_SECONDS: Final = 1.0
-"""How long an unexplained error waits for the status of the other side, which may still be under way."""
+"""Maximum seconds that an error without explanation waits for the status of the other side."""
 
 
 class _Wrapped:
-    """What all calls share: status and cancellation, passed on."""
+    """The methods that all calls share; they delegate to gRPC's call."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -141,13 +141,13 @@ class _Writing(_Wrapped, Generic[Request]):
             raise error
 
     async def _raise_status(self) -> None:
-        """gRPC says only that a call is over; its status says why."""
+        """Raises the error of the call's status, because gRPC's own exception says only that the call has ended."""
         if self._status is not None and not self._call.cancelled():
             raise self._status.error()
 
 
 class _Status(NamedTuple):
-    """A status of a call."""
+    """The status of a call."""
 
     code: grpc.StatusCode
     details: str
@@ -155,23 +155,27 @@ class _Status(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the error class that a service of Hopyard sent."""
+        """The name of the error class that a Hopyard service sent; empty if it sent none."""
         return str(self.trailing.get(ERROR_KEY, "")) if self.trailing is not None else ""
 
     @property
     def unexplained(self) -> bool:
-        """Whether gRPC may have made the status itself: services name the class of an INTERNAL error."""
+        """Whether gRPC may have created the status itself: Hopyard services send a class name with each INTERNAL error."""
         return self.code is grpc.StatusCode.INTERNAL and not self.name
 
     def error(self) -> Exception:
-        """Returns the error. A service that stops ends its streams with OK: then what was to be written reached nobody."""
+        """Returns the error of the status.
+
+        A service that stops ends its streams with OK; a failed write then means that data was not delivered, which is
+        `Unavailable`.
+        """
         if self.code is grpc.StatusCode.OK:
             return Unavailable("the other side ended the call before everything was written")
         return error_from(self.code, self.details, self.name)
 
 
 def _result(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Returns what a coroutine returns that does not wait, as those of a call that is done."""
+    """Returns the result of a coroutine that does not wait, such as those of a call that has ended."""
     try:
         coroutine.send(None)
     except StopIteration as finished:
@@ -195,4 +199,4 @@ class StreamUnary(_Writing[Request], _Answered[Response], grpc.aio.StreamUnaryCa
 
 
 class StreamStream(_Writing[Request], _Reading[Response], grpc.aio.StreamStreamCall[Request, Response]):
-    """Streams both ways."""
+    """A stream of requests, a stream of responses."""

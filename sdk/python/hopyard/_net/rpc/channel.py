@@ -1,4 +1,4 @@
-"""Channels: where a client's calls go, with Hopyard's options, deadlines and errors."""
+"""Client channels with Hopyard's options, deadlines and errors."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from hopyard._net.rpc import calls, fork_guard, in_process
 from hopyard.errors import InvalidInput
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""Largest message either way. Bulk data is streamed in 1 MiB chunks; this bounds journal batches and listings."""
+"""Maximum size of a message in either direction; it limits journal batches and lists, because bulk data is streamed in 1 MiB chunks."""
 
 MAX_METADATA_BYTES: Final = 64 * 1024
-"""Largest headers and trailers; error messages travel in them."""
+"""Maximum size of headers and of trailers, which contain error messages."""
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
-"""Deadline of a call with one request and one response that names none."""
+"""Default deadline in seconds of a call with one request and one response."""
 
 _OPTIONS: Final[Mapping[str, int]] = {
     "grpc.max_send_message_length": MAX_MESSAGE_BYTES,
     "grpc.max_receive_message_length": MAX_MESSAGE_BYTES,
     "grpc.max_metadata_size": MAX_METADATA_BYTES,
     "grpc.absolute_max_metadata_size": MAX_METADATA_BYTES,
-    # A peer that vanished without a goodbye is noticed within this long, also under an idle stream.
+    # Detects a peer that disappeared without closing the connection, also if no data is sent.
     "grpc.keepalive_time_ms": 10_000,
     "grpc.keepalive_timeout_ms": 20_000,
     "grpc.keepalive_permit_without_calls": 1,
     "grpc.http2.max_pings_without_data": 0,
-    # Services start in any order and restart: look again soon (gRPC's own backoff grows to two minutes).
+    # Services start in any order and restart, so reconnect soon (gRPC's default backoff grows to two minutes).
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.min_reconnect_backoff_ms": 2_000,
     "grpc.max_reconnect_backoff_ms": 2_000,
-    # Channels to one address do not share a connection, so that one's backoff never delays another's first try.
+    # Channels to one address do not share a connection, so that the backoff of one does not delay another.
     "grpc.use_local_subchannel_pool": 1,
-    # Retries are `hopyard._net.rpc.retry`'s, where they can be seen and tested.
+    # `hopyard._net.rpc.retry` retries calls, where it is visible and testable.
     "grpc.enable_retries": 0,
 }
 
 
 class _Call:
-    """One method of a channel: starts calls, with the channel's deadline where it applies, and wraps them."""
+    """One method of a channel: starts calls, with the channel's deadline if it applies, and wraps them."""
 
     def __init__(self, start: Callable[..., Any], wrap: Callable[[Any], Any], timeout: float | None) -> None:
         self._start = start
@@ -55,7 +55,7 @@ class _Call:
 
 
 class _Unary(_Call):
-    """A method with one request and one response: carried out at once where the server is in this event loop (`near`)."""
+    """A method with one request and one response; a call to a server in this event loop bypasses the network (`in_process`)."""
 
     def __init__(self, start: Callable[..., Any], timeout: float, address: str, method: str) -> None:
         super().__init__(start, calls.UnaryUnary, timeout)
@@ -70,10 +70,10 @@ class _Unary(_Call):
 
 
 class Channel(grpc.aio.Channel):
-    """A gRPC channel whose calls raise `hopyard.errors`; any generated stub can be built on it.
+    """A gRPC channel whose calls raise `hopyard.errors`; any generated stub accepts it.
 
-    Calls with one request and one response have a deadline of `timeout` seconds unless the call says another; calls
-    that stream may be long, so they have none unless the call says one.
+    Calls with one request and one response have a deadline of `timeout` seconds by default. Streaming calls may be long
+    and have no deadline by default.
     """
 
     def __init__(self, inner: grpc.aio.Channel, *, address: str, timeout: float) -> None:
@@ -82,66 +82,66 @@ class Channel(grpc.aio.Channel):
         self.address: Final = address
 
     async def close(self, grace: float | None = None) -> None:
-        """Close the channel; calls still under way get `grace` seconds, then they are cancelled."""
+        """Closes the channel. Pending calls are cancelled after `grace` seconds."""
         await self._inner.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """The connection's state."""
+        """Returns the state of the connection."""
         return self._inner.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Wait until the connection's state is another than this."""
+        """Waits until the state of the connection differs from `last_observed_state`."""
         await self._inner.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """Wait until the connection stands."""
+        """Waits until the channel is connected."""
         await self._inner.channel_ready()
 
     async def __aenter__(self) -> Self:
-        """The channel itself; leaving closes it."""
+        """Returns the channel; leaving the context closes it."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close the channel."""
+        """Closes the channel."""
         await self.close()
 
-    # The serializers are the generated stubs' business, so their types are too.
+    # The generated stubs determine the serializers and therefore the types.
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """One request, one response."""
+        """Returns a method with one request and one response."""
         return _Unary(self._inner.unary_unary(method, *args, **kwargs), self._timeout, self.address, method)
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """A stream of requests, one response."""
+        """Returns a method with a stream of requests and one response."""
         return _Call(self._inner.stream_unary(*args, **kwargs), calls.StreamUnary, None)
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """One request, a stream of responses."""
+        """Returns a method with one request and a stream of responses."""
         return _Call(self._inner.unary_stream(*args, **kwargs), calls.UnaryStream, None)
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Streams both ways."""
+        """Returns a method with a stream of requests and a stream of responses."""
         return _Call(self._inner.stream_stream(*args, **kwargs), calls.StreamStream, None)
 
 
 def channel(
     address: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS, options: Mapping[str, int | str] | None = None
 ) -> Channel:
-    """Open a channel; call it inside a running event loop, and close it (or use `async with`).
+    """Opens a channel. Call it inside a running event loop, and close the channel (or use `async with`).
 
-    It connects with the first call, and again whenever the connection is lost: a server that is not there yet makes
-    calls raise `Unavailable`, which `retry` handles.
+    The channel connects at the first call and reconnects when the connection is lost. While the server is not
+    available, calls raise `Unavailable`, which `retry` handles.
 
     Args:
-        address: "HOST:PORT", as a service's address file holds it.
-        timeout: Deadline in seconds of calls with one request and one response that name none.
+        address: "HOST:PORT", as in a service's address file.
+        timeout: Default deadline in seconds of calls with one request and one response.
         options: gRPC channel arguments that differ from Hopyard's.
 
     Raises:
         InvalidInput: The address has no port.
-        Conflict: This process was forked off from one that has opened channels.
+        Conflict: This process was forked from one that has opened channels.
     """
     chosen = _options_for(address) | dict(options or {})
     fork_guard.begin()
@@ -150,7 +150,7 @@ def channel(
 
 
 def blocking_channel(address: str) -> grpc.Channel:
-    """Opens a plain channel for threads, with Hopyard's options and gRPC's errors.
+    """Opens a plain channel for use in threads, with Hopyard's options and gRPC's errors.
 
     Raises:
         InvalidInput: The address has no port.
@@ -164,6 +164,6 @@ def _options_for(address: str) -> dict[str, int | str]:
         raise InvalidInput(f"address {address!r}: a service's address is HOST:PORT, such as 127.0.0.1:4650")
     chosen: dict[str, int | str] = dict(_OPTIONS)
     if host.strip("[]") in ("localhost", "::1") or host.startswith("127."):
-        # A proxy from the environment cannot know this machine's loopback.
+        # A proxy set in the environment cannot reach the loopback address of this host.
         chosen["grpc.enable_http_proxy"] = 0
     return chosen

@@ -1,4 +1,4 @@
-"""Complete maps between the shared words' enumerations and the wire's, the reverse derived."""
+"""Complete maps between Python enumerations and wire enumerations, in both directions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ W = TypeVar("W", bound=int)
 
 
 class _WireEnum(Protocol):
-    """What is used of a generated enumeration."""
+    """The part of a generated enumeration that is used here."""
 
     @property
     def DESCRIPTOR(self) -> Any: ...
 
 
 class EnumMap(Generic[P, W]):
-    """A one-to-one map between Python values and all values of a wire enumeration but UNSPECIFIED.
+    """A one-to-one map between Python values and all values of a wire enumeration except UNSPECIFIED.
 
     Args:
-        wire: The generated enumeration; it is checked that the map is complete.
+        wire: The generated enumeration. A `ValueError` is raised if the map does not cover it.
         pairs: Wire number by Python value.
-        unspecified: What UNSPECIFIED means; None: it is refused.
+        unspecified: Python value of UNSPECIFIED; None: UNSPECIFIED is refused.
     """
 
     def __init__(self, wire: _WireEnum, pairs: Mapping[P, W], *, unspecified: P | None = None) -> None:
@@ -40,14 +40,14 @@ class EnumMap(Generic[P, W]):
             raise ValueError(f"map of {self._name}: not one to one, or without {sorted(missing)}")
 
     def to_proto(self, value: P) -> W:
-        """The wire's number for a Python value."""
+        """Returns the wire number of a Python value."""
         return self._to_wire[value]
 
     def from_proto(self, number: int, *, field: str = "") -> P:
-        """The Python value of a wire number.
+        """Returns the Python value of a wire number.
 
         Raises:
-            InvalidInput: It is UNSPECIFIED where that has no meaning, or a value that this version does not know.
+            InvalidInput: The number is UNSPECIFIED and this has no meaning, or it is unknown to this version.
         """
         if number in self._from_wire:
             return self._from_wire[number]
@@ -73,7 +73,7 @@ JOB_STATES: Final = EnumMap(
         JobState.FAILED: common_pb2.JOB_STATE_FAILED,
     },
 )
-"""UNSPECIFIED (a filter's "any state") is the caller's to handle: as a job's state it is refused."""
+"""Job states. UNSPECIFIED is refused; callers handle it where it means "any state" (filters)."""
 
 RUN_MODES: Final = EnumMap(
     common_pb2.RunMode,

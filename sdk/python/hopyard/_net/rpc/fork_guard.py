@@ -1,4 +1,4 @@
-"""gRPC and forks: it works in the process in which it was begun, and calls in one that was forked off later never end."""
+"""Detects forks of processes that use gRPC: in a forked child, calls would never end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _begun_in: int | None = None
 
 
 def begin() -> None:
-    """Note that this process uses gRPC.
+    """Records that this process uses gRPC.
 
     Raises:
-        Conflict: It was forked off from one that did.
+        Conflict: This process was forked from one that uses gRPC.
     """
     global _begun_in
     if _begun_in is not None and _begun_in != os.getpid():
@@ -22,7 +22,7 @@ def begin() -> None:
 
 
 def forked(parent: int) -> Conflict:
-    """What is said in a process that was forked off."""
+    """Returns the error for a process that was forked from `parent`."""
     return Conflict(
         f"process {os.getpid()} was forked off from process {parent}, which speaks with a cluster already, and cannot: start processes "
         'afresh (multiprocessing.get_context("spawn")), or fork before the first call'

@@ -1,7 +1,8 @@
-"""Calls with one request and one response between services that share an event loop: the handler at once, without a socket.
+"""Direct calls between services in one event loop, without a socket, for methods with one request and one response.
 
-What both sides see is what gRPC would show them: the same messages, errors, deadline and cancellation. Only services that were
-started with `nearby` are reached so (an embedded cluster's), and only by callers in the same loop; streams always go over gRPC.
+Caller and handler see the same messages, errors, deadlines and cancellations as over gRPC. Direct calls reach only
+servers started within `nearby` (those of an embedded cluster), from callers in the same event loop. Streaming calls
+always use gRPC.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _nearby: Final[ContextVar[bool]] = ContextVar("nearby", default=False)
 
 @contextmanager
 def nearby() -> Iterator[None]:
-    """Servers that are started inside are reached by direct calls from their own event loop."""
+    """Makes servers that are started in this context reachable by direct calls from their event loop."""
     token = _nearby.set(True)
     try:
         yield
@@ -38,7 +39,7 @@ def nearby() -> Iterator[None]:
 class NearServer:
     """The handlers of one server, by method.
 
-    Generated `add_XServicer_to_server` functions take it for a server, and so leave their handlers here.
+    Generated `add_XServicer_to_server` functions accept it as a server and so register their handlers here.
     """
 
     def __init__(self) -> None:
@@ -49,21 +50,27 @@ class NearServer:
         self._idle.set()
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Nothing: the same handlers come by name."""
+        """Does nothing; `add_registered_method_handlers` receives the same handlers."""
 
     def add_registered_method_handlers(
         self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
     ) -> None:
-        """Take over the handlers with one request and one response."""
+        """Registers the handlers with one request and one response."""
         for name, handler in handlers.items():
             if handler.unary_unary is not None:
                 self.methods[f"/{service}/{name}"] = handler.unary_unary
 
     async def handle(self, method: str, request: Any, seconds: float | None) -> Any:
-        """Carry out a call.
+        """Calls the handler of a method and returns its response.
+
+        Args:
+            method: Full name, such as "/hopyard.v1.AppStatService/HasBlobs".
+            request: The request message.
+            seconds: Deadline in seconds from now; None: none.
 
         Raises:
-            HopyardError: What the handler raised, as it would arrive over gRPC; `TimedOut` after so many seconds.
+            HopyardError: The handler raised it, converted as over gRPC; `TimedOut` after the deadline; `Internal` for
+                any other exception of the handler.
         """
         self._under_way += 1
         self._idle.clear()
@@ -86,7 +93,7 @@ class NearServer:
                 self._idle.set()
 
     async def finished(self, grace: float | None) -> None:
-        """Wait until the calls under way are over, for `grace` seconds at most; None: however long that takes."""
+        """Waits until no call is pending, at most `grace` seconds; None: without limit."""
         try:
             async with asyncio.timeout(grace):
                 await self._idle.wait()
@@ -98,20 +105,20 @@ _servers: Final[dict[str, NearServer]] = {}
 
 
 def publish(address: str, server: NearServer) -> None:
-    """From now on the calls of this event loop to `address` go to `server`, if `nearby` holds here."""
+    """Routes calls of this event loop to `address` directly to `server`, if inside `nearby`."""
     if _nearby.get():
         server.loop = asyncio.get_running_loop()
         _servers[address] = server
 
 
 def withdraw(address: str, server: NearServer) -> None:
-    """Calls to `address` go over gRPC again."""
+    """Routes calls to `address` over gRPC again, if they went to `server`."""
     if _servers.get(address) is server:
         del _servers[address]
 
 
 def find(address: str, method: str) -> NearServer | None:
-    """The server in this event loop that carries out a method at an address; None: there is none."""
+    """Returns the server at `address` in this event loop that has `method`; None: there is none."""
     server = _servers.get(address)
     if server is None or method not in server.methods or asyncio.get_running_loop() is not server.loop:
         return None
@@ -119,12 +126,12 @@ def find(address: str, method: str) -> NearServer | None:
 
 
 class NearCall:
-    """A call that begins when it is awaited."""
+    """A direct call, which begins when it is awaited."""
 
     def __init__(self, server: NearServer, method: str, request: Any, timeout: float | None) -> None:
         self._work = (server, method, request, timeout)
 
     def __await__(self) -> Generator[None, None, Any]:
-        """The response."""
+        """Makes the call and returns the response."""
         server, method, request, timeout = self._work
         return server.handle(method, request, timeout).__await__()

@@ -1,4 +1,4 @@
-"""Retries: exponential backoff with full jitter, for `Unavailable` only, until a deadline."""
+"""Retries after `Unavailable` with exponential backoff and full jitter, until a deadline."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try.
+    """The wait before the next attempt.
 
     Attributes:
-        first: Upper bound of the first wait, in seconds (> 0).
-        most: Upper bound of every wait, in seconds (>= first).
-        factor: What the bound grows by with each failure (>= 1).
+        first: Upper bound of the first wait in seconds (> 0).
+        most: Upper bound of all waits in seconds (>= first).
+        factor: Growth of the bound with each failure (>= 1).
     """
 
     first: float = 0.1
@@ -29,17 +29,17 @@ class Backoff:
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse bounds that make no sense."""
+        """Refuses values out of range."""
         if not (0 < self.first <= self.most and self.factor >= 1):
             raise ValueError(f"backoff needs 0 < first <= most and factor >= 1, found {self}")
 
     def bound(self, failures: int) -> float:
-        """Upper bound of the wait after `failures` (>= 1) failures in a row, in seconds."""
-        # The exponent is capped because a float overflows long before a client gives up.
+        """Returns the upper bound in seconds of the wait after `failures` (>= 1) failures in a row."""
+        # The exponent is limited, because the float would overflow before a client gives up.
         return min(self.most, self.first * self.factor ** min(failures - 1, 64))
 
     def wait(self, failures: int, rng: random.Random) -> float:
-        """Seconds to wait after `failures` failures in a row: uniform in [0, bound] (full jitter)."""
+        """Returns the seconds to wait after `failures` failures in a row: uniform in [0, bound] (full jitter)."""
         return rng.uniform(0.0, self.bound(failures))
 
 
@@ -53,22 +53,25 @@ async def retry(
     rng: random.Random | None = None,
     on_failure: Callable[[Unavailable, float], object] | None = None,
 ) -> T:
-    """Call until it answers, or raises something else than `Unavailable`, or the deadline would pass while waiting.
+    """Repeats a call while it raises `Unavailable` and the next attempt can begin before the deadline.
 
     Args:
-        call: Starts one try; it must be idempotent.
-        deadline: Seconds from now in which a new try may begin; None: for ever (until cancelled).
-        backoff: Waits between the tries.
-        clock: Monotonic seconds.
-        sleep: Waits for so many seconds.
-        rng: Source of the jitter; without one, a fresh source that differs in every process.
-        on_failure: Told of each failure and of the seconds until the next try, for instance to log it.
+        call: Starts one attempt; it must be idempotent.
+        deadline: Seconds from now within which a new attempt may begin; None: no limit.
+        backoff: Waits between the attempts; None: the defaults of `Backoff`.
+        clock: Returns monotonic seconds.
+        sleep: Waits for the given seconds.
+        rng: Source of the jitter; None: a new source, which differs in each process.
+        on_failure: Called after each failure that is retried, with the error and the seconds until the next attempt.
+
+    Returns:
+        The result of the first attempt that succeeds.
 
     Raises:
-        Unavailable: The last try's, when the deadline leaves no time for another.
+        Unavailable: Error of the last attempt, if the next one would begin after the deadline.
     """
     waits = backoff or Backoff()
-    # Jitter protects servers from clients in step; nothing that is to repeat depends on it.
+    # Jitter keeps clients from retrying at the same moment. It is not seeded, because nothing reproducible depends on it.
     source = rng or random.Random()
     end = None if deadline is None else clock() + deadline
     failures = 0

@@ -1,7 +1,7 @@
-"""The one table between `hopyard.errors` and gRPC status codes, and how an error travels.
+"""The table between `hopyard.errors` and gRPC status codes, and the conversion in both directions.
 
-The status code is what other languages see. The exact class, where several share a code, travels beside it in the
-trailing metadata under `ERROR_KEY`; a peer that does not send it still gets the code's first class.
+Peers in other languages see the status code. If several classes share a code, the trailing metadata `ERROR_KEY` names
+the class; without it the code's first class is raised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import grpc.aio
 from hopyard import errors
 
 ERROR_KEY: Final = "hopyard-error"
-"""Trailing metadata key that carries the name of the exception's class."""
+"""Trailing metadata key whose value is the name of the exception's class."""
 
 CODES: Final[Mapping[type[errors.HopyardError], grpc.StatusCode]] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -35,9 +35,9 @@ CODES: Final[Mapping[type[errors.HopyardError], grpc.StatusCode]] = {
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
 
-# Codes that Hopyard's services never choose, but gRPC itself or other servers may.
+# Codes that only gRPC itself or servers of others send.
 _FOREIGN: Final[Mapping[grpc.StatusCode, type[errors.HopyardError]]] = {
-    # The peer ended the call, as a server does with what is still running when its grace is over.
+    # The peer cancelled the call, as a stopping server does after its grace period.
     grpc.StatusCode.CANCELLED: errors.Unavailable,
     grpc.StatusCode.UNKNOWN: errors.Internal,
     grpc.StatusCode.OUT_OF_RANGE: errors.InvalidInput,
@@ -51,21 +51,21 @@ _CLASSES: Final[Mapping[grpc.StatusCode, type[errors.HopyardError]]] = {
 _NAMES: Final[Mapping[str, type[errors.HopyardError]]] = {kind.__name__: kind for kind in CODES}
 
 _MESSAGE_BYTES: Final = 4096
-"""Longest message on the wire: it travels in a header, and headers are bounded by every peer."""
+"""Maximum length of an escaped message: it is sent in a header, and peers limit the size of headers."""
 
 
 def code_of(error: errors.HopyardError) -> grpc.StatusCode:
-    """The status code of an error's class, or of the nearest base class in the table (INTERNAL at the root)."""
+    """Returns the status code of the error's class, or of its nearest base class in `CODES` (INTERNAL if there is none)."""
     return CODES[_known(type(error))]
 
 
 def name_of(error: errors.HopyardError) -> str:
-    """The class name that travels with an error: its own, or that of the nearest base class in the table."""
+    """Returns the class name to send with an error: that of its class, or of its nearest base class in `CODES`."""
     return _known(type(error)).__name__
 
 
 def message_of(error: BaseException) -> str:
-    """The error's message, cut so that it fits into a header (about 4 KiB once escaped)."""
+    """Returns the error's message, truncated to about 4 KiB after escaping so that it fits into a header."""
     text = str(error) or type(error).__name__
     if len(quote(text)) <= _MESSAGE_BYTES:
         return text
@@ -78,7 +78,7 @@ def message_of(error: BaseException) -> str:
 
 
 def error_from(code: grpc.StatusCode, message: str, name: str = "") -> errors.HopyardError:
-    """The exception for a status code; `name` (from the trailing metadata) refines it where it fits the code."""
+    """Returns the exception for a status code; `name` (from the trailing metadata) selects the class if it has this code."""
     kind = _NAMES.get(name)
     if kind is None or CODES[kind] is not code:
         kind = _CLASSES.get(code, errors.Internal)
@@ -86,7 +86,7 @@ def error_from(code: grpc.StatusCode, message: str, name: str = "") -> errors.Ho
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError) -> errors.HopyardError:
-    """The exception for what a gRPC call raised."""
+    """Returns the exception for an error of a gRPC call."""
     trailing = error.trailing_metadata()
     name = trailing.get(ERROR_KEY, "") if trailing is not None else ""
     return error_from(error.code(), error.details() or "", name if isinstance(name, str) else "")

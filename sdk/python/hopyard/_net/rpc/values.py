@@ -1,4 +1,4 @@
-"""Converters of values, hyperparameters, metrics, reports and run keys between Python and the wire."""
+"""Converts values, hyperparameters, metrics, reports and run keys between Python and the wire."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hopyard.policy.vocabulary import Report, RunKey
 from hopyard.v1 import common_pb2
 
 MAX_DEPTH: Final = 24
-"""How deep lists and maps may nest: protobuf refuses messages nested deeper than 100, and a level takes up to four."""
+"""Maximum nesting of lists and maps: protobuf refuses messages nested more than 100 deep, and a level takes up to four."""
 
 _INT64: Final = range(-(2**63), 2**63)
 
 
 def value_to_proto(value: object, path: str = "value") -> common_pb2.Value:
-    """Convert null, bool, int, float, str, a list (or tuple) or a mapping by str of these; ints and floats stay apart.
+    """Converts None, bool, int, float, str, and lists, tuples and string-keyed mappings of these. Ints and floats stay distinct.
 
     Raises:
-        InvalidInput: Anything else, an int beyond 64 bits, a key that is no str, text that is no Unicode, or nesting
-            deeper than `MAX_DEPTH`; the message names the path, such as `value.layers[2]`.
+        InvalidInput: The value has another type, an int beyond 64 bits, a key that is not a str, a str with a lone
+            surrogate, or is nested deeper than `MAX_DEPTH`. The message names the path, such as `value.layers[2]`.
     """
     return _to_proto(value, path, 0)
 
 
 def value_from_proto(message: common_pb2.Value) -> Any:
-    """Convert back: None, bool, int, float, str, list or dict."""
+    """Converts a value to None, bool, int, float, str, list or dict."""
     kind = message.WhichOneof("kind")
     if kind is None:
         return None
@@ -38,28 +38,28 @@ def value_from_proto(message: common_pb2.Value) -> Any:
 
 
 def hyperparameters_to_proto(values: Mapping[str, Any], path: str = "hyperparameters") -> common_pb2.Hyperparameters:
-    """Convert one configuration; raises `InvalidInput` like `value_to_proto`."""
+    """Converts a configuration to a message; raises `InvalidInput` like `value_to_proto`."""
     message = common_pb2.Hyperparameters()
     _fill_map(message.values, values, path, 0)
     return message
 
 
 def hyperparameters_from_proto(message: common_pb2.Hyperparameters) -> dict[str, Any]:
-    """Convert one configuration back, its names sorted: the wire's maps have no order."""
+    """Converts a message to a configuration, sorted by name because maps on the wire have no order."""
     return _map_from_proto(message.values)
 
 
 def metrics_from_proto(values: Mapping[str, float]) -> dict[str, float]:
-    """A message's metrics map as a dict, its names sorted: the wire's maps have no order."""
+    """Returns the metrics of a message as a dict, sorted by name because maps on the wire have no order."""
     return {name: values[name] for name in sorted(values)}
 
 
 def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, Any] | None = None) -> common_pb2.Report:
-    """Convert a report.
+    """Converts a report to a message.
 
     Args:
-        report: What was reported.
-        at: When, in seconds since the epoch.
+        report: The report.
+        at: Time of the report in seconds since the epoch.
         in_force: The hyperparameters in force, for the first report of a run.
     """
     message = common_pb2.Report()
@@ -70,12 +70,12 @@ def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, A
 
 
 def fill_report(message: common_pb2.Report, report: Report, *, at: float) -> None:
-    """Write a report, made at a time in seconds since the epoch, into an empty message: one that stands in another, perhaps."""
+    """Writes a report with its time `at`, in seconds since the epoch, into an empty message, which may be part of another one."""
     message.position = report.position
     message.metrics.update(report.metrics)
     message.seconds = report.seconds
     message.at = at
-    # What is as it mostly is need not be said.
+    # Assigning default values would take time and change nothing.
     if report.part:
         message.part = report.part
     if report.examples:
@@ -87,10 +87,10 @@ def fill_report(message: common_pb2.Report, report: Report, *, at: float) -> Non
 
 
 def report_from_proto(message: common_pb2.Report) -> Report:
-    """Convert a report back; `at` and `in_force` stay with the message, for whoever wants them.
+    """Converts a message to a report, without the message's `at` and `in_force`.
 
     Raises:
-        InvalidInput: Its position, seconds or examples are negative.
+        InvalidInput: The position, seconds or examples are negative.
     """
     check_report(message)
     metrics = metrics_from_proto(message.metrics)
@@ -100,10 +100,10 @@ def report_from_proto(message: common_pb2.Report) -> Report:
 
 
 def check_report(message: common_pb2.Report, path: str = "report") -> None:
-    """Check the ranges of a report's fields.
+    """Checks the ranges of a report's fields.
 
     Raises:
-        InvalidInput: The position, seconds or examples are negative. The message begins with the path.
+        InvalidInput: The position, seconds or examples are negative. The message begins with `path`.
     """
     position, seconds, examples = message.position, message.seconds, message.examples
     if not (position >= 0 and seconds >= 0 and examples >= 0):
@@ -113,12 +113,12 @@ def check_report(message: common_pb2.Report, path: str = "report") -> None:
 
 
 def run_key_from_proto(message: common_pb2.RunRef) -> RunKey:
-    """Convert a run key back."""
+    """Converts a message to a run key."""
     return RunKey(message.experiment, message.job, message.attempt, message.rank)
 
 
 def run_key_to_proto(key: RunKey) -> common_pb2.RunRef:
-    """Convert a run key."""
+    """Converts a run key to a message."""
     return common_pb2.RunRef(experiment=key.stream, job=key.job, attempt=key.attempt, rank=key.rank)
 
 
@@ -131,7 +131,7 @@ def _to_proto(value: object, path: str, depth: int) -> common_pb2.Value:
         raise InvalidInput(f"{path}: nested deeper than the {MAX_DEPTH} levels that are allowed")
     if value is None:
         return common_pb2.Value()
-    if isinstance(value, bool):  # before int, which bool is too
+    if isinstance(value, bool):  # Checked before int, because bool is a subclass of int.
         return common_pb2.Value(bool_value=value)
     if isinstance(value, int):
         if value not in _INT64:

@@ -1,4 +1,4 @@
-"""The server side of every service: a gRPC server with health, reflection and one error table, and an ordered life."""
+"""The server side of services: a gRPC server with health checks, reflection, error mapping, and an ordered start and stop."""
 
 from hopyard._net.server.addresses import address_file, is_loopback, read_address
 from hopyard._net.server.background import Background

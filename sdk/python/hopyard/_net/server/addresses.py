@@ -1,4 +1,4 @@
-"""The addresses of a service: where it listens, the file that names it, and which hosts others can use to reach it."""
+"""The addresses of a service: listening address, address file, and checks of hosts."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine can reach `host`."""
+    """Returns whether only processes on this host can connect to `host`."""
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False  # a name, which may mean anything
+        return False  # A host name may resolve to any address.
 
 
 def join(host: str, port: int) -> str:
-    """HOST:PORT, with the brackets that an IPv6 address needs."""
+    """Returns HOST:PORT, with brackets around an IPv6 address."""
     bare = host.strip("[]")
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
 def check_bind(host: str, *, insecure: bool) -> None:
-    """Refuse to listen beyond this machine without encryption, unless that is said aloud.
+    """Refuses to listen on an address that other hosts can reach, unless `insecure` is set.
 
     Raises:
         Conflict: The host is not loopback and `insecure` is False.
@@ -41,20 +41,20 @@ def check_bind(host: str, *, insecure: bool) -> None:
 
 
 def reachable(host: str) -> str:
-    """The host by which processes of this machine reach a server that listens on `host`."""
+    """Returns the address by which processes on this host reach a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host.strip("[]"), host)  # noqa: S104
 
 
 def address_file(data: Path, name: str) -> Path:
-    """The file in which the service `name` with the data folder `data` says where it listens."""
+    """Returns the path of the file with the address of the service `name` that uses the data folder `data`."""
     return data / f"{name}.address"
 
 
 def read_address(data: Path, name: str) -> str:
-    """Where the service `name` of the data folder `data` listens, as HOST:PORT.
+    """Returns the address of the service `name` that uses the data folder `data`, as HOST:PORT.
 
     Raises:
-        NotFound: It does not run there (or has not said so yet).
+        NotFound: No such service runs, or it has not written its address yet.
     """
     path = address_file(data, name)
     try:
@@ -64,7 +64,7 @@ def read_address(data: Path, name: str) -> str:
 
 
 def write_address(data: Path, name: str, address: str) -> None:
-    """Write the address file so that a reader sees all of it or nothing."""
+    """Writes the address file atomically."""
     data.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=data, prefix=f".{name}.address.")
     try:
@@ -77,24 +77,24 @@ def write_address(data: Path, name: str, address: str) -> None:
 
 
 def remove_address(data: Path, name: str, address: str) -> None:
-    """Remove the address file if it still holds this address: a successor's stays."""
+    """Deletes the address file if it still contains `address`, so that the file of a later service is kept."""
     path = address_file(data, name)
     try:
         if path.read_text(encoding="utf-8").strip() == address:
             path.unlink()
     except FileNotFoundError:
-        return  # removed already, by hand or with the whole folder
+        return  # A user deleted the file or its folder.
 
 
 def check_host(host: str) -> None:
-    """Refuse to be known by an address that means all of them: others are told it, and could not come back by it.
+    """Refuses a wildcard address as a host's own address, because other hosts could not connect to it.
 
     Raises:
         InvalidInput: `host` is 0.0.0.0, :: or empty.
     """
     try:
         unspecified = ipaddress.ip_address(host.strip("[]")).is_unspecified
-    except ValueError:  # a name
+    except ValueError:  # A host name.
         unspecified = not host
     if unspecified:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Long-lived tasks with an owner: named, awaited, and loud when they fail."""
+"""Background tasks of a service, whose failures end the service."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 class Background:
     """The background tasks of one service.
 
-    A task that raises fails the whole: `wait` and `stop` raise what it raised, so whoever runs the service ends it. A bug
-    (what is no `HopyardError`) is logged at once, with the task's name and traceback. As a context manager it stops its
-    tasks on leaving.
+    If a task raises, `wait` and `stop` raise the same error, so that the service ends. An error that is not a
+    `HopyardError` is logged immediately, with the task's name and traceback. As a context manager it stops its tasks on
+    exit.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,16 +33,20 @@ class Background:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the first failed task raised; None while all is well."""
+        """The error of the first task that failed; None: none failed."""
         return self._failure
 
     @property
     def stopping(self) -> bool:
-        """Whether no task can be started any more."""
+        """Whether the stop has begun, after which no task can be started."""
         return self._stopping
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start a task. It may end by itself; what it raises fails the whole."""
+        """Starts a task and returns it. The task may end; if it raises, `wait` and `stop` raise the error.
+
+        Raises:
+            RuntimeError: The service is stopping.
+        """
         if self._stopping:
             work.close()
             raise RuntimeError(f"{self._name}: task {name} cannot start: the service stops")
@@ -52,7 +56,7 @@ class Background:
         return task
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set, or raise as soon as a task fails."""
+        """Waits until `stop` is set; raises the error of a task as soon as one fails."""
         waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._failed.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -62,7 +66,7 @@ class Background:
         self._raise()
 
     async def stop(self) -> None:
-        """Cancel the tasks, the youngest first, each awaited before the next; then raise the first failure, if any.
+        """Cancels the tasks one by one, newest first, awaiting each; then raises the error of the first failed task, if any.
 
         Safe to call twice.
         """
@@ -70,18 +74,18 @@ class Background:
         for task in reversed(list(self._tasks)):
             task.cancel()
             await asyncio.wait([task])
-        # Callbacks of tasks that just ended run in the loop's next turn.
+        # The done callbacks of the tasks run in the next iteration of the event loop.
         await asyncio.sleep(0)
         self._raise()
 
     async def __aenter__(self) -> Self:
-        """The group itself."""
+        """Returns this object."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop the tasks; a failure among them does not hide the error that is under way."""
+        """Stops the tasks. If the context raised an error, an error of a task does not replace it."""
         try:
             await self.stop()
         except BaseException as failure:
@@ -100,7 +104,7 @@ class Background:
         if error is None:
             return
         message = explained(error)
-        if message and isinstance(error, HopyardError):  # It says what to do, and whoever waits here says it once.
+        if message and isinstance(error, HopyardError):  # `wait` raises the error, and its caller logs it.
             _log.debug("background task %s failed: %s", task.get_name(), message)
         elif message:
             _log.critical("background task %s failed: %s", task.get_name(), message)

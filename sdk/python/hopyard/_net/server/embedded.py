@@ -1,8 +1,8 @@
 """`python -m hopyard._net.server.embedded --data DIR`: AppStat, generators and scheduler in one process, for one directory.
 
-They still speak by their contracts and serve gRPC on loopback, so an embedded cluster is the same cluster; only calls with one
-request and one response between them go without a socket (`hopyard._net.rpc.in_process`). The services are found by the entry-point
-group `hopyard.services`: nothing here imports them.
+The services serve gRPC on loopback as in a distributed cluster. Only calls with one request and one response between
+them bypass the network (`hopyard._net.rpc.in_process`). The services are found by the entry-point group
+`hopyard.services` and not imported here.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from hopyard._net.server.main_loop import run_service
 SERVICES: Final = "hopyard.services"
 
 SYNCHRONOUS: Final = ("normal", "full")
-"""When SQLite waits for the disk: what was committed survives the death of any process, or a power failure too."""
+"""When SQLite waits for the disk: "normal" survives the death of any process, "full" also a power failure."""
 
 
 class EmbeddedService(Protocol):
-    """What a service's class offers to whoever runs it."""
+    """The interface of a service."""
 
     async def start(self) -> str:
-        """Listens; answers the address."""
+        """Starts to listen and returns the address."""
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; raises what ended the service before."""
+        """Waits until `stop` is set; raises the error that ended the service earlier."""
 
     async def stop(self) -> None:
-        """Stops in order; safe twice."""
+        """Stops the service in order; safe to call twice."""
 
 
 class Embedded:
-    """The three services of a directory, started in the order in which they need each other and stopped in the reverse.
+    """The three services of a directory, started in the order of their dependencies and stopped in reverse.
 
     Args:
         data: The directory.
@@ -55,7 +55,7 @@ class Embedded:
         self._running: list[EmbeddedService] = []
 
     async def start(self) -> str:
-        """Starts all; answers the scheduler's address."""
+        """Starts all services and returns the scheduler's address."""
         self._data.mkdir(parents=True, exist_ok=True)
         with nearby():
             appstat = await self._start("appstat", synchronous=self._synchronous)
@@ -69,7 +69,7 @@ class Embedded:
         return await service.start()
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, or one of the services ends by a failure, which is raised."""
+        """Waits until `stop` is set; raises the error of a service as soon as one fails."""
         waits = [asyncio.create_task(service.wait(stop)) for service in self._running]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_EXCEPTION)
@@ -81,19 +81,19 @@ class Embedded:
             wait.result()
 
     async def stop(self) -> None:
-        """Stops all, the scheduler first."""
+        """Stops all services, the scheduler first; then raises the first error, if any."""
         failures: list[Exception] = []
         while self._running:
             try:
                 await self._running.pop().stop()
-            except Exception as error:  # noqa: BLE001 - the others must be stopped all the same
+            except Exception as error:  # noqa: BLE001 - the other services must still be stopped
                 failures.append(error)
         if failures:
             raise failures[0]
 
 
 def main() -> int:
-    """Runs an embedded cluster's services until told to stop; answers the exit code."""
+    """Runs the services of an embedded cluster until a signal stops them; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hopyard._net.server.embedded", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the cluster's directory")
     parser.add_argument("--lease", type=float, default=10.0, help="seconds after which a silent agent loses its runs")

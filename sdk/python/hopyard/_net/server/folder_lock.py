@@ -1,4 +1,4 @@
-"""One service of a kind for a data folder."""
+"""Ensures that only one service of a kind uses a data folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard.errors import Conflict
 
 
 class FolderLock:
-    """An exclusive lock on a data folder; the kernel gives it back when the process dies, however it dies.
+    """An exclusive lock on a data folder. The kernel releases it when the process ends, even after a crash.
 
     Args:
-        data: The folder, which exists.
-        service: Whose lock it is: of its file's name, and in messages.
+        data: The folder, which must exist.
+        service: Name of the service, used for the lock file and in messages.
     """
 
     def __init__(self, data: Path, service: str) -> None:
@@ -24,10 +24,10 @@ class FolderLock:
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Take the lock.
+        """Takes the lock.
 
         Raises:
-            Conflict: Another process has it; the message says which.
+            Conflict: Another process has the lock; the message names its process id.
         """
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -39,13 +39,13 @@ class FolderLock:
             raise Conflict(
                 f"{self._path.parent}: {who} uses this data folder; stop it, or name another folder with --data"
             ) from error
-        with suppress(OSError):  # the lock holds all the same when the disk is full
+        with suppress(OSError):  # If the disk is full, the lock works without the process id in its file.
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         self._handle = handle
 
     def give_back(self) -> None:
-        """Give the lock back; safe to call twice."""
+        """Releases the lock; safe to call twice."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

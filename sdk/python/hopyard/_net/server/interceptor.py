@@ -1,4 +1,4 @@
-"""The one place where exceptions of handlers become gRPC statuses."""
+"""Converts exceptions of handlers to gRPC statuses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _Handler = Callable[[Any, Any], Any]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Ends a call whose handler raised: a `HopyardError` with its status, anything else with INTERNAL and a log entry.
+    """Ends a call whose handler raised: a `HopyardError` with its status, any other exception with INTERNAL and a log entry.
 
-    It works for all four kinds of calls. Handlers are coroutine functions, or async generator functions for streamed
-    responses; a generator is closed as soon as its call is over, so its `finally` runs then.
+    It handles all four kinds of calls. Handlers are coroutine functions, or async generator functions for streamed
+    responses. A generator is closed when its call ends, so that its `finally` blocks run then.
     """
 
     async def intercept_service(
@@ -31,7 +31,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap the handler of a method."""
+        """Returns the handler of a method, wrapped to convert exceptions."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -58,7 +58,7 @@ def _single(behaviour: _Handler, method: str) -> _Handler:
         try:
             return await behaviour(request, context)
         except grpc.aio.AbortError:
-            raise  # the handler has set the status itself
+            raise  # The handler has set the status.
         except Exception as error:  # noqa: BLE001
             await _abort(error, method, context)
 
@@ -66,7 +66,7 @@ def _single(behaviour: _Handler, method: str) -> _Handler:
 
 
 def _streaming(behaviour: _Handler, method: str) -> _Handler:
-    # A coroutine that writes, not a generator: gRPC leaves a generator that it does not need any more to the collector.
+    # A coroutine that writes instead of a generator: gRPC does not close a generator when its call ends.
     async def handle(request: Any, context: Any) -> None:
         try:
             if inspect.isasyncgenfunction(behaviour):
@@ -77,7 +77,7 @@ def _streaming(behaviour: _Handler, method: str) -> _Handler:
             else:
                 await behaviour(request, context)
         except grpc.aio.AbortError:
-            raise  # the handler has set the status itself
+            raise  # The handler has set the status.
         except Exception as error:  # noqa: BLE001
             await _abort(error, method, context)
 

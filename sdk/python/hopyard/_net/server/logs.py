@@ -1,4 +1,4 @@
-"""Logging of services: to stderr, one line an entry, as text or JSON."""
+"""Logging of services to stderr, one line for each entry, as text or JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 
 class LogFormat(enum.StrEnum):
-    """How log entries look."""
+    """The format of log entries."""
 
     TEXT = "text"
     JSON = "json"
@@ -26,7 +26,7 @@ class _TextFormatter(logging.Formatter):
         )
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        # One line an entry, whatever the message quotes; only a traceback below it has lines of its own.
+        # Each entry is one line, even if the message contains line breaks; only a traceback adds lines.
         return super().formatMessage(record).replace("\n", "\\n")
 
 
@@ -51,13 +51,13 @@ class _JsonFormatter(logging.Formatter):
 def set_up_logging(
     service: str, *, format: LogFormat = LogFormat.TEXT, level: str = "INFO", stream: TextIO | None = None
 ) -> None:
-    """Send this process's log to `stream` (stderr without one), replacing what was set up before.
+    """Sends this process's log to `stream`, replacing the earlier setup.
 
     Args:
-        service: The process's name in each entry.
-        format: Text, or one JSON object a line.
-        level: The least severe level that is written.
-        stream: Where to.
+        service: Name of the process in each entry.
+        format: Text, or one JSON object per line.
+        level: Lowest level that is logged.
+        stream: Target; None: stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter(service) if format is LogFormat.JSON else _TextFormatter(service))

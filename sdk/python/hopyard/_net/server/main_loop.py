@@ -1,4 +1,4 @@
-"""A service's life as a process: signals, exit codes, logging."""
+"""Runs a service as a process: signals, exit codes, logging."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from hopyard.errors import InvalidInput
 _log = logging.getLogger(__name__)
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long one of a service's threads may keep the interpreter from the others. Several of them (event loop, gRPC, database,
-policies) bring one decision on its way, and Python's own 5 ms would be longer than all else."""
+"""Interpreter switch interval in seconds: the time after which a thread must release the interpreter lock.
+
+A decision passes through several threads (event loop, gRPC, database, policies). With Python's default of 5 ms,
+switching would take most of its time.
+"""
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -27,26 +30,26 @@ EXIT_WRONG_USE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 GC_THRESHOLDS: Final = (20_000, 20, 50)
-"""Of `gc.set_threshold`: how many more objects there are when the collector looks at the youngest, and so on."""
+"""Arguments of `gc.set_threshold`: number of new objects before the youngest generation is collected, and so on."""
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
-"""A service's main: starts it, waits until the event is set (`Background.wait`), stops it in order, returns."""
+"""Main function of a service: starts it, waits until the event is set (`Background.wait`), stops it and returns."""
 
 
 def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:
-    """Run a service until it ends or is told to stop; answers the process's exit code.
+    """Runs a service until it ends or a signal stops it.
 
-    The first SIGTERM or SIGINT sets the event that `main` waits for; the second cancels `main`, and the process ends with
-    130 as soon as that has left: what was in the middle of its stop is not waited for.
+    The first SIGTERM or SIGINT sets the event that `main` waits for. The second cancels `main`; when `main` has ended,
+    the process exits with 130, without waiting for the rest of a stop in progress.
 
     Returns:
-        0: it ended by itself or on SIGTERM. 1: it failed (the log says why). 2: `InvalidInput`, wrong use. 130:
-        SIGINT.
+        The exit code. 0: the service ended or SIGTERM stopped it. 1: it failed, and the log says why. 2:
+            `InvalidInput`, wrong usage. 130: SIGINT stopped it.
     """
     set_up_logging(name, format=log_format, level=log_level)
     sys.setswitchinterval(SWITCH_SECONDS)
-    # What a service makes is mostly kept, or dropped without a cycle: looking for cycles each 700 objects costs a third of a
-    # scheduler's time under load.
+    # Few objects of a service are in garbage cycles. With the default threshold of 700 objects, the garbage collector
+    # takes a third of the scheduler's time under load.
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         return asyncio.run(_run(main, name))
@@ -84,7 +87,7 @@ async def _run(main: Main, name: str) -> int:
     except asyncio.CancelledError:
         if not signals:
             raise
-        # Servers that were not stopped keep the interpreter from ending: gRPC waits for them for ever.
+        # gRPC would wait forever for servers that were not stopped, so the interpreter would not exit.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(EXIT_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""A gRPC server as every Hopyard service runs it."""
+"""The gRPC server of Hopyard services."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from hopyard.errors import Conflict
 _log = logging.getLogger(__name__)
 
 DEFAULT_GRACE_SECONDS: Final = 5.0
-"""How long calls under way may take once the server stops."""
+"""Default seconds that pending calls have to finish when a server stops."""
 
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-    # Two services on one port would share its connections between them without a word.
+    # With port reuse, two services on one port would silently share its connections.
     ("grpc.so_reuseport", 0),
-    # Clients ping each 10 s (`hopyard._net.rpc`); a server's own limit would hang up on them.
+    # Clients ping every 10 s (`hopyard._net.rpc`); with gRPC's default limit the server would disconnect them.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_time_ms", 10_000),
@@ -43,15 +43,15 @@ S = TypeVar("S")
 
 
 class Server:
-    """A gRPC server with health, reflection, one error table, an address file and an ordered stop.
+    """A gRPC server with health checks, reflection, error mapping, an address file and an ordered stop.
 
     Args:
-        name: The service's name: of its address file, and in its log.
-        host: Where to listen. Beyond loopback only with `insecure`.
-        port: 0 takes a free one.
-        data: Data folder in which `<name>.address` tells where the server listens; None: no file.
-        insecure: Listen beyond this machine without encryption.
-        interceptors: Further interceptors, inside the one that maps errors.
+        name: Name of the service, used for the address file and in the log.
+        host: Address to listen on; any other than loopback requires `insecure`.
+        port: Port to listen on; 0 selects a free one.
+        data: Data folder for the address file `<name>.address`; None: no file.
+        insecure: Allows connections from other hosts without encryption.
+        interceptors: Further interceptors, called inside the one that maps errors.
 
     Raises:
         Conflict: The host is not loopback and `insecure` is False.
@@ -81,20 +81,23 @@ class Server:
         self._address = ""
         self._stopped: asyncio.Task[None] | None = None
         self.stopping: Final = asyncio.Event()
-        """Set when the stop begins: handlers of endless streams end then, or are cancelled after the grace."""
+        """Set when the stop begins. Handlers of endless streams should then end; they are cancelled after the grace period."""
 
     @property
     def address(self) -> str:
-        """HOST:PORT by which processes of this machine reach the server; empty before `start`."""
+        """The HOST:PORT by which processes on this host reach the server; empty before `start`."""
         return self._address
 
     def add(self, register: Callable[[S, grpc.aio.Server], None], servicer: S, service: str) -> None:
-        """Add a servicer, before `start`.
+        """Adds a servicer. Call it before `start`.
 
         Args:
             register: The generated `add_XServicer_to_server`.
             servicer: The servicer.
-            service: Full name, such as "hopyard.v1.AppStatService", for health and reflection.
+            service: Full name, such as "hopyard.v1.AppStatService", for health checks and reflection.
+
+        Raises:
+            RuntimeError: The server has started.
         """
         if self._server is not None:
             raise RuntimeError(f"{self._name}: {service} cannot be added: the server has started")
@@ -103,13 +106,13 @@ class Server:
         self._services.append(service)
 
     async def start(self, *, ready: bool = True) -> str:
-        """Listen, and write the address file; answers the address (HOST:PORT).
+        """Starts to listen, writes the address file, and returns the address (HOST:PORT).
 
         Args:
-            ready: False: health says NOT_SERVING until `set_ready(True)`.
+            ready: Whether health checks report SERVING now; False: only after `set_ready(True)`.
 
         Raises:
-            Conflict: The address cannot be listened on.
+            Conflict: The server cannot listen on the address.
         """
         server = grpc.aio.server(interceptors=self._interceptors, options=_OPTIONS)
         for register in self._registrations:
@@ -135,16 +138,16 @@ class Server:
         return self._address
 
     async def set_ready(self, ready: bool) -> None:
-        """Say by health whether the services can be used; ignored once the stop has begun."""
+        """Sets whether health checks report SERVING or NOT_SERVING; ignored after the stop has begun."""
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *self._services):
             await self._health.set(service, status)
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Stop in order; safe to call twice, and before `start`.
+        """Stops the server in order; safe to call twice, and before `start`.
 
-        Health says NOT_SERVING, the address file goes, new calls are refused, calls under way get `grace` seconds and
-        are then cancelled.
+        Health checks report NOT_SERVING, the address file is deleted, new calls are refused, and pending calls are
+        cancelled after `grace` seconds.
         """
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name=f"{self._name}.stop")

@@ -1,4 +1,4 @@
-"""Troubles whose message says all there is to say: a traceback would bury it."""
+"""Identifies errors whose message is sufficient, so that they are logged without a traceback."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ENVIRONMENT: Final = frozenset(
         errno.ENFILE,
     }
 )
-"""What an OSError means that a person has to mend on this machine."""
+"""OSError codes whose cause a person must fix on this host."""
 
 
 def explained(error: BaseException) -> str:
-    """The message of an error that explains itself; empty: its traceback is needed."""
+    """Returns the message of an error that needs no traceback; empty: the traceback is needed."""
     if isinstance(error, HopyardError) and not isinstance(error, Internal):
         return str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _ENVIRONMENT:

@@ -1,4 +1,4 @@
-"""Snapshots of processes, whatever they run: dumped by CRIU, packed, and restored on another node (docs/process-snapshots.md)."""
+"""Process snapshots: dumps any process with CRIU, packs the dump, and restores it on another node (docs/process-snapshots.md)."""
 
 from typing import Final
 
@@ -12,10 +12,10 @@ from hopyard._runtime.criu.errors import (
 )
 
 PROVIDER: Final = "criu"
-"""The snapshot provider that these are."""
+"""Name of the snapshot provider for process snapshots."""
 
 AUTO: Final = "auto"
-"""What an experiment says that leaves its provider open."""
+"""Default of `snapshot.provider`, with which Hopyard chooses between this provider and the program's checkpoints."""
 
 __all__ = [
     "AUTO",

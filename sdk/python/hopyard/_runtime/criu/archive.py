@@ -1,8 +1,9 @@
-"""A process's snapshot as one file: what it needs, its images, and the folder that it runs in, as tar, compressed by zstd.
+"""A process snapshot as one file: a zstd-compressed tar of a manifest, the CRIU images and the folder of the process.
 
-It goes through memory in one pass each way: packed while it is compressed and hashed, unpacked while it is verified. Nothing
-of it is used before the hash of all of it was found right. Whoever waits for it waits for a slot to become free, so blocks of it
-are compressed side by side, each as a frame of its own, while the next are read and the last ones are hashed and written.
+Packing and unpacking stream through memory in one pass and compute the hash on the way. Unpacked data is not used
+before the hash of the whole file is verified. Packing runs in parallel, because a slot stays occupied until it ends:
+blocks are compressed by several threads, each as a separate zstd frame, while further blocks are read and finished ones
+are hashed and written.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FOLDER: Final = "folder"
 _LEVEL: Final = 1
 _BLOCK: Final = 1024 * 1024
 _FRAME: Final = 1024 * 1024
-"""Bytes that are compressed at once: more would shrink hardly better, and would not stay in a CPU's cache from step to step."""
+"""Bytes per compressed frame: larger frames compress little better and do not fit into a CPU's cache."""
 _LARGEST_MANIFEST: Final = 16 * 1024 * 1024
 
 
@@ -52,11 +53,11 @@ class _Verifying:
 
 
 class _Packing:
-    """Takes what an archive consists of, and writes it compressed to a file; all but the taking happens on other threads.
+    """A writable stream that compresses what it receives in other threads and writes it to a file.
 
     Args:
-        file: Open, and empty.
-        threads: That compress.
+        file: The file, open and empty.
+        threads: Number of threads that compress.
     """
 
     def __init__(self, file: BinaryIO, threads: int) -> None:
@@ -70,10 +71,10 @@ class _Packing:
         self._waiting: deque[Future[None]] = deque()
 
     def write(self, data: bytes) -> int:
-        """Take what follows.
+        """Queues data for compression. Waits if the queue is full.
 
         Raises:
-            OSError: What came before could not be written.
+            OSError: Earlier data could not be written.
         """
         self._taken += len(data)
         if len(data) < _FRAME:
@@ -89,14 +90,14 @@ class _Packing:
         return self._taken
 
     def finish(self) -> SnapshotFileInfo:
-        """Wait until all is written; returns the file's name and size."""
+        """Waits until all data is written, and returns the hash and the size of the file."""
         self._flush()
         while self._waiting:
             self._waiting.popleft().result()
         return SnapshotFileInfo(self._hash.hexdigest(), self._written)
 
     def close(self) -> None:
-        """Wait until nothing is written any more."""
+        """Cancels queued work and waits until the threads have ended."""
         for pool in (self._compressors, self._writer):
             pool.shutdown(cancel_futures=True)
 
@@ -131,15 +132,15 @@ def pack(
     instead: Mapping[str, bytes],
     threads: int = 1,
 ) -> SnapshotFileInfo:
-    """Write a snapshot to `file`.
+    """Writes a snapshot atomically to `file`.
 
     Args:
-        file: It appears whole, or not at all.
-        manifest: What JSON can hold.
-        images: What CRIU wrote; None: nothing, as no process is left.
-        folder: Where the process runs.
-        instead: Contents of files right inside of `folder` that go in the place of what they hold.
-        threads: That compress.
+        file: Path of the snapshot; deleted if packing fails.
+        manifest: Data to be stored as JSON.
+        images: Folder of CRIU's images; None: no process is left.
+        folder: Working folder of the process.
+        instead: Contents by file name that replace files at the top of `folder`.
+        threads: Number of threads that compress.
 
     Raises:
         OSError: Reading or writing failed.
@@ -148,7 +149,7 @@ def pack(
         with file.open("wb") as opened:
             out = _Packing(opened, threads)
             try:
-                # tarfile needs no more of a file than write() and tell().
+                # tarfile uses only write() and tell() of a file.
                 with tarfile.TarFile(fileobj=out, mode="w", copybufsize=_FRAME) as tar:  # type: ignore[arg-type]
                     _add(tar, _MANIFEST, json.dumps(manifest).encode())
                     if images is not None:
@@ -165,11 +166,13 @@ def pack(
 
 
 def unpack(file: Path, sha256: str, images: Path, folder: Path) -> dict[str, Any]:
-    """Unpack a snapshot: its images to `images` and the folder to `folder`, which must not exist yet; returns the manifest.
+    """Unpacks images to `images` and the process's folder to `folder`, neither of which may exist; returns the manifest.
+
+    If it fails, both are deleted.
 
     Raises:
-        SnapshotCorruptError: Its bytes are not what the hash promises; what was unpacked is gone again.
-        SnapshotRefusedError: They are, and are no such snapshot.
+        SnapshotCorruptError: The bytes do not match the hash.
+        SnapshotRefusedError: The bytes match the hash but are not a process snapshot.
         OSError: Writing failed.
     """
     with file.open("rb") as opened:
@@ -200,7 +203,7 @@ def _extract(source: _Verifying, places: Mapping[str, Path]) -> dict[str, Any]:
         zstandard.ZstdDecompressor().stream_reader(source, closefd=False, read_across_frames=True) as plain,  # type: ignore[arg-type]
         tarfile.open(fileobj=plain, mode="r|", bufsize=_BLOCK, copybufsize=_BLOCK) as tar,  # type: ignore[call-overload]
     ):
-        # Names are looked at here; links to places outside of the folder are the program's own.
+        # Names are checked below. Links are not, because a program may link to files outside its folder.
         tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
         for member in tar:
             if member.name == _MANIFEST and 0 < member.size <= _LARGEST_MANIFEST:
@@ -228,7 +231,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _without(names: set[str]) -> Callable[[tarfile.TarInfo], tarfile.TarInfo | None]:
-    """What is packed: all but these, and but sockets and devices, which nobody can unpack."""
+    """Returns a tar filter that excludes these names, sockets and devices, which cannot be unpacked."""
 
     def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if member.name in names or (member.isdev() and not member.isfifo()) else member

@@ -1,4 +1,4 @@
-"""The CRIU that is used: where it is, whether it will do, and what its errors mean."""
+"""Finds the CRIU program, checks that it works, and explains its errors."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Final
 from hopyard._runtime.criu.errors import CriuUnavailableError
 
 VARIABLE: Final = "HOPYARD_CRIU"
-"""Environment variable that names the CRIU to use; "off": none."""
+"""Environment variable with the path of the CRIU to use; "off": use none."""
 
 OFF: Final = "off"
-"""Said instead of a path: none is to be used."""
+"""Value used in place of a path to disable CRIU."""
 
 PRIVATE: Final = Path("/opt/hopyard/criu/criu")
-"""Where deploy/install-criu.sh puts one."""
+"""Path where deploy/install-criu.sh installs CRIU."""
 
 LEAST: Final = (4, 0)
-"""Older ones do not know the vDSO of recent kernels."""
+"""Minimum version of CRIU; older versions do not know the vDSO of recent kernels."""
 
 LEAST_SOCKETS: Final = (4, 2)
-"""Older ones fail on open network connections."""
+"""Minimum version for open network connections, on which older versions fail."""
 
 INSTALL: Final = "run deploy/install-criu.sh, which puts a current one into a folder of its own"
 
@@ -41,17 +41,17 @@ _KNOWN: Final = (
     (r"Operation not permitted|EPERM", "it lacks rights: CRIU needs root with all capabilities"),
 )
 _HARMLESS: Final = ("Can't setup RLIMIT_NOFILE for self",)
-"""What it says in containers, and goes on."""
+"""Errors that CRIU reports in containers although it continues."""
 _MOST_ERRORS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Criu:
-    """A CRIU that is there.
+    """An installed CRIU.
 
     Attributes:
-        path: Its program.
-        version: As numbers, (4, 2, 1).
+        path: Path of the program.
+        version: Version as numbers, such as (4, 2, 1).
     """
 
     path: Path
@@ -59,14 +59,14 @@ class Criu:
 
     @property
     def shown(self) -> str:
-        """The version, for people."""
+        """The version as text."""
         return ".".join(map(str, self.version))
 
     def check(self) -> None:
-        """Ask it whether it can work here.
+        """Checks with `criu check` whether CRIU works on this host.
 
         Raises:
-            CriuUnavailableError: It cannot; the message says why.
+            CriuUnavailableError: It does not work; the message says why.
         """
         if not _may_restore():
             raise CriuUnavailableError("processes can be restored by root only, with CAP_SYS_ADMIN; this is neither")
@@ -77,9 +77,9 @@ class Criu:
 
 
 def find(named: str = "", environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The CRIU to use: `named`, or what the environment names, or the one on PATH, or the private one; None: there is none.
+    """Returns the path of the CRIU to use; None: there is none.
 
-    "off" as a name means none.
+    The order is: `named`, the environment variable `VARIABLE`, PATH, `PRIVATE`. The name "off" means none.
     """
     named = named or environment.get(VARIABLE, "")
     if named:
@@ -89,15 +89,15 @@ def find(named: str = "", environment: Mapping[str, str] = os.environ) -> Path |
 
 
 def switched_off(named: str = "", environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody has said that none is to be used; then `find` answers None, whatever is installed."""
+    """Returns whether the argument or the environment disables CRIU; `find` then returns None."""
     return (named or environment.get(VARIABLE, "")) == OFF
 
 
 def look(path: Path | None) -> Criu:
-    """The CRIU at a path, if it is new enough.
+    """Returns the CRIU at a path after checking its version.
 
     Raises:
-        CriuUnavailableError: It is missing, no CRIU, or too old.
+        CriuUnavailableError: The program is missing, not CRIU, or too old.
     """
     if path is None:
         raise CriuUnavailableError(f"no CRIU is installed here: {INSTALL}")
@@ -113,7 +113,7 @@ def look(path: Path | None) -> Criu:
 
 
 def explain(log: str) -> str:
-    """What went wrong, from what CRIU printed: its first errors, and what they mean where that is known."""
+    """Returns the first errors in CRIU's output, with their meaning if it is known."""
     log = "\n".join(line for line in log.splitlines() if not any(harmless in line for harmless in _HARMLESS))
     errors = [line.partition("Error ")[2] for line in log.splitlines() if "Error (" in line]
     said = "; ".join(re.sub(r"^\([^)]*\): ", "", line).strip() for line in errors[:_MOST_ERRORS])
@@ -125,7 +125,7 @@ def explain(log: str) -> str:
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a program; None: there is none, or it takes too long."""
+    """Runs a program and returns its output; None: the program could not be started or exceeded the time limit."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

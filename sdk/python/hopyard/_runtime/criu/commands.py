@@ -1,4 +1,4 @@
-"""CRIU at work: one call at a time, which can be ended at any moment and leaves nothing of itself when it does not succeed."""
+"""Runs CRIU, one call at a time. A call can be killed at any time; a failed call leaves no processes behind."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from hopyard._runtime.criu.binary import explain
 from hopyard._runtime.criu.errors import ProcessSnapshotError
 
 _SHELL_SIGNALS: Final = 128
-"""What a shell adds to the number of a signal by which a program was killed that it started."""
+"""Offset that a shell adds to the signal number in the exit code of a killed program."""
 _LOG_BYTES: Final = 256 * 1024
 
 
 class Calls:
-    """What is called of CRIU for one job."""
+    """The CRIU calls of one job."""
 
     def __init__(self) -> None:
         self._tool: subprocess.Popen[bytes] | None = None
 
     def end(self) -> None:
-        """End the call that is under way, if one is; safe to call at any time."""
+        """Kills the running call, if any; safe to call at any time."""
         if self._tool is not None:
             procfs.kill([self._tool.pid])
 
     def run(self, command: list[str], log: Path, seconds: float) -> None:
-        """Run CRIU.
+        """Runs CRIU.
 
         Args:
-            command: It, and what it is to do.
-            log: Where it writes what it does; what it says else goes beside it.
-            seconds: How long it may take.
+            command: Program and arguments.
+            log: CRIU's log file; its other output goes to the file `said` in the same folder.
+            seconds: Time limit.
 
         Raises:
-            ProcessSnapshotError: It failed, was killed or took too long.
+            ProcessSnapshotError: CRIU failed, was killed, or exceeded the time limit.
         """
         with log.with_name("said").open("wb") as said:
             try:
@@ -54,7 +54,7 @@ class Calls:
             finally:
                 self._tool = None
                 if tool.returncode != 0:
-                    # It tries the kernel on children of its own, which stand still where it is killed.
+                    # CRIU tests kernel features in stopped child processes, which remain if it is killed.
                     with suppress(ProcessLookupError):
                         os.killpg(tool.pid, signal.SIGKILL)
                     tool.wait()

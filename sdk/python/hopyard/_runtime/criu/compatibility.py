@@ -1,4 +1,4 @@
-"""What an image needs of the computer that it is restored on, written down when it is taken and looked for before."""
+"""The requirements of a process image on its host: recorded at the dump, checked before a restore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SHOWN: Final = 4
 
 
 def needs(pids: Iterable[int], mount: str) -> dict[str, Any]:
-    """What processes need: the machine, instructions of its CPU, and each program and library outside of `mount`, with its size."""
+    """Returns the requirements of processes: architecture, CPU instruction sets, and size of each program and library used.
+
+    Files inside `mount` are omitted, because the snapshot contains them.
+    """
     files = sorted({file for pid in pids for file in programs(pid) if not file.startswith(f"{mount}/")})
     return {
         "format": FORMAT,
@@ -32,7 +35,7 @@ def needs(pids: Iterable[int], mount: str) -> dict[str, Any]:
 
 
 def instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """The instruction sets of this computer's CPU that programs choose by."""
+    """Returns those instruction sets of this host's CPU for which programs have separate code."""
     for line in cpuinfo.read_text().splitlines():
         if line.startswith(("flags", "Features")):
             return {word for word in line.partition(":")[2].split() if _INSTRUCTIONS.fullmatch(word)}
@@ -40,14 +43,14 @@ def instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 
 
 def check(needed: Mapping[str, Any], have: set[str] | None = None) -> None:
-    """See whether this computer has what an image needs.
+    """Checks whether this host meets the requirements of an image.
 
     Args:
-        needed: As `needs` gave it.
-        have: The CPU's instruction sets; None: look.
+        needed: Result of `needs`.
+        have: The CPU's instruction sets; None: those of this host.
 
     Raises:
-        RestoreMismatchError: It lacks something; the message names it.
+        RestoreMismatchError: The host lacks a requirement; the message names it.
     """
     if needed["format"] != FORMAT:
         raise RestoreMismatchError(f"the image has format {needed['format']}; this version reads {FORMAT}")

@@ -1,27 +1,27 @@
-"""What can go wrong with snapshots of processes, by what the caller does about it."""
+"""The errors of process snapshots, one class for each reaction of the caller."""
 
 from __future__ import annotations
 
 
 class ProcessSnapshotError(Exception):
-    """Root of the errors of this package; the message says what to do."""
+    """Base class of the errors of this package; the message says what to do."""
 
 
 class CriuUnavailableError(ProcessSnapshotError):
-    """There is no CRIU here that can be used: missing, too old, or without the rights that it needs."""
+    """CRIU is missing, too old, or lacks the rights that it needs."""
 
 
 class DumpRefusedError(ProcessSnapshotError):
-    """The processes have something that cannot be dumped; nothing was touched."""
+    """The processes have something that cannot be dumped; they were not changed."""
 
 
 class DumpFailedError(ProcessSnapshotError):
-    """A dump was begun and gave no image. Whether the processes live is to be looked at."""
+    """A dump failed after it had begun. The caller must check whether the processes still run."""
 
 
 class RestoreFailedError(ProcessSnapshotError):
-    """No process came of an image; what was begun is ended."""
+    """A restore failed; no process of it remains."""
 
 
 class RestoreMismatchError(RestoreFailedError):
-    """An image cannot be restored on this computer, which lacks something that it had where it was taken."""
+    """An image cannot be restored because this host lacks something that the host of the dump had."""

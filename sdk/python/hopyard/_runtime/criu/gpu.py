@@ -1,8 +1,9 @@
-"""Processes that use GPUs: their GPU memory moved into main memory and back, so that they wait without a GPU, or can be dumped.
+"""Suspends processes that use GPUs: moves their GPU memory into main memory and back, so that they can be dumped.
 
-The CUDA driver (R570 or newer) does it for one process at a time; a job has several. A process is locked first (its calls of
-CUDA wait), then checkpointed (its memory is moved, the GPU let go); on the way back it is restored, which leaves it locked, and
-unlocked. All are locked before the first is checkpointed, so that none waits for a GPU that another has let go.
+The CUDA driver (R570 or newer) does this for one process at a time; a job has several. A process is first locked (its
+CUDA calls block), then checkpointed (its memory is moved and the GPU released). In reverse, it is restored, which
+leaves it locked, and then unlocked. All processes are locked before the first is checkpointed, so that none waits for a
+GPU that another has released.
 """
 
 from __future__ import annotations
@@ -16,68 +17,68 @@ from hopyard._runtime.criu.procfs import name, open_files
 from hopyard.errors import Unsupported
 
 _LOCK_MILLISECONDS: Final = 10_000
-"""How long a process may take to come to the end of what it has begun on the GPU."""
+"""Maximum time for a process to finish its pending GPU work, in milliseconds."""
 
 _DEVICE: Final = "/dev/nvidia"
 
 
 class CudaProcess(Protocol):
-    """One process, as the driver handles it; each call raises what the driver says."""
+    """One process in the CUDA driver's interface; each method raises the driver's errors."""
 
     def lock(self, timeout_ms: int = 0) -> None:
-        """Have its calls of CUDA wait."""
+        """Blocks the CUDA calls of the process, after waiting up to `timeout_ms` for pending GPU work."""
 
     def checkpoint(self) -> None:
-        """Move its GPU memory into main memory and let the GPU go; it is locked."""
+        """Moves the GPU memory of the locked process into main memory and releases the GPU."""
 
     def restore(self) -> None:
-        """Take a GPU again; it stays locked."""
+        """Acquires a GPU again and moves the memory back; the process stays locked."""
 
     def unlock(self) -> None:
-        """Let its calls of CUDA go on."""
+        """Unblocks the CUDA calls of the process."""
 
 
 Driver = Callable[[int], CudaProcess]
-"""Gives a process by its id."""
+"""Returns the CUDA process with a process id."""
 
 
 class GpuLostError(ProcessSnapshotError):
-    """A process could not be given its GPU back, and is of no more use: end the job."""
+    """A process could not get its GPU back and is unusable; end the job."""
 
 
 def driver() -> Driver:
-    """The CUDA driver of this computer.
+    """Returns the CUDA driver of this host.
 
     Raises:
         DumpRefusedError: cuda-core or its bindings are not installed.
     """
     try:
         checkpoint = need("cuda.core.checkpoint", "gpu")
-    except (Unsupported, ImportError) as error:  # It raises the latter where its bindings are missing, or too old.
+    except (Unsupported, ImportError) as error:  # cuda-core raises ImportError if its bindings are missing or too old.
         raise DumpRefusedError(f"a process that uses a GPU cannot be dumped here: {error}") from error
     made: Driver = checkpoint.Process
     return made
 
 
 def users(pids: Iterable[int]) -> list[int]:
-    """Those of some processes that have a GPU open."""
+    """Returns those of the processes that have a GPU open."""
     return [pid for pid in pids if any(file.startswith(_DEVICE) for file in open_files(pid))]
 
 
 class GpuSuspension:
-    """The CUDA processes of one job, with their GPUs or without."""
+    """The CUDA processes of one job, which can release their GPUs and get them back."""
 
     def __init__(self, pids: Sequence[int], driver: Driver) -> None:
-        """They run."""
+        """Takes the ids of running processes and the driver."""
         self.pids = tuple(pids)
         self._processes = [driver(pid) for pid in pids]
 
     def suspend(self) -> None:
-        """Let the GPUs go. When it fails all processes go on as before.
+        """Makes all processes release their GPUs; if this fails for one, all continue as before.
 
         Raises:
-            DumpFailedError: The driver refuses for a process, which is named.
-            GpuLostError: It does, and then does not give another one its GPU back.
+            DumpFailedError: The driver refused for a process, which the message names.
+            GpuLostError: The driver refused for a process and then did not give another one its GPU back.
         """
         done: list[tuple[int, Callable[[], None]]] = []
         pid = 0
@@ -93,10 +94,10 @@ class GpuSuspension:
             raise DumpFailedError(f"{name(pid)} cannot let its GPU go: {error}") from error
 
     def resume(self) -> None:
-        """Give the GPUs back, and let the processes go on.
+        """Gives the processes their GPUs back and lets them continue.
 
         Raises:
-            GpuLostError: The driver refuses for a process, which is named.
+            GpuLostError: The driver refused for a process, which the message names.
         """
         steps: list[tuple[int, Callable[[], None]]] = []
         steps += [(pid, one.unlock) for pid, one in zip(self.pids, self._processes, strict=True)]
@@ -105,7 +106,7 @@ class GpuSuspension:
 
 
 def _undo(done: list[tuple[int, Callable[[], None]]]) -> None:
-    """The last step first."""
+    """Executes and removes the steps, last one first."""
     while done:
         pid, step = done.pop()
         try:

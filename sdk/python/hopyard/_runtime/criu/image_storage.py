@@ -1,4 +1,4 @@
-"""Where images lie while they are taken or restored: in memory, within a budget, else on the disk."""
+"""Folders for images during dump and restore: in memory within a budget, else on disk."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 _MARGIN: Final = 1.2
-"""An image may be so much larger than it was expected to be."""
+"""Factor by which an image may exceed its expected size."""
 
 
 class Rooms:
-    """Folders for images.
+    """Creates and deletes folders for images.
 
     Args:
-        memory: A folder on a tmpfs that others use too; None: none.
-        budget: Bytes that everything in it may take together.
+        memory: A folder on a tmpfs, which may be shared; None: none.
+        budget: Maximum bytes of all files in `memory` together.
         disk: A folder on a disk.
     """
 
@@ -31,22 +31,22 @@ class Rooms:
         self._taken: set[Path] = set()
 
     def choices(self, size: int) -> Iterator[Path]:
-        """Empty folders for an image of about `size` bytes, the best one first; each is to be freed."""
+        """Yields new empty folders for an image of about `size` bytes, best first. The caller must free each with `free`."""
         if self._memory is not None and self._fits(self._memory, size):
             yield self._take(self._memory)
         yield self._take(self._disk)
 
     def lasting(self, size: int) -> Path | None:
-        """Where in memory a file of at most `size` bytes may lie that outlives this; None: there is no room."""
+        """Returns a path in memory for a file of at most `size` bytes that `close` does not delete; None: there is no room."""
         return self._memory / f"{uuid.uuid4().hex}.packed" if self._memory and self._fits(self._memory, size) else None
 
     def free(self, folder: Path) -> None:
-        """Let one go, with all in it."""
+        """Deletes a folder and its contents."""
         shutil.rmtree(folder, ignore_errors=True)
         self._taken.discard(folder)
 
     def close(self) -> None:
-        """Let all go."""
+        """Deletes all folders that were not freed."""
         for folder in list(self._taken):
             self.free(folder)
 
@@ -67,6 +67,6 @@ def _held(folder: Path) -> int:
     held = 0
     for place, _, files in os.walk(folder):
         for name in files:
-            with suppress(FileNotFoundError):  # Somebody else's image, which was just freed.
+            with suppress(FileNotFoundError):  # Another job has just deleted its image.
                 held += os.lstat(os.path.join(place, name)).st_size
     return held

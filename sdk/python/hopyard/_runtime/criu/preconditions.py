@@ -1,4 +1,4 @@
-"""What cannot be dumped, seen before anything is touched."""
+"""Checks before a dump that processes have nothing that cannot be dumped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LISTENING: Final = "0A"
 
 
 def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
-    """Look at processes that are about to be dumped; returns those that use a GPU.
+    """Checks processes before a dump and returns the ids of those that use a GPU.
 
     Raises:
-        DumpRefusedError: One of them has something that cannot be dumped; it is named, with what to do.
+        DumpRefusedError: A process cannot be dumped; the message names the process, the reason and a remedy.
     """
     pids = list(pids)
     for pid in pids:
@@ -37,7 +37,7 @@ def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
 
 
 def _connected(pid: int) -> set[str]:
-    """The sockets of TCP connections that a process's network knows, by their numbers."""
+    """Returns the inode numbers of the TCP sockets in a process's network namespace, without listening ones."""
     found = set()
     for kind in ("tcp", "tcp6"):
         try:

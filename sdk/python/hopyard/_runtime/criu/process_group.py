@@ -1,9 +1,9 @@
-"""A job's processes, started so that they can be dumped and restored, here or on another computer.
+"""The processes of a job, started in a way that allows dumping them and restoring them on another host.
 
-The program is process 1 of a PID namespace of its own, so that its numbers are free wherever it is restored, and so that all that
-it starts ends with it. It runs in a folder that it sees at `MOUNT`, on every computer alike, by a mount that only its processes
-and the CRIU that handles them see; its output goes there too, to a file that is only appended to. Its clocks go on where they
-stood, whatever the clocks of the computer say.
+The program is process 1 of a separate PID namespace: its process ids are free on each host, and all its child processes
+end with it. It sees its folder at `MOUNT` on each host, through a mount that is visible only to its processes and to
+the CRIU that handles them. Its output is appended to a file in that folder. A time namespace lets its monotonic clock
+continue after a restore from its value at the dump.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from hopyard._runtime.criu.preconditions import refuse
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
 
 MOUNT: Final = "/run/hopyard/job"
-"""Where a job's processes see their folder."""
+"""Path at which a job's processes see their folder."""
 
 OUTPUT: Final = "output"
-"""The file in that folder that the program's output is appended to."""
+"""Name of the file in that folder to which the program's output is appended."""
 
 _FLAGS: Final = ("--tcp-close", "--ext-unix-sk", "--file-locks", "--link-remap")
 _GHOSTS: Final = ("--ghost-limit", str(1 << 30))
-"""What data loaders share with their workers are files without a name, whose contents become part of the image."""
+"""Size limit for unlinked files in the image: data loaders share memory with their workers through such files."""
 _SYSTEM: Final = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"
-"""Where the system's own tools are, whatever PATH the program is to have."""
+"""Search path for system tools, independent of the program's PATH."""
 _PRIVATE: Final = ("--mount", "--propagation", "slave")
 _BEGIN: Final = '"$1" --bind "$2" "$3" && cd "$4" && begin=$5 && out=$6 && shift 6 && exec "$begin" -- "$@" </dev/null >>"$out" 2>&1'
 _AGAIN: Final = '"$1" --bind "$2" "$3" && shift 3 && exec "$@"'
@@ -47,12 +47,12 @@ _END_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 0.002
 _MOST_THREADS: Final = 4
 _SHRINKS: Final = 4
-"""About how much smaller images are when they are packed."""
+"""Approximate factor by which packing shrinks images."""
 
 
 @dataclass(slots=True)
 class Timings:
-    """What the last dump or restore took, in seconds, and its sizes in bytes."""
+    """Durations of the last dump or restore in seconds; size of its images (`raw`) and of the snapshot (`packed`) in bytes."""
 
     dump: float = 0.0
     pack: float = 0.0
@@ -66,10 +66,10 @@ class DumpableJob:
     """The processes of one run.
 
     Args:
-        criu: What dumps and restores them.
-        folder: Theirs, on this computer; its name is no other's. `restore` makes it.
-        rooms: Where images lie until they are packed, or restored.
-        driver: Of the GPUs; None: the computer's own, where one is used.
+        criu: The CRIU that dumps and restores them.
+        folder: Their folder on this host; its name must be unique. `restore` creates it.
+        rooms: Provides folders for images before they are packed or while they are restored.
+        driver: Driver of the GPUs; None: the host's driver, if a GPU is used.
     """
 
     def __init__(self, criu: Criu, folder: Path, rooms: Rooms, driver: gpu.Driver | None = None) -> None:
@@ -83,13 +83,13 @@ class DumpableJob:
         self._code: int | None = None
         self._calls = Calls()
         self._gpus: gpu.GpuSuspension | None = None
-        """Of processes that stand still, and whose GPUs were let go."""
+        """The processes that are stopped and whose GPUs were released; None: there are none."""
 
     def start(self, command: Sequence[str], working: str, environment: Mapping[str, str]) -> None:
-        """Start the program in a folder below `MOUNT`, or an absolute one.
+        """Starts the program with `working` as its working folder: an absolute path, usually `MOUNT` or below it.
 
         Raises:
-            OSError: A tool that this needs is missing.
+            OSError: A required system tool is missing.
         """
         os.makedirs(MOUNT, exist_ok=True)
         (self.folder / OUTPUT).touch()
@@ -102,7 +102,7 @@ class DumpableJob:
         )
 
     def poll(self) -> int | None:
-        """How the program has ended: its exit code, negative for a signal; None: it has not."""
+        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
         if self._code is None:
             if self._restored:
                 with suppress(ChildProcessError):
@@ -113,31 +113,32 @@ class DumpableJob:
         return self._code
 
     def pid(self) -> int:
-        """The program, as this computer numbers it; 0: it is not there."""
+        """Returns the program's process id on this host; 0: it does not run."""
         if self._restored or self._starter is None:
             return self._restored
         below = procfs.tree(self._starter.pid)[1:]
         return below[0] if below else 0
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the program and all that it has started."""
+        """Sends a signal to the program and all its descendants."""
         if self.poll() is None and (pid := self.pid()):
             procfs.kill(procfs.tree(pid), number)
 
     def kill(self) -> None:
-        """End the program and all that it has started, and a dump or restore that is under way; safe to call at any time."""
+        """Kills the program, all its descendants, and a running dump or restore; safe to call at any time."""
         self._calls.end()
         marker = self.folder.name
         procfs.end(lambda: procfs.mounted(MOUNT, marker), _END_SECONDS)
 
     def close(self) -> None:
-        """End it and all that it has started, and let its image's room go.
+        """Kills the program and all its descendants, waits for their end, and deletes image folders.
 
-        The first process of a PID namespace is told dead only when all others in it are, so nobody has to be looked for.
+        The kernel reports the end of the first process of a PID namespace only after all others have ended, so no
+        search is needed.
         """
         began = self._restored or (self._starter.pid if self._starter is not None else 0)
         while began and self.poll() is None and os.path.exists(f"/proc/{began}"):
-            if pid := self.pid():  # Its starter may not have come to it yet.
+            if pid := self.pid():  # 0 while the starting process has not created the program yet.
                 procfs.kill([pid])
             time.sleep(_CLOSE_SECONDS)
         self._rooms.close()
@@ -145,21 +146,22 @@ class DumpableJob:
     def dump(
         self, file: Path, kept: Mapping[str, Any], *, stopped: bool, pending: Mapping[str, int]
     ) -> SnapshotFileInfo:
-        """Write a snapshot of the processes to a file; afterwards they stand still, without their GPUs, until `proceed`.
+        """Writes a snapshot of the processes to a file; afterwards they are stopped and without GPUs until `proceed`.
 
-        When it fails they are as they were before, as far as they live. Of a program that has ended by itself the snapshot holds
-        how, and its folder.
+        If it fails, the surviving processes are in the same state as before. If the program has already ended, the
+        snapshot contains its exit code and folder.
 
         Args:
-            file: Where the snapshot goes. Where there is memory for it this becomes a link to a file there: nobody waits for a disk.
-            kept: What `restore` shall give back, besides the processes.
-            stopped: Whether they stand still already.
-            pending: Files of the folder of which only what follows an offset is kept.
+            file: Path of the snapshot. If memory has room, it becomes a link to a file there, to avoid waiting for a
+                disk.
+            kept: Data that `restore` returns.
+            stopped: Whether the processes are already stopped.
+            pending: Files of the folder by name of which only the part after an offset is stored.
 
         Raises:
-            DumpRefusedError: They have something that cannot be dumped.
-            DumpFailedError: It failed; the message says why.
-            GpuLostError: It failed and they are of no more use.
+            DumpRefusedError: The processes have something that cannot be dumped.
+            DumpFailedError: The dump failed; the message says why.
+            GpuLostError: The dump failed and the processes are unusable.
         """
         began = time.monotonic()
         manifest: dict[str, Any] = {
@@ -195,7 +197,7 @@ class DumpableJob:
     def _pack(
         self, file: Path, manifest: Mapping[str, Any], images: Path | None, pending: Mapping[str, int]
     ) -> SnapshotFileInfo:
-        """Pack to memory, and to the disk if there is no room."""
+        """Packs into memory, or to the disk if memory has no room."""
         instead = {name: _from(self.folder / name, offset) for name, offset in pending.items()}
         threads = min(os.cpu_count() or 1, _MOST_THREADS)
         memory = self._rooms.lasting(self.timings.raw) if images is not None else None
@@ -208,10 +210,10 @@ class DumpableJob:
         return archive.pack(file, manifest, images, self.folder, instead=instead, threads=threads)
 
     def proceed(self) -> None:
-        """Have processes go on that stand still, with their GPUs.
+        """Lets stopped processes continue, with their GPUs.
 
         Raises:
-            GpuLostError: They do not get them back, and are of no more use.
+            GpuLostError: A process did not get its GPU back; the processes are unusable.
         """
         self.signal(signal.SIGCONT)
         if self._gpus is not None:
@@ -221,17 +223,17 @@ class DumpableJob:
     def restore(
         self, file: Path, sha256: str, accept: Callable[[Mapping[str, Any]], None] = lambda kept: None
     ) -> tuple[dict[str, Any], bool]:
-        """Make the folder and the processes of a snapshot; returns what was kept in it, and whether they stand still.
+        """Restores the folder and the processes of a snapshot; returns the kept data and whether the processes are stopped.
 
         Args:
             file: The snapshot.
             sha256: Its hash.
-            accept: Raises if what was kept shows that it is not to be restored.
+            accept: Called with the kept data before the restore; may raise to refuse it.
 
         Raises:
-            SnapshotFileError: The file is damaged, or holds something else.
-            RestoreMismatchError: This computer lacks something.
-            RestoreFailedError: It failed; no process of it is left.
+            SnapshotFileError: The file is damaged or not a process snapshot.
+            RestoreMismatchError: This host lacks a requirement.
+            RestoreFailedError: The restore failed; no process of it remains.
             OSError: There is no room.
         """
         os.makedirs(MOUNT, exist_ok=True)
@@ -258,7 +260,7 @@ class DumpableJob:
         return manifest["kept"], bool(manifest["stopped"])
 
     def _unpack(self, file: Path, sha256: str) -> tuple[Path, dict[str, Any]]:
-        """Unpack a snapshot's images to memory, and to the disk if there is no room."""
+        """Unpacks a snapshot's images into memory, or to the disk if memory has no room."""
         full: OSError | None = None
         for images in self._rooms.choices(_SHRINKS * file.stat().st_size):
             images.rmdir()
@@ -273,14 +275,14 @@ class DumpableJob:
         raise full or RestoreFailedError("there is no room for an image")
 
     def _dump(self, manifest: dict[str, Any]) -> Path:
-        """Dump the processes that run, and say in the manifest what they need; returns the folder of their images."""
+        """Dumps the running processes, adds their requirements to the manifest, and returns the folder of the images."""
         pid = self.pid()
         if not pid:
             raise DumpFailedError("the program has not begun, or just ended")
         pids = procfs.tree(pid)
         users = refuse(pids, self._criu)
         if users:
-            self.proceed()  # They have a part in letting their GPUs go.
+            self.proceed()  # Stopped processes cannot release their GPUs.
             manifest["stopped"] = False
             self._gpus = gpu.GpuSuspension(users, self._driver or gpu.driver())
             manifest["gpus"] = [procfs.namespace_pid(user) for user in users]
@@ -291,12 +293,12 @@ class DumpableJob:
             if not manifest["stopped"]:
                 self.proceed()
             raise
-        manifest["processes"] = procfs.members(pid)  # They stand still since.
+        manifest["processes"] = procfs.members(pid)  # The dump has stopped them.
         manifest["needs"] = compatibility.needs(pids, MOUNT)
         return images
 
     def _images(self, pid: int, size: int) -> Path:
-        """Dump to memory, and to the disk if there is no room."""
+        """Dumps into memory, or to the disk if memory has no room; returns the folder of the images."""
         error: DumpFailedError | None = None
         for images in self._rooms.choices(size):
             command = [
@@ -320,8 +322,8 @@ class DumpableJob:
         raise error or DumpFailedError("there is no room for an image")
 
     def _restore(self, images: Path) -> int:
-        """Restore from images; returns the program's number."""
-        number = images.with_name(f"{images.name}.pid")  # CRIU fails if it is there.
+        """Restores processes from images and returns the program's process id."""
+        number = images.with_name(f"{images.name}.pid")  # CRIU fails if the file exists.
         command = [_system("unshare"), *_PRIVATE, "--", "/bin/sh", "-c", _AGAIN, "sh", _system("mount")]
         command += [str(self.folder), MOUNT, str(self._criu.path), "restore", "-D", str(images), *_FLAGS]
         command += ["-d", "--restore-sibling", "--pidfile", str(number), "-o", "restore.log"]
@@ -337,10 +339,10 @@ class DumpableJob:
             number.unlink(missing_ok=True)
 
     def _need(self, processes: Mapping[str, str]) -> None:
-        """See whether restored processes that stand still are all there: CRIU does not say when one ended right behind it.
+        """Checks that all restored processes exist: CRIU does not report a process that ended right after the restore.
 
         Raises:
-            RestoreFailedError: One is not.
+            RestoreFailedError: A process is missing.
         """
         there = procfs.members(self._restored)
         missing = [f"process {number} ({name})" for number, name in processes.items() if number not in there]
@@ -349,7 +351,7 @@ class DumpableJob:
             raise RestoreFailedError(f"the process could not be restored: {', '.join(missing)} {are} missing")
 
     def _take_gpus(self, numbers: Sequence[int]) -> None:
-        """Find the restored processes that wait for their GPUs."""
+        """Finds the restored processes that need their GPUs back, by their ids in the PID namespace."""
         if numbers:
             by_number = {procfs.namespace_pid(pid): pid for pid in procfs.tree(self._restored)}
             pids = [by_number[number] for number in numbers if number in by_number]
@@ -361,7 +363,7 @@ def _system(tool: str) -> str:
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """Take note that processes have ended which restoring has begun: they are this process's children."""
+    """Reaps processes that a restore started and that have ended: they are children of this process."""
     for pid in pids:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

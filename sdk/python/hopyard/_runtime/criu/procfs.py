@@ -1,4 +1,4 @@
-"""What the kernel tells of processes."""
+"""Information about processes from /proc, and signals to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SECONDS: Final = 0.01
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that descend from it, parents first."""
+    """Returns a process id and those of all its descendants, parents first."""
     found = [pid]
     for one in found:
         with suppress(*_GONE):
@@ -25,7 +25,7 @@ def tree(pid: int) -> list[int]:
 
 
 def running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Returns whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except _GONE:
@@ -33,7 +33,7 @@ def running(pid: int) -> bool:
 
 
 def name(pid: int) -> str:
-    """What a process is called, for people."""
+    """Returns a text with the id and the command name of a process."""
     try:
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     except _GONE:
@@ -41,12 +41,12 @@ def name(pid: int) -> str:
 
 
 def namespace_pid(pid: int) -> int:
-    """The number that a process has in its own PID namespace; 0: it is gone."""
+    """Returns the id of a process in its PID namespace; 0: the process has ended."""
     return int(_status(pid, "NSpid").split()[-1] or 0) if _status(pid, "NSpid") else 0
 
 
 def members(pid: int) -> dict[str, str]:
-    """A process and all that descend from it, as far as they run: what each is called, by its number in its PID namespace."""
+    """Returns the running processes among a process and its descendants: command name by id in the PID namespace."""
     found = {}
     for one in filter(running, tree(pid)):
         with suppress(*_GONE):
@@ -55,13 +55,13 @@ def members(pid: int) -> dict[str, str]:
 
 
 def own_bytes(pids: Iterable[int]) -> int:
-    """Memory that an image of these processes has to hold, about: what is theirs alone or shared without a file."""
+    """Returns the approximate size in bytes of an image of these processes: their anonymous and shared memory."""
     fields = ("RssAnon", "RssShmem")
     return sum(int((_status(pid, field) or "0").split()[0]) * 1024 for pid in pids for field in fields)
 
 
 def open_files(pid: int) -> list[str]:
-    """What a process has open, as the kernel names it."""
+    """Returns the open files of a process, by the names that the kernel gives them."""
     found = []
     with suppress(*_GONE):
         for handle in os.listdir(f"/proc/{pid}/fd"):
@@ -71,7 +71,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def programs(pid: int) -> set[str]:
-    """The files that a process executes code from: its program and libraries."""
+    """Returns the files from which a process executes code: its program and libraries."""
     found = set()
     with suppress(*_GONE):
         for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
@@ -82,7 +82,10 @@ def programs(pid: int) -> set[str]:
 
 
 def mounted(mount: str, marker: str) -> list[int]:
-    """Processes that see, at `mount`, a folder whose path contains `marker`, whatever became of their parents."""
+    """Returns all processes that see a folder whose path contains `marker` at the mount point `mount`.
+
+    It also finds processes whose parents have ended.
+    """
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -93,14 +96,14 @@ def mounted(mount: str, marker: str) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
-    """Send a signal to processes that may be gone."""
+    """Sends a signal to processes, ignoring those that have ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
-    """Kill what `find` finds until it finds none that runs; returns those that are left after so many seconds."""
+    """Kills the processes that `find` returns until none of them runs; returns those still running after `seconds`."""
     until = time.monotonic() + seconds
     while left := [pid for pid in find() if running(pid)]:
         kill(left)

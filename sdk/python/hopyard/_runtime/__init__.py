@@ -1,1 +1,1 @@
-"""Internal: training processes, policy processes, bundles, snapshots, CRIU, partitioned data. Users import none of it."""
+"""Internal: training processes, policy processes, bundles, snapshots, CRIU, partitioned data. Not for import by users."""

@@ -1,12 +1,12 @@
-"""The code of an experiment as one file that travels: a compressed archive, named by the SHA-256 of its bytes.
+"""Code bundles: the source files of an experiment as one compressed archive, named by the SHA-256 of its bytes.
 
-`pack` is deterministic: the same files give the same bytes with the same release of zstandard, whatever the slot,
-the time or the owner. A `.hopyardignore` in the folder leaves files out, in the manner of `.gitignore`: one pattern
-a line, `#` comments, `*`, `?`, `[...]` and `**`, a `/` inside a pattern ties it to the folder, one at its end means
-folders only, `!` takes a file back in; the last pattern that matches decides. What is never code (`DEFAULT_IGNORES`)
-is left out first, and so are every folder below it that is a cluster's data directory, and pictures that Hopyard drew.
+`pack` is deterministic: equal files give equal bytes with the same release of zstandard, independent of host, time and
+owner. A `.hopyardignore` in the folder excludes files, with the syntax of `.gitignore`: one pattern per line, `#`
+comments, `*`, `?`, `[...]` and `**`. A `/` inside a pattern anchors it to the folder, a trailing one limits it to
+folders, and `!` includes files again; the last matching pattern decides. Before these patterns, `pack` excludes
+`DEFAULT_IGNORES`. It also excludes data directories of clusters and pictures drawn by Hopyard.
 
-`unpack` trusts nothing but the hash.
+`unpack` trusts only the hash.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ DEFAULT_IGNORES: Final = (
 )
 
 _DATA_MARKS: Final = ("cluster.lock", "appstat.sqlite")
-"""A folder with one of these is a cluster's data directory, whatever its name."""
+"""File names that identify a folder as a cluster's data directory."""
 
 DRAWN_MARK: Final = "drawn by Hopyard"
-"""Stands near the beginning of each picture that Hopyard draws: such a file beside the code does not make it other code."""
+"""Text near the beginning of each picture that Hopyard draws; such files are not packed, so that they do not change the bundle."""
 
 _PICTURES: Final = (".svg", ".png")
 _MARKED_BYTES: Final = 4096
@@ -69,15 +69,15 @@ _LEVEL: Final = 6
 
 
 class BundleError(Exception):
-    """The folder or the file cannot be used as a bundle; the message says what was found and what is allowed."""
+    """The folder or file cannot be used as a bundle; the message says what was found and what is allowed."""
 
 
 class BundleTooLarge(BundleError):
-    """The folder holds more than the limit; the message names its biggest files."""
+    """The folder exceeds a limit; if it is the size, the message names the largest files."""
 
 
 class BundleCorrupt(BundleError):
-    """The bytes are not what their hash promises, or no archive: get another copy."""
+    """The bytes do not match their hash or are not an archive; fetch another copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class Bundle:
     """A packed folder.
 
     Attributes:
-        sha256: of `data`, 64 lower-case hexadecimal digits.
-        data: the packed bytes.
-        files: what is in it, relative to the folder, with "/" between names, sorted.
+        sha256: Hash of `data`, 64 lower-case hexadecimal digits.
+        data: The packed bytes.
+        files: Paths of the packed files relative to the folder, with "/" as separator, sorted.
     """
 
     sha256: str
@@ -96,17 +96,17 @@ class Bundle:
 
 
 def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
-    """Pack the files below a folder.
+    """Packs the files in a folder.
 
-    Links to files inside the folder are packed as the files they lead to; links that lead out of it are refused.
+    Links to files inside the folder are packed as files; links that lead out of the folder are refused.
 
     Args:
-        folder: the experiment's code.
-        limit_bytes: the most that its files may have together, before compression.
+        folder: The experiment's code.
+        limit_bytes: Maximum total size of the files before compression.
 
     Raises:
-        BundleTooLarge: they have more, or there are too many.
-        BundleError: the folder is none, or holds something that cannot be packed.
+        BundleTooLarge: The files are too large or too many.
+        BundleError: The path is not a folder, or the folder contains something that cannot be packed.
     """
     if not folder.is_dir():
         raise BundleError(f"{folder} is not a folder")
@@ -116,32 +116,32 @@ def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
     with tarfile.TarFile(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in files:
             content = (folder / name).read_bytes()
-            member = tarfile.TarInfo(name)  # its defaults: no owner, time 0
+            member = tarfile.TarInfo(name)  # Defaults: no owner, time 0.
             member.size = len(content)
             member.mode = 0o755 if os.access(folder / name, os.X_OK) else 0o644
             tar.addfile(member, io.BytesIO(content))
-    # One thread, a fixed level, the size in the header: equal input gives equal bytes.
+    # One thread, a fixed level and the size in the header make the compressed bytes deterministic.
     data = zstandard.ZstdCompressor(level=_LEVEL, threads=0, write_content_size=True).compress(raw.getvalue())
     return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(files))
 
 
 def code_hash(data: bytes) -> str:
-    """A hash of a bundle's files but those that only say what is searched: two searches with the same code have the same.
+    """Returns a hash of a bundle's files without experiment files, so that searches with the same code have the same hash.
 
-    Experiment files are YAML files with `space`, and `metric` or `stop`, beside other keys of theirs.
+    Experiment files are YAML files with the key `space`, and `metric` or `stop`.
 
     Raises:
-        BundleError: it is no bundle, or holds too much.
+        BundleError: The data is not a bundle or is too large.
     """
     said = (f"{name}\0{found}\n" for name, found in code_files(data).items())
     return hashlib.sha256("".join(said).encode()).hexdigest()
 
 
 def code_files(data: bytes) -> dict[str, str]:
-    """What `code_hash` goes by: the files of a bundle in their order, each with a text that another content or mode changes.
+    """Returns the files that `code_hash` covers, in the order of the bundle, each with a text that depends on content and mode.
 
     Raises:
-        BundleError: it is no bundle, or holds too much.
+        BundleError: The data is not a bundle or is too large.
     """
     files: dict[str, str] = {}
     try:
@@ -168,11 +168,11 @@ def _is_experiment(name: str, content: bytes) -> bool:
 
 
 def unpack(file: Path, folder: Path, sha256: str) -> None:
-    """Verify a packed file and unpack it to `folder`, which must not exist yet and appears whole or not at all.
+    """Verifies a packed file and unpacks it atomically to `folder`, which must not exist yet.
 
     Raises:
-        BundleCorrupt: its bytes do not have the hash, or are no archive.
-        BundleError: a member is no plain file, leads outside, or there is too much of them.
+        BundleCorrupt: The bytes do not match the hash or are not an archive.
+        BundleError: A member is not a regular file or leads outside the folder, or a limit is exceeded.
         FileExistsError: `folder` exists.
     """
     if os.path.lexists(folder):
@@ -227,7 +227,7 @@ class _Rule:
 
 
 def _expression(text: str) -> str:
-    """A regular expression for a pattern; `*` and `?` stay within one name, `**` does not."""
+    """Returns the regular expression of a pattern; `*` and `?` match within one path component, `**` across components."""
     parts: list[str] = []
     index = 0
     while index < len(text):
@@ -307,7 +307,7 @@ def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[s
 
 
 def _is_drawn(entry: os.DirEntry[str]) -> bool:
-    """Whether a file is a picture that Hopyard drew."""
+    """Returns whether a file is a picture that Hopyard drew."""
     if not entry.name.lower().endswith(_PICTURES):
         return False
     with open(entry.path, "rb") as opened:
@@ -351,10 +351,10 @@ def _extract(tar: tarfile.TarFile, target: Path) -> None:
         path = target.joinpath(*parts)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # "x" never follows or replaces what an earlier member made.
+            # Mode "x" neither follows a link nor replaces a file that an earlier member created.
             with path.open("xb") as out:
                 shutil.copyfileobj(content, out)
         except FileExistsError as error:
             raise BundleError(f"member {member.name!r} stands on the place of another") from error
-        # Shared by all runs of the node: writing into it is a mistake that shows.
+        # Read-only, because all runs of the node share the file: a write fails instead of changing it.
         path.chmod(0o555 if member.mode & 0o111 else 0o444)

@@ -1,4 +1,4 @@
-"""SHA-256 of bytes on their way, found beside receiving and writing them: on another core, where there is one."""
+"""SHA-256 of a stream of bytes, computed in a second thread while the data is received and written."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 BLOCK: Final = 512 * 1024
-"""A good number of bytes to give at a time: many more leave the processor's cache before they are used again."""
+"""Recommended bytes per `update`; larger blocks leave the CPU's cache before they are used again."""
 _SMALL: Final = 256 * 1024
-"""What is shorter is hashed sooner than another thread takes it over."""
+"""Minimum bytes that are hashed in the second thread; below, the hand-over takes longer than the hashing."""
 
 
 class Hashed:
-    """The hash of what it is given, one piece behind the other; `size` counts the bytes."""
+    """A SHA-256 hash that is updated piece by piece; `size` counts the bytes."""
 
     def __init__(self) -> None:
-        """Nothing was given yet."""
+        """Starts with no data."""
         self.size = 0
         self._hash = hashlib.sha256()
         self._beside: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
 
     def update(self, data: ReadableBuffer) -> None:
-        """Take what follows. It may be read until the next call: its memory is to hold nothing else before."""
+        """Adds data to the hash. The caller must not change `data` until the next call, because a thread may still read it."""
         self._wait()
         length = memoryview(data).nbytes
         self.size += length
@@ -40,7 +40,7 @@ class Hashed:
         self._last = self._beside.submit(self._hash.update, data)
 
     def drain(self, source: RawIOBase) -> None:
-        """Take all that is left of a stream. Reading what the system has in memory is too little work for two threads."""
+        """Adds the rest of a stream, in this thread: reading cached data takes too little time for a second thread to help."""
         buffer = memoryview(bytearray(_SMALL))
         self._wait()
         while count := source.readinto(buffer):
@@ -48,21 +48,21 @@ class Hashed:
             self.size += count
 
     def hexdigest(self) -> str:
-        """The hash of all that was given so far, in 64 lower-case hexadecimal digits."""
+        """Returns the hash of all data so far, as 64 lower-case hexadecimal digits."""
         self._wait()
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Need no thread any more; safe to call twice."""
+        """Ends the thread; safe to call twice."""
         if self._beside is not None:
             self._beside.shutdown(wait=False)
 
     def __enter__(self) -> Self:
-        """It closes itself at the end."""
+        """Returns this object; leaving the context closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Closes the object."""
         self.close()
 
     def _wait(self) -> None:
@@ -72,5 +72,5 @@ class Hashed:
 
 
 def in_turns() -> cycle[memoryview]:
-    """Memory for blocks that are hashed: the one before stays as it is while the next one is filled."""
+    """Returns two blocks of memory in endless alternation, so that one can be filled while the other is hashed."""
     return cycle([memoryview(bytearray(BLOCK)) for _ in range(2)])

@@ -1,12 +1,12 @@
 """A snapshot as one file: a canonical archive of a directory, named by the SHA-256 of its bytes.
 
-The archive is an uncompressed tar: members sorted by name, contents and sizes, and nothing of the slot that wrote it
-(no times, owners or modes). Equal directories thus give equal files and equal hashes, everywhere and for ever. It is
-not compressed: trained weights hardly shrink, the bytes of a compressor change with its release, and a hash that
-depends on them would make equal snapshots differ. A store that wants to compress can do so below the hash.
+The archive is an uncompressed tar with names, contents and sizes of the members, sorted by name, and without times,
+owners and modes. Equal directories therefore always give equal files and hashes. It is not compressed, because trained
+weights compress poorly and a compressor's output changes between releases, which would give equal snapshots different
+hashes. A store may compress it internally.
 
-Whoever unpacks trusts nothing but the hash: it is checked over the whole file before anything is parsed, and even then
-only plain files and folders inside the target directory are made, within limits.
+Unpacking trusts only the hash: the hash of the whole file is verified before anything is parsed, and only regular files
+and folders inside the target directory are created, within limits.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class SnapshotFileError(Exception):
-    """Root of the errors of this module."""
+    """Base class of the errors of this module."""
 
 
 class SnapshotCorruptError(SnapshotFileError):
-    """The bytes are not those that were promised: fetch another copy."""
+    """The bytes do not match the hash: fetch another copy."""
 
 
 class SnapshotRefusedError(SnapshotFileError):
-    """The contents are not allowed (links, devices, names that lead outside, too much): another copy is no better."""
+    """The contents are not allowed (links, devices, names outside the directory, too much): other copies have the same fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFileInfo:
-    """What names a snapshot file.
+    """The identity of a snapshot file.
 
     Attributes:
-        sha256: of the file's bytes, 64 lower-case hexadecimal digits.
-        size: of the file, in bytes.
+        sha256: Hash of the file, 64 lower-case hexadecimal digits.
+        size: Size of the file in bytes.
     """
 
     sha256: str
@@ -55,11 +55,11 @@ class SnapshotFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """How much `pack` and `unpack` accept.
+    """The limits of `pack` and `unpack`.
 
     Attributes:
-        files: the most files and folders.
-        size: the most bytes, of the archive and of its contents.
+        files: Maximum number of files and folders.
+        size: Maximum size in bytes, of the archive and of its contents.
     """
 
     files: int = 100_000
@@ -71,7 +71,7 @@ _NEITHER: Final = "is neither a file nor a folder; a snapshot holds nothing else
 
 
 class _HashingWriter:
-    """Passes writes on and hashes them."""
+    """Writes to a file and hashes what is written."""
 
     def __init__(self, file: BinaryIO, hashed: Hashed) -> None:
         self._file = file
@@ -86,7 +86,7 @@ class _HashingWriter:
 
 
 def hash_file(file: Path) -> SnapshotFileInfo:
-    """Return the hash and size of `file`'s bytes."""
+    """Returns the hash and size of a file."""
     with file.open("rb", buffering=0) as opened:
         return _hash(opened)
 
@@ -94,14 +94,14 @@ def hash_file(file: Path) -> SnapshotFileInfo:
 def pack(
     directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
 ) -> SnapshotFileInfo:
-    """Write the canonical archive of `directory` to `file`.
+    """Writes the canonical archive of `directory` atomically to `file`.
 
-    `file` appears whole (replacing an older one). It is on disk when this returns; with `durable` False nothing waits for the
-    disk, so that a computer which loses its power may keep a part of it, which the hash then tells.
+    With `durable`, the file is flushed to disk on return. Without, a power failure may damage it, which the hash
+    reveals.
 
     Raises:
-        SnapshotRefusedError: `directory` holds something other than files and folders, or more than `limits` allow.
-        OSError: reading or writing failed; `file` is then as before.
+        SnapshotRefusedError: `directory` contains something other than files and folders, or exceeds `limits`.
+        OSError: Reading or writing failed; `file` is unchanged.
     """
     return _pack(directory, walk(directory), file, limits, durable=durable)
 
@@ -109,13 +109,13 @@ def pack(
 def pack_entry(
     entry: Path, file: Path, *, name: str = "", limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
 ) -> SnapshotFileInfo:
-    """Write the canonical archive of a directory that holds nothing but `entry`, a file or a folder, under `name`.
+    """Writes the canonical archive of a directory that contains only `entry`, a file or a folder, under `name`.
 
-    Without one it is the entry's own.
+    An empty `name` means the name of the entry.
 
     Raises:
-        SnapshotRefusedError: as `pack`.
-        OSError: as `pack`; also when there is no such file or folder.
+        SnapshotRefusedError: As `pack`.
+        OSError: As `pack`; also if the entry does not exist.
     """
     entry = entry.absolute()
     name, content = name or entry.name, entry.resolve(strict=True)
@@ -138,7 +138,7 @@ def _pack(
     try:
         with os.fdopen(handle, "wb") as opened, Hashed() as hashed:
             writer = _HashingWriter(opened, hashed)
-            # tarfile needs no more of a stream than write() and tell().
+            # tarfile uses only write() and tell() of a stream.
             with tarfile.TarFile(
                 fileobj=writer,  # type: ignore[arg-type]
                 mode="w",
@@ -170,15 +170,14 @@ def unpack(
     durable: bool = True,
     verified: bool = False,
 ) -> None:
-    """Verify `file` and unpack it to `directory`, which must not exist yet.
+    """Verifies `file` and unpacks it atomically to `directory`, which must not exist yet.
 
-    `directory` appears whole, with its contents on disk, or not at all; with `durable` False nothing waits for the disk, so
-    that a computer which loses its power may keep a part of it. `verified`: the caller knows that the hash was found right
-    a moment ago, when the file was written.
+    With `durable`, the contents are flushed to disk. Without, a power failure may damage them. With `verified`, the
+    hash is not checked, because the caller has just checked it.
 
     Raises:
-        SnapshotCorruptError: the bytes of `file` do not have the expected hash, or are no archive.
-        SnapshotRefusedError: a member is not allowed, or there is more than `limits` allow.
+        SnapshotCorruptError: The bytes do not match the hash or are not an archive.
+        SnapshotRefusedError: A member is not allowed, or the archive exceeds `limits`.
         FileExistsError: `directory` exists.
         ValueError: `expected_sha256` is not 64 lower-case hexadecimal digits.
     """
@@ -217,10 +216,10 @@ def _hash(opened: FileIO) -> SnapshotFileInfo:
 
 
 def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield (name inside the archive, path) of everything below `directory`; folders before their contents.
+    """Yields (name in the archive, path) of each file and folder below `directory`; folders before their contents.
 
     Raises:
-        SnapshotRefusedError: There is something other than files and folders.
+        SnapshotRefusedError: The directory contains something other than files and folders.
     """
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -235,12 +234,12 @@ def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
 
 
 def header(name: str, size: int | None) -> bytes:
-    """What an archive has before the contents of a file of so many bytes, or for a folder (None)."""
+    """Returns the archive header of a file of `size` bytes, or of a folder (None)."""
     return _member(name, size).tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def _member(name: str, size: int | None) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)  # its defaults: no owner, time 0
+    member = tarfile.TarInfo(name)  # Defaults: no owner, time 0.
     if size is None:
         member.type, member.mode = tarfile.DIRTYPE, 0o755
     else:
@@ -269,7 +268,7 @@ def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: Snap
         if member.type == tarfile.DIRTYPE:
             path.mkdir(mode=0o755)
             continue
-        # "x" never follows or replaces what an earlier member made.
+        # Mode "x" neither follows a link nor replaces a file that an earlier member created.
         with path.open("xb", buffering=0) as out:
             _copy(archive.fileno(), member, out)
             if durable:
@@ -280,7 +279,7 @@ def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: Snap
 
 
 def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None:
-    """Write a member's bytes, which lie together in the archive: several times faster than through tarfile's reader."""
+    """Writes the contents of a member to `out`, read directly from the archive, which is several times faster than tarfile."""
     place, end = member.offset_data, member.offset_data + member.size
     while place < end:
         block = os.pread(archive, min(_BLOCK, end - place), place)
@@ -293,10 +292,10 @@ def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None
 
 
 def check_name(name: str) -> None:
-    """Check that a member's name leads nowhere else.
+    """Checks that the name of a member stays inside the snapshot.
 
     Raises:
-        SnapshotRefusedError: It does.
+        SnapshotRefusedError: It does not.
     """
     parts = name.split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
@@ -312,7 +311,7 @@ def _safe_name(member: tarfile.TarInfo) -> str:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Put the names in `directory` on disk."""
+    """Flushes the names in `directory` to disk (fsync)."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,8 +1,8 @@
-"""A snapshot as a folder: as it was saved, under the name of the file that `hopyard._runtime.snapshot_file.pack` would make of it.
+"""A snapshot as a folder: the saved files, under the hash of the archive that `snapshot_file.pack` would create of them.
 
-Nodes keep what training processes save in this form, so that nothing is copied to name it, to load it, or to give it to
-another node: each of these reads it once. Only what leaves for the store is packed, on its way. Whoever has such a folder
-changes nothing in it: its name is the hash of its contents.
+Nodes store snapshots of training processes in this form, so that naming, loading and transfer to another node need no
+copy and read the files once each. A snapshot is packed only when it is uploaded to the store. Such a folder must not be
+changed, because its name is the hash of its contents.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _BLOCK: Final = 256 * 1024
 _ARCHIVE_BLOCK: Final = 512
 _ARCHIVE_RECORD: Final = 10240
-"""What an archive's size is a multiple of; it ends with at least two empty blocks."""
+"""Record size in bytes: the size of an archive is a multiple of it, and at least two empty blocks end the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class FolderMember:
     """A file or a folder in a snapshot.
 
     Attributes:
-        name: inside the snapshot, its parts separated by "/".
-        size: of a file, in bytes; None: it is a folder.
+        name: Name in the snapshot, with "/" as separator.
+        size: Size of a file in bytes; None: a folder.
     """
 
     name: str
@@ -53,11 +53,11 @@ class FolderMember:
 
 
 def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[FolderMember]:
-    """What `directory` holds, in the order of its archive: folders before their contents.
+    """Returns the members of `directory` in the order of its archive: folders before their contents.
 
     Raises:
-        SnapshotRefusedError: something other than files and folders, or more than `limits` allow.
-        OSError: it cannot be read.
+        SnapshotRefusedError: The directory contains something other than files and folders, or exceeds `limits`.
+        OSError: The directory cannot be read.
     """
     found = []
     for name, path in sorted(walk(directory), key=lambda member: os.fsencode(member[0])):
@@ -68,38 +68,38 @@ def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[Fo
 
 
 def open_archive(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> BinaryIO:
-    """The bytes that `pack` would write of `directory`, made while they are read; whoever opened it closes it.
+    """Returns a stream of the bytes that `pack` would write, created while they are read. The caller closes it.
 
     Raises:
-        SnapshotRefusedError, OSError: as `members`, while it is read.
+        SnapshotRefusedError, OSError: As `members`, during reads.
     """
     return io.BufferedReader(_Reader(directory, _listed(directory, limits), packed=True), _BLOCK)
 
 
 def open_contents(directory: Path, found: Sequence[FolderMember]) -> BinaryIO:
-    """The contents of its files, one behind the other in the order of `found`; whoever opened it closes it.
+    """Returns a stream of the contents of the files, in the order of `found`. The caller closes it.
 
     Raises:
-        SnapshotCorruptError: while it is read: a file has become shorter.
+        SnapshotCorruptError: A file has become shorter; raised during reads.
     """
     return io.BufferedReader(_Reader(directory, found, packed=False), _BLOCK)
 
 
 def open_packed(snapshot: Path) -> BinaryIO:
-    """The bytes of a snapshot that is a packed file or a folder; whoever opened it closes it.
+    """Returns a stream of the archive of a snapshot, which is a packed file or a folder. The caller closes it.
 
     Raises:
-        FileNotFoundError: it is neither.
-        SnapshotRefusedError, OSError: as `open_archive`.
+        FileNotFoundError: The snapshot does not exist.
+        SnapshotRefusedError, OSError: As `open_archive`.
     """
     return open_archive(snapshot) if snapshot.is_dir() else snapshot.open("rb")
 
 
 def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotFileInfo:
-    """The hash and the size of the file that `pack` would make of `directory`.
+    """Returns the hash and size of the file that `pack` would write.
 
     Raises:
-        SnapshotRefusedError, OSError: as `members`.
+        SnapshotRefusedError, OSError: As `members`.
     """
     with _Reader(directory, members(directory, limits), packed=True) as archive, Hashed() as hashed:
         hashed.drain(archive)
@@ -107,14 +107,14 @@ def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Sna
 
 
 def keep(saved: Path, target: Path) -> SnapshotFileInfo:
-    """Make what was saved into the folder `saved` a snapshot at `target`, which is not there; returns its name.
+    """Turns the folder `saved` into a snapshot at `target`, which must not exist; returns hash and size.
 
-    The folder itself becomes the snapshot, without waiting for the disk: what a power failure damages the hash tells. Where it cannot
-    (another file system; a file that has a second name, under which it may change) `target` is a packed file, and
-    `saved` stays.
+    Normally the folder is renamed, without a flush to disk: the hash reveals damage by a power failure. If it cannot be
+    renamed (another file system) or a file has several hard links, through which it could change, `target` becomes a
+    packed file and `saved` is kept.
 
     Raises:
-        SnapshotRefusedError, OSError: as `pack`; `target` is then not there.
+        SnapshotRefusedError, OSError: As `pack`; `target` then does not exist.
     """
     info = hash_folder(saved)
     if not _has_second_names(saved):
@@ -126,10 +126,11 @@ def keep(saved: Path, target: Path) -> SnapshotFileInfo:
 
 
 def place(partial: Path, target: Path) -> bool:
-    """Give a snapshot, file or folder, its place at once.
+    """Moves a snapshot, file or folder, atomically to its final path.
 
     Returns:
-        Whether it has it: what is there already, which has the same contents, stays and counts as new; so does `partial`.
+        True: it was moved. False: `target` exists, with the same contents; its modification time is updated, and
+            `partial` is kept.
     """
     try:
         os.replace(partial, target)
@@ -142,28 +143,28 @@ def place(partial: Path, target: Path) -> bool:
 
 
 def settle(partial: Path, target: Path) -> None:
-    """Give a snapshot its place, as `place`; nothing is left of `partial`."""
+    """Moves a snapshot to its final path like `place`, and deletes `partial` if `target` exists."""
     if not place(partial, target):
         remove(partial)
 
 
 def remove(snapshot: Path) -> None:
-    """Delete a snapshot, file or folder; one that is not there is fine."""
+    """Deletes a snapshot, file or folder, if it exists."""
     try:
         snapshot.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError):  # POSIX lets systems choose
+    except (IsADirectoryError, PermissionError):  # POSIX allows either error for a folder.
         snapshot.chmod(0o700)
         with suppress(OSError, SnapshotRefusedError):
             for _, path in walk(
                 snapshot
-            ):  # A folder comes before what is in it, and may be one that nobody may write to.
+            ):  # `walk` yields a folder before its contents, so a read-only one is made writable first.
                 if path.is_dir():
                     path.chmod(0o700)
         shutil.rmtree(snapshot, ignore_errors=True)
 
 
 def size_of(snapshot: Path) -> int:
-    """The bytes of a snapshot's file, or of the files in its folder; 0: it is not there."""
+    """Returns the size in bytes of a snapshot's file, or of all files in its folder; 0: it does not exist."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return sum(path.stat().st_size for _, path in walk(snapshot) if path.is_file())
     with suppress(FileNotFoundError):
@@ -172,17 +173,17 @@ def size_of(snapshot: Path) -> int:
 
 
 def loadable(snapshot: Path, sha256: str, folder: Path, *, verified: bool = False) -> Path:
-    """A folder with the contents of a snapshot: itself, if it is one; else a packed file's, unpacked to `folder`.
+    """Returns a folder with the contents of a snapshot: `snapshot` itself if it is a folder, else `folder`, after unpacking.
 
     Args:
-        snapshot: a folder or a packed file.
-        sha256: its name.
-        folder: not there yet.
-        verified: the caller knows that the hash was found right a moment ago.
+        snapshot: A folder or a packed file.
+        sha256: Hash of the snapshot.
+        folder: Target for unpacking; must not exist.
+        verified: The caller has just checked the hash.
 
     Raises:
-        SnapshotCorruptError: its bytes do not have this hash.
-        SnapshotRefusedError, OSError: as `unpack`.
+        SnapshotCorruptError: The bytes do not match the hash.
+        SnapshotRefusedError, OSError: As `unpack`.
     """
     if not snapshot.is_dir():
         unpack(snapshot, folder, sha256, durable=False, verified=verified)
@@ -193,16 +194,16 @@ def loadable(snapshot: Path, sha256: str, folder: Path, *, verified: bool = Fals
 
 
 class FolderWriter:
-    """Makes a folder of the contents of its files, and finds its hash on the way. Nothing waits for the disk.
+    """Writes files into a folder from a stream of their contents, and computes the hash of the archive; without flush to disk.
 
-    Names are checked before anything is made; whoever takes the folder compares the hash first.
+    Names are checked before anything is written. The caller must compare the hash before it uses the folder.
     """
 
     def __init__(self, folder: Path, found: Sequence[FolderMember], limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
-        """Begin with `folder`, which is empty; `found` is in order, folders before their contents.
+        """Starts with the empty folder `folder`; `found` lists its members, folders before their contents.
 
         Raises:
-            SnapshotRefusedError: a name that is not allowed or comes twice, or more than `limits` allow.
+            SnapshotRefusedError: A name is not allowed or occurs twice, or `limits` are exceeded.
         """
         _check(found, limits, "the snapshot")
         for member in found:
@@ -215,11 +216,11 @@ class FolderWriter:
         self._next()
 
     def write(self, data: ReadableBuffer) -> None:
-        """Take what follows. It may be read until the next call: its memory is to hold nothing else before.
+        """Writes the next contents. The caller must not change `data` until the next call, because a thread may still read it.
 
         Raises:
-            SnapshotCorruptError: it is more than the files hold.
-            OSError: it cannot be written.
+            SnapshotCorruptError: `data` exceeds the sizes of the files.
+            OSError: Writing failed.
         """
         view = memoryview(data)
         while view:
@@ -234,10 +235,10 @@ class FolderWriter:
                 self._next()
 
     def finish(self) -> SnapshotFileInfo:
-        """The hash and the size of the archive of what was written.
+        """Returns the hash and size of the archive of the written files.
 
         Raises:
-            SnapshotCorruptError: contents are missing.
+            SnapshotCorruptError: Contents are missing.
         """
         if self._file is not None:
             raise SnapshotCorruptError(f"{self._left} bytes of {Path(self._file.name).name!r} are missing")
@@ -245,13 +246,13 @@ class FolderWriter:
         return SnapshotFileInfo(self._hashed.hexdigest(), self._hashed.size)
 
     def close(self) -> None:
-        """Write no more."""
+        """Closes the writer."""
         self._hashed.close()
         if self._file is not None:
             self._file.close()
 
     def _next(self) -> None:
-        """Close the present file, and open the next one that is not empty."""
+        """Closes the present file and creates the following members up to the next file that is not empty."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -263,7 +264,7 @@ class FolderWriter:
                 if member.size is None:
                     path.mkdir()
                     continue
-                # "x" never follows or replaces what an earlier member made.
+                # Mode "x" neither follows a link nor replaces a file that an earlier member created.
                 file = io.FileIO(path, "x")
             except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
                 raise SnapshotRefusedError(f"a member comes twice or before its folder: {error}") from error
@@ -274,7 +275,7 @@ class FolderWriter:
 
 
 class _Reader(io.RawIOBase):
-    """The contents of members, with what an archive has around them or without; `size` counts what was read."""
+    """A stream of the members' contents, with or without the archive's headers and padding; `size` counts the bytes read."""
 
     def __init__(self, directory: Path, found: Iterable[FolderMember], *, packed: bool) -> None:
         self._directory = directory
@@ -310,7 +311,7 @@ class _Reader(io.RawIOBase):
         super().close()
 
     def _read(self, found: Iterable[FolderMember]) -> Generator[bytes | tuple[io.FileIO, int]]:
-        """What comes one behind the other; a file is closed when the next piece is asked for."""
+        """Yields the parts of the stream; a file stays open until the next part is requested."""
         for member in found:
             if self._packed:
                 yield header(member.name, member.size)
@@ -324,17 +325,17 @@ class _Reader(io.RawIOBase):
 
 
 def _listed(directory: Path, limits: SnapshotLimits) -> Iterator[FolderMember]:
-    """As `members`, which are looked for when the first one is wanted: whoever opens is in a hurry."""
+    """Yields the `members` of a folder, which are read only at the first request so that opening is fast."""
     yield from members(directory, limits)
 
 
 def _padding(size: int) -> bytes:
-    """What follows a file's contents, after so many bytes of the archive."""
+    """Returns the padding after a file's contents, when the archive has `size` bytes."""
     return bytes(-size % _ARCHIVE_BLOCK)
 
 
 def _end(size: int) -> bytes:
-    """What an archive ends with."""
+    """Returns the end of an archive that has `size` bytes."""
     return bytes(2 * _ARCHIVE_BLOCK + -(size + 2 * _ARCHIVE_BLOCK) % _ARCHIVE_RECORD)
 
 

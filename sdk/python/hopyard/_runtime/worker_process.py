@@ -1,8 +1,9 @@
-"""A worker process that answers questions in frames: `hopyard.predictor.process` and `hopyard.solver.process` run it.
+"""A worker process that answers questions; `hopyard.predictor.process` and `hopyard.solver.process` run it.
 
-The process has the given priority, by default the lowest, so that it does not slow down training. It is the first that the kernel
-kills when memory is short, and it ends with the process that started it. Frames come in on standard input and go out on standard
-output: four bytes of length, big-endian, then JSON. What the plugin prints goes to standard error.
+It has the given priority, by default the lowest, so that it does not slow down training. The kernel kills it first if
+memory is short, and it ends with the process that started it. Questions arrive on standard input and answers leave on
+standard output, each as a frame: four bytes of length, big-endian, then JSON. What the plugin prints goes to standard
+error.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ Read = Callable[[], bytes | None]
 Write = Callable[[dict[str, Any]], None]
 
 Answer = Callable[[bytes], dict[str, Any]]
-"""What is said to a question."""
+"""Returns the answer to a question."""
 
 Begin = Callable[[dict[str, Any]], tuple[dict[str, Any], Answer]]
-"""Makes what the first frame wants; returns what is said to that, and what answers questions."""
+"""Processes the first frame; returns the answer to it and the function that answers the questions."""
 
 
 def failed(error: str) -> dict[str, Any]:
-    """What a message can hold: bounded, and without the halves of characters that somebody's text may have."""
+    """Returns an error answer whose text is truncated and has lone surrogates escaped, so that it can be encoded."""
     return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 
 def serve(begin: Begin, read: Read, write: Write) -> None:
-    """Answer until there is nothing more to read; what `InvalidInput` says is an answer, too.
+    """Answers questions until the input ends; an `InvalidInput` error becomes the answer.
 
-    The first frame says what answers the others, and `path`: folders to look for it first.
+    The first frame selects what answers the others; its `path` lists folders to put first on `sys.path`.
     """
     first = read()
     if first is None:
@@ -62,14 +63,14 @@ def serve(begin: Begin, read: Read, write: Write) -> None:
 
 
 def main(begin: Begin) -> None:
-    """Keep the two streams for the frames, whatever somebody's code does with input and output, and serve until they end."""
+    """Serves on the process's standard streams until they end, after detaching them from the plugin's own input and output."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("parent", type=int)
     arguments.add_argument("--priority", type=int, default=_LOWEST)
     given = arguments.parse_args()
     die_with(given.parent)
     os.nice(given.priority)
-    with suppress(OSError):  # Not on this system.
+    with suppress(OSError):  # The system does not have this file.
         _FIRST_TO_GO.write_text("1000")
     frames_in, frames_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -1,1 +1,1 @@
-"""Partitioned data: what the catalog, the node agents and `hopyard data` share."""
+"""Partitioned data: code shared by the catalog, the node agents and `hopyard data`."""

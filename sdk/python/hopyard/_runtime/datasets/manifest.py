@@ -1,4 +1,4 @@
-"""What `hopyard data split` made: a file beside the partitions, which also says what lies at a URL."""
+"""The manifest that `hopyard data split` writes next to the partitions; for a URL it says which partitions are there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class MadePartition:
-    """A partition that was made: its name, its file in the folder, bytes, their hash, and its examples."""
+    """A partition that `split` wrote: name, file name, size in bytes, hash, and number of examples."""
 
     name: str
     file: str
@@ -31,7 +31,7 @@ class MadePartition:
 
 
 def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
-    """Says in a folder what lies there; answers the file."""
+    """Writes the manifest of a folder atomically and returns its path."""
     target = folder / FILE
     partial = target.with_name(f".{FILE}.part")
     document = {"format": _FORMAT, "partitions": [asdict(one) for one in made]}
@@ -41,10 +41,14 @@ def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
 
 
 def read_manifest(text: str, place: str) -> list[MadePartition]:
-    """What a manifest says, in the partitions' order.
+    """Returns the partitions in a manifest, ordered by `names.order`.
+
+    Args:
+        text: Content of the manifest.
+        place: Path or URL of the manifest, for messages.
 
     Raises:
-        InvalidInput: It is none; `place` is named.
+        InvalidInput: The text is not a manifest.
     """
     try:
         document = json.loads(text)
@@ -69,7 +73,7 @@ def read_manifest(text: str, place: str) -> list[MadePartition]:
 
 
 def _made(one: Any, place: str) -> MadePartition:
-    """A partition as a manifest has it; raises ValueError with its place."""
+    """Returns a partition from its entry in a manifest; raises `ValueError` with its place if it is invalid."""
     if not isinstance(one, dict):
         raise ValueError(f"{place}: needs an object, found {one!r:.80}")
     for field, kind in (("name", str), ("file", str), ("size_bytes", int), ("sha256", str), ("examples", int)):
@@ -80,13 +84,13 @@ def _made(one: Any, place: str) -> MadePartition:
 
 
 def manifest_at(url: str) -> list[MadePartition]:
-    """What lies at the URL of a folder that `hopyard data split` made; credentials come from the environment.
+    """Reads the manifest at the URL of a folder that `hopyard data split` wrote; credentials come from the environment.
 
     Raises:
-        NotFound: There is no manifest.
-        InvalidInput: It is none, or no store is known that the URL could be of.
-        Unavailable: The store did not give it.
-        Unsupported: What gets URLs is not installed.
+        NotFound: The manifest does not exist.
+        InvalidInput: The file is not a manifest, or the URL has no known store.
+        Unavailable: The store failed.
+        Unsupported: obstore is not installed.
     """
     place = f"{url.rstrip('/')}/{FILE}"
     store, exceptions = store_at(url.rstrip("/")), need("obstore.exceptions", "data")
@@ -104,12 +108,12 @@ def manifest_at(url: str) -> list[MadePartition]:
 
 
 def store_at(url: str) -> Any:
-    """The store of a URL's folder, to be used with obstore.
+    """Returns the obstore store for the URL of a folder.
 
     Raises:
-        NotFound: It is on this computer's disk, and not there.
-        InvalidInput: No store is known that the URL could be of.
-        Unsupported: What gets URLs is not installed.
+        NotFound: The URL names a folder on this host that does not exist.
+        InvalidInput: The URL has no known store.
+        Unsupported: obstore is not installed.
     """
     stores, exceptions = need("obstore.store", "data"), need("obstore.exceptions", "data")
     try:

@@ -1,4 +1,4 @@
-"""What data sets and partitions are called."""
+"""Names of data sets and partitions, and their rules."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ TRAIN: Final = "train"
 EVAL: Final = "eval"
 
 MAX_PARTITIONS: Final = 10_000
-"""Partitions of one data set."""
+"""Maximum number of partitions of a data set."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARTITION: Final = re.compile(r"(train|eval)/(0|[1-9][0-9]{0,5})")
 
 
 def check_data_name(name: str) -> str:
-    """A data set's name.
+    """Returns the name of a data set if it is valid.
 
     Raises:
-        ValueError: It cannot be one.
+        ValueError: The name is invalid.
     """
     if _NAME.fullmatch(name) is None:
         raise ValueError(
@@ -32,15 +32,15 @@ def check_data_name(name: str) -> str:
 
 
 def partition_name(split: Split, number: int) -> str:
-    """A partition's name, such as "train/3"."""
+    """Returns the name of a partition, such as "train/3"."""
     return f"{split}/{number}"
 
 
 def parse_partition(name: str) -> tuple[Split, int]:
-    """Split and number of a partition's name.
+    """Returns split and number from the name of a partition.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The name is invalid.
     """
     found = _PARTITION.fullmatch(name)
     if found is None:
@@ -49,21 +49,21 @@ def parse_partition(name: str) -> tuple[Split, int]:
 
 
 def order(name: str) -> tuple[bool, int]:
-    """How partitions are ordered: first those to train on, each split by number."""
+    """Returns the sort key of a partition's name: training partitions first, then by number."""
     split, number = parse_partition(name)
     return split != TRAIN, number
 
 
 def is_url(place: str) -> bool:
-    """Whether a place is a URL, and not a path."""
+    """Returns whether a place is a URL and not a path."""
     return "://" in place
 
 
 def check_url(url: str) -> str:
-    """A URL that nodes can get a partition from.
+    """Returns the URL if nodes can get a partition from it.
 
     Raises:
-        ValueError: It names no object, or holds what may be a secret, which has no place in the catalog.
+        ValueError: The URL does not name an object, or it may contain a secret, which must not enter the catalog.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.path.endswith("/") or not parts.path.strip("/"):

@@ -1,4 +1,4 @@
-"""What is asked of a node about places on it, and what it answers: the JSON of questions of the kind "inspect"."""
+"""Queries about paths on a node, and the answers: the JSON of questions of the kind "inspect"."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 INSPECT: Final = "inspect"
-"""The kind of these questions."""
+"""Kind of these questions."""
 
 LOOK_AGAIN: Final = "data"
-"""The ticket of an answer that nobody asked for: what the node holds has changed."""
+"""Ticket of an unsolicited answer, which says that the data on the node has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathQuery:
-    """A place to look at.
+    """A query about one place.
 
     Attributes:
-        place: An absolute path, or a URL: then it is looked whether the node has got it.
-        sha256: What it should be; needed for a URL unless it is fetched.
-        fetch: Whether to get a URL that is not there yet.
+        place: An absolute path, or a URL whose copy on the node is wanted.
+        sha256: Expected hash; required for a URL unless `fetch` is set.
+        fetch: Whether to download a URL of which the node has no copy.
     """
 
     place: str
@@ -31,13 +31,13 @@ class PathQuery:
 
 @dataclass(frozen=True, slots=True)
 class FoundPath:
-    """What lies at a place.
+    """The answer about one place.
 
     Attributes:
-        size: Its bytes.
-        sha256: Their hash; empty with an error.
-        examples: How many it has; None: that cannot be told.
-        error: Why it cannot be read; empty: it can.
+        size: Size in bytes.
+        sha256: Hash of the content; empty with an error.
+        examples: Number of examples; None: unknown.
+        error: Why the content cannot be read; empty: it can be read.
     """
 
     size: int = 0
@@ -47,29 +47,29 @@ class FoundPath:
 
 
 def question(wanted: Sequence[PathQuery]) -> str:
-    """The question as JSON."""
+    """Returns the queries as JSON."""
     return json.dumps([asdict(one) for one in wanted], separators=(",", ":"))
 
 
 def asked(text: str) -> list[PathQuery]:
-    """What a question asks.
+    """Returns the queries of a question.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not such a question.
     """
     return [PathQuery(**one) for one in _rows(text, ("place", "sha256", "fetch"))]
 
 
 def answer(found: Sequence[FoundPath]) -> str:
-    """The answer as JSON, in the question's order."""
+    """Returns the answers as JSON, in the order of the queries."""
     return json.dumps([asdict(one) for one in found], separators=(",", ":"))
 
 
 def answered(text: str, expected: int) -> list[FoundPath]:
-    """What an answer says about so many places.
+    """Returns the answers about `expected` places.
 
     Raises:
-        ValueError: It is none, or about another number of places.
+        ValueError: The text is not such an answer, or has another number of places.
     """
     rows = _rows(text, ("size", "sha256", "examples", "error"))
     if len(rows) != expected:
@@ -78,7 +78,7 @@ def answered(text: str, expected: int) -> list[FoundPath]:
 
 
 def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """A list of objects that have these members; others are left out."""
+    """Returns a JSON list of objects, each reduced to these members; raises `ValueError` if one lacks a member."""
     try:
         return [{name: one[name] for name in names} for one in json.loads(text)]
     except (ValueError, TypeError, LookupError) as error:

@@ -1,4 +1,4 @@
-"""Reading a partition as bytes: its size, its hash, and how many examples it has as far as its format says."""
+"""Reads a partition as bytes: size, hash, and number of examples if its format tells it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file or folder holds: `size` in bytes, `sha256`, and `examples` or None."""
+    """Content of a file or folder: `size` in bytes, `sha256`, and number of `examples` or None."""
 
     size: int
     sha256: str
@@ -26,30 +26,30 @@ class Content:
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Of each file its name, bytes, time of change and inode: while it is the same, so is the content."""
+"""Name, size, modification time and inode of each file; an equal stamp means unchanged content."""
 
 
 def stamp(path: Path) -> Stamp:
-    """What can be told of a file or folder without reading it.
+    """Returns the stamp of a file or folder, without reading its content.
 
     Raises:
-        NotFound: There is nothing.
-        InvalidInput: It is neither a regular file nor a folder of such.
+        NotFound: The path does not exist.
+        InvalidInput: The path is neither a regular file nor a non-empty folder of regular files.
     """
     return tuple(_stamp_of(file, name) for name, file in _files(path))
 
 
 def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
-    """Reads a file or folder. A folder's hash is that of its files' names and hashes, in order of name.
+    """Reads a file or folder. The hash of a folder covers the names and hashes of its files, sorted by name.
 
     Args:
-        path: What to read.
-        give_up: Asked again and again; when it says so, the reading ends.
+        path: File or folder.
+        give_up: Called before each block; True cancels the reading.
 
     Raises:
-        NotFound: There is nothing.
-        InvalidInput: It is neither a regular file nor a folder of such, one at least.
-        InterruptedError: It was given up.
+        NotFound: The path does not exist.
+        InvalidInput: The path is neither a regular file nor a non-empty folder of regular files.
+        InterruptedError: `give_up` returned True.
     """
     files = _files(path)
     if not path.is_dir():
@@ -64,7 +64,10 @@ def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
 
 
 def examples_in(path: Path) -> int | None:
-    """How many examples a file has: the rows of a Parquet file, the one first length of all arrays of an npz; None: not known."""
+    """Returns the number of examples in a file; None: unknown.
+
+    For Parquet it is the number of rows, for npz the first dimension, if that is the same for all arrays.
+    """
     if path.suffix == ".npz":
         return _examples_in_npz(path)
     if path.suffix == ".parquet":
@@ -73,7 +76,7 @@ def examples_in(path: Path) -> int | None:
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    """The files of a folder by their names in it, or the file itself under an empty name."""
+    """Returns the files of a folder by relative name, or a single file under an empty name."""
     if path.is_file():
         return [("", path)]
     if not path.exists():
@@ -112,13 +115,13 @@ def _hash(file: Path, give_up: Callable[[], bool]) -> tuple[int, str]:
 
 
 def first_lengths(path: Path) -> dict[str, int]:
-    """The first length of each array of an npz, from the arrays' headers; -1: it has none.
+    """Returns the first dimension of each array of an npz, read from the array headers; -1: a scalar.
 
     Raises:
-        ValueError: It is no npz, or one with arrays of Python objects, which nobody here unpickles.
-        OSError: It cannot be read.
+        ValueError: The file is not an npz, or has arrays of Python objects, which are not unpickled.
+        OSError: The file cannot be read.
     """
-    from numpy.lib import format as npy  # not above: a node agent needs NumPy for nothing else
+    from numpy.lib import format as npy  # Imported here because a node agent needs NumPy only for this.
 
     lengths: dict[str, int] = {}
     try:
@@ -147,7 +150,7 @@ def _examples_in_npz(path: Path) -> int | None:
 
 
 def _examples_in_parquet(path: Path) -> int | None:
-    """Where pyarrow is not installed, or cannot read it, nobody knows."""
+    """Returns the number of rows; None: pyarrow is not installed or cannot read the file."""
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Cutting one file into shuffled partitions, equal or in proportion to the speeds of what will train on them."""
+"""Splits one file into shuffled partitions, of equal size or in proportion to the speeds of the hosts that train on them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """How to cut.
+    """How to split a file.
 
     Attributes:
-        into: Partitions to train on (>= 1).
-        seed: Of the shuffling.
-        speeds: Of what will train on each, so that all take equally long; empty: all are equal.
-        eval_fraction: Of the examples, kept to evaluate on, in [0, 1).
-        eval_into: Partitions of those (>= 1).
+        into: Number of training partitions (>= 1).
+        seed: Seed of the shuffle (>= 0).
+        speeds: Relative speed for each training partition, so that all take equally long; empty: equal sizes.
+        eval_fraction: Fraction of the examples for evaluation, in [0, 1).
+        eval_into: Number of evaluation partitions (>= 1).
     """
 
     into: int
@@ -42,7 +42,7 @@ class SplitPlan:
     eval_into: int = 1
 
     def check(self) -> None:
-        """Raises InvalidInput for what cannot be."""
+        """Raises `InvalidInput` if a value is out of range."""
         if not (self.into >= 1 and self.eval_into >= 1 and self.into + self.eval_into <= MAX_PARTITIONS):
             raise InvalidInput(
                 f"partitions: found {self.into} to train on and {self.eval_into} to evaluate on, allowed are 1 or more of each and "
@@ -59,11 +59,13 @@ class SplitPlan:
 
 
 def sizes(total: int, weights: Sequence[float]) -> list[int]:
-    """Cuts a number into parts in proportion to weights, each off by less than one, and none of them 0 if that can be.
+    """Divides a number into integer parts in proportion to weights.
+
+    Each part differs from its exact share by less than one, except that no part is 0 if `total` suffices for all.
 
     Args:
-        total: What is cut (>= 0).
-        weights: One for each part, above 0.
+        total: The number to divide (>= 0).
+        weights: One weight (> 0) for each part.
     """
     whole = math.fsum(weights)
     exact = [total * weight / whole for weight in weights]
@@ -81,10 +83,10 @@ def sizes(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
-    """Which examples of so many go into which partition: each into exactly one, shuffled.
+    """Returns the example indices of each partition, by partition name; each of the `total` examples is in exactly one.
 
     Raises:
-        InvalidInput: The plan cannot be, or there are too few examples for it.
+        InvalidInput: The plan is invalid, or there are too few examples for it.
     """
     plan.check()
     kept = round(total * plan.eval_fraction)
@@ -104,21 +106,23 @@ def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
 
 
 def split(file: Path, folder: Path, plan: SplitPlan) -> list[MadePartition]:
-    """Cuts a file into partitions `train-0`, ... in a folder, and says there what they are.
+    """Splits a file into partitions `train-0`, ... in a folder, and writes their manifest there.
+
+    If it fails, the partitions are deleted.
 
     Args:
-        file: An npz whose arrays have one first length, or a Parquet file.
-        folder: Made where it is missing; it must not hold partitions yet.
-        plan: How.
+        file: An npz whose arrays have the same first dimension, or a Parquet file.
+        folder: Target folder; created if missing. It must not contain partitions.
+        plan: How to split.
 
     Returns:
         The partitions, in order.
 
     Raises:
-        NotFound: There is no such file.
-        AlreadyExists: The folder holds partitions.
-        InvalidInput: The file cannot be cut, or the plan cannot be.
-        Unsupported: It is Parquet, and what reads that is not installed.
+        NotFound: The file does not exist.
+        AlreadyExists: The folder contains partitions.
+        InvalidInput: The file cannot be split, or the plan is invalid.
+        Unsupported: The file is Parquet and pyarrow is not installed.
     """
     plan.check()
     cut = _cutter(file)
@@ -154,7 +158,7 @@ def _cutter(file: Path) -> _Cut:
     if file.suffix == ".npz":
         return _cut_npz
     if file.suffix == ".parquet":
-        need("pyarrow", "data")  # Said before anything is made.
+        need("pyarrow", "data")  # Fails before anything is written.
         return _cut_parquet
     raise InvalidInput(f"{file}: found {file.suffix or 'no suffix'}, allowed are {' and '.join(SUFFIXES)}")
 
@@ -165,7 +169,7 @@ def _made(name: str, path: Path, examples: int) -> MadePartition:
 
 
 def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
-    """Array after array, so that only the largest one has to fit into memory."""
+    """Splits an npz one array at a time, so that only the largest array must fit into memory."""
     try:
         lengths = first_lengths(file)
     except (OSError, ValueError) as error:
@@ -180,7 +184,7 @@ def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mappi
             for array in source.files:
                 whole = source[array]
                 for name, chosen in rows.items():
-                    # As numpy's own savez, with a time that is always the same: equal arrays give equal bytes.
+                    # Like numpy's savez, but with a constant time, so that equal arrays give equal bytes.
                     entry = zipfile.ZipInfo(f"{array}.npy", (1980, 1, 1, 0, 0, 0))
                     with packed[name].open(entry, "w", force_zip64=True) as opened:
                         np.lib.format.write_array(opened, whole[chosen], allow_pickle=False)

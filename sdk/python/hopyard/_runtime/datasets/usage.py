@@ -1,4 +1,4 @@
-"""What nodes hold of partitioned data, against what they would hold if each had all of it."""
+"""Compares the storage that partitioned data uses on nodes with that of full copies on each node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Storage:
     """Bytes of data on nodes.
 
     Attributes:
-        data: All partitions, once.
-        held: All replicas: what the nodes hold.
-        copies: What they would hold if each of them had all partitions, as task parallelism needs.
-        nodes: How many nodes that are.
+        data: Size of all partitions, each counted once.
+        held: Size of all replicas, which is what the nodes store.
+        copies: Size if each node had all partitions, as task parallelism needs.
+        nodes: Number of nodes.
     """
 
     data: int
@@ -24,11 +24,11 @@ class Storage:
 
 
 def storage(partitions: Iterable[tuple[int, Collection[str]]], used: Iterable[str] = ()) -> Storage:
-    """What nodes hold.
+    """Returns the storage that partitions use on nodes.
 
     Args:
-        partitions: Of each its bytes, and the nodes that hold it.
-        used: Nodes that count also if they hold nothing.
+        partitions: Size in bytes of each partition, and the nodes that have it.
+        used: Nodes to count even if they have no partition.
     """
     known = [(size, frozenset(nodes)) for size, nodes in partitions]
     data = sum(size for size, _ in known)

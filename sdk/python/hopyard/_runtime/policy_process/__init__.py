@@ -1,1 +1,1 @@
-"""Policies in processes of their own: what travels, the view on the other side, and the process that serves a policy."""
+"""Policies in separate processes: message conversion, the policy's view of the experiment, and the process that serves it."""

@@ -1,4 +1,4 @@
-"""Up-calls between the policies' words and the wire's."""
+"""Converts up-calls between Python and the wire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def fill_call(message: pb.UpCall, call: Call) -> None:
-    """Writes what happened into an up-call's message."""
+    """Writes an up-call into a message."""
     match call:
         case AllocateJobs():
             message.allocate_jobs.SetInParent()
@@ -92,10 +92,10 @@ def fill_call(message: pb.UpCall, call: Call) -> None:
 
 
 def call_from_proto(message: pb.UpCall) -> Call:
-    """What happened.
+    """Returns the up-call in a message.
 
     Raises:
-        InvalidInput: Nothing that this version knows.
+        InvalidInput: The message contains no up-call, or one unknown to this version.
     """
     kind = message.WhichOneof("call")
     match kind:

@@ -1,4 +1,4 @@
-"""Conversion of a policy's capabilities between Python and the wire."""
+"""Converts the capabilities of a policy between Python and the wire."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def capabilities_to_proto(capabilities: PolicyCapabilities, note: str = "") -> pb.PolicyReviewed:
-    """The answer of a policy that can serve an experiment; `note` is for people."""
+    """Returns the response of a policy that accepts an experiment; `note` is a text for the user."""
     return pb.PolicyReviewed(note=note, **asdict(capabilities))
 
 
 def capabilities_from_proto(message: pb.PolicyReviewed) -> PolicyCapabilities:
-    """The capabilities in an answer without error.
+    """Returns the capabilities from a response without an error.
 
     Raises:
         InvalidInput: `ship_every` is negative.

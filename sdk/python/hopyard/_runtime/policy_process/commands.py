@@ -1,4 +1,4 @@
-"""Commands and answers between the policies' words and the wire's. Where the wire's 0 or empty says "none", so does Python's None."""
+"""Converts commands and answers between Python and the wire. A 0 or empty field that means "none" becomes None, and vice versa."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def command_to_proto(command: Command) -> pb.Command:
-    """A command as it travels.
+    """Returns the message of a command.
 
     Raises:
-        InvalidInput, TypeError, ValueError: It holds what no message can.
+        InvalidInput, TypeError, ValueError: A value cannot be converted.
     """
     match command:
         case ReserveSlot():
@@ -125,10 +125,10 @@ def _start(command: StartJob) -> pb.StartJobCommand:
 
 
 def command_from_proto(message: pb.Command) -> Command:
-    """A command as it came.
+    """Returns the command in a message.
 
     Raises:
-        InvalidInput: It is none that this version knows, or says what cannot be.
+        InvalidInput: The message contains no command, one unknown to this version, or an invalid value.
     """
     kind = message.WhichOneof("command")
     match kind:
@@ -196,7 +196,7 @@ def _started(start: pb.StartJobCommand) -> StartJob:
 
 
 def answer_to_proto(said: Said) -> pb.Answer:
-    """An answer as it travels; raises like `command_to_proto`."""
+    """Returns the message of an answer; raises like `command_to_proto`."""
     answer, message = said.answer, pb.Answer(number=said.answer.number, gang=said.gang, nodes=said.nodes)
     if answer.decision is not None:
         message.decision = DECISIONS.to_proto(answer.decision.kind)
@@ -208,10 +208,10 @@ def answer_to_proto(said: Said) -> pb.Answer:
 
 
 def answer_from_proto(message: pb.Answer) -> Said:
-    """An answer as it came, if it is no error.
+    """Returns the answer in a message that is not an error.
 
     Raises:
-        InvalidInput: It says what cannot be.
+        InvalidInput: A value is invalid.
     """
     decision = None
     if message.decision:
@@ -226,20 +226,20 @@ def answer_from_proto(message: pb.Answer) -> Said:
 
 
 def verdict_to_proto(verdict: Verdict) -> pb.Verdict:
-    """A verdict as it travels."""
+    """Returns the message of a verdict."""
     return pb.Verdict(accepted=verdict.accepted, reason=verdict.reason, command=command_to_proto(verdict.command))
 
 
 def verdict_from_proto(message: pb.Verdict) -> Verdict:
-    """A verdict as it came."""
+    """Returns the verdict in a message."""
     return Verdict(command_from_proto(message.command), message.accepted, message.reason)
 
 
 def plain(text: str, field: str) -> Any:
-    """What JSON says.
+    """Returns the value of a JSON text.
 
     Raises:
-        InvalidInput: It is none; names the field.
+        InvalidInput: The text is not JSON; the message names `field`.
     """
     try:
         return json.loads(text)

@@ -1,4 +1,4 @@
-"""One experiment's policy in its own process: what it answers to each message of its stream."""
+"""The policy of one experiment in a policy process: answers each message of its stream."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hopyard.v1 import policy_pb2 as pb
 _LOG = logging.getLogger(__name__)
 
 Make = Callable[[Mapping[str, Any]], Policy]
-"""Makes a fresh policy of its parameters."""
+"""Creates a policy from its parameters."""
 
 
 class Instance:
-    """A policy's memory of one experiment. It outlives streams that break.
+    """The policy of one experiment with its state. It is kept when its stream breaks.
 
     Args:
-        make: Makes the policy.
+        make: Creates the policy.
 
     Attributes:
-        experiment: Which one; empty: it has not been welcomed yet.
-        state: Of the experiment, as it was told.
+        experiment: Id of the experiment; empty: none has been assigned yet.
+        state: State of the experiment, as received.
     """
 
     def __init__(self, make: Make) -> None:
@@ -44,24 +44,24 @@ class Instance:
         self.experiment = ""
 
     def hello(self, name: str) -> pb.PolicyHello:
-        """What to say when dialling in as the policy of this name."""
+        """Returns the first message of a stream, for the policy of this name."""
         answered = self._answer.number if self._answer is not None else 0
         return pb.PolicyHello(policy=name, experiment=self.experiment, memory=self._memory, answered=answered)
 
     def welcome(self, message: pb.PolicyWelcome) -> None:
-        """The stream serves an experiment now; what is remembered of it may be of no use any more."""
+        """Assigns an experiment to the instance; creates a new policy unless the scheduler continues with the present one."""
         self.experiment, self._memory = message.experiment, message.memory
         if message.answered:
             return
         self.state, self._answer, self._wrong = MirroredState(), None, ""
         try:
             self._policy = self._make(json.loads(message.parameters_json))
-        except Exception as error:  # noqa: BLE001 - somebody else's code; what it says goes with the first answer
+        except Exception as error:  # noqa: BLE001 - user code; its error is sent with the first answer
             self._policy, self._wrong = None, f"cannot be made: {type(error).__name__}: {error}"
             _LOG.exception("experiment %s: its policy cannot be made", self.experiment)
 
     def answer(self, message: pb.UpCall) -> pb.Answer:
-        """Makes an up-call on the policy. One that was answered already gets the same answer once more."""
+        """Makes an up-call on the policy and returns the answer. A repeated up-call gets the same answer again."""
         if self._answer is None or self._answer.number != message.number:
             self._answer = self._answered(message)
         return self._answer
@@ -84,18 +84,18 @@ class Instance:
             if wrong := too_large(answer.ByteSize()):
                 raise ValueError(wrong)
             return answer
-        except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
+        except BaseException as error:  # noqa: BLE001 - user code; even sys.exit becomes an error in its answer
             what = f"up-call {message.number} {type(call).__name__}"
             _LOG.exception("experiment %s: %s failed on %s", self.experiment, type(policy).__name__, what)
             return pb.Answer(number=message.number, error=describe(policy, what, error))
 
 
 def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
-    """What a policy says of an experiment's terms."""
+    """Returns the result of a policy's `review` of an experiment's settings."""
     try:
         policy = make(json.loads(message.parameters_json))
         said: object = policy.review(_terms(message))
-    except Exception as error:  # noqa: BLE001 - somebody else's code; whoever creates the experiment is told
+    except Exception as error:  # noqa: BLE001 - user code; the error is returned to the creator of the experiment
         text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         return pb.PolicyReviewed(error=text or type(error).__name__)
     if not isinstance(said, str):

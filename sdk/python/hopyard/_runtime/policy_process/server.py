@@ -1,4 +1,4 @@
-"""The process that serves a policy: it dials in, one stream for each experiment and one that waits for the next."""
+"""The policy process: connects to the scheduler with one stream for each experiment, and one that waits for the next."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _AGAIN: Final = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
-"""After a stream that ended so it is dialled in again."""
+"""Status codes of a stream after which the server connects again."""
 
 _STOP: Final = 0
-"""The byte of `stop`; a signal's byte is its number."""
+"""The byte that `stop` writes; a signal writes its number."""
 
 
 class PolicyServer:
-    """Serves a policy until it is stopped. Each experiment has a thread and a policy of its own.
+    """Serves a policy until it is stopped. Each experiment has a separate thread and policy object.
 
     Args:
-        name: What experiments call it: NAME of `policy: remote:NAME`.
-        make: Makes the policy.
-        server: Where the scheduler is now, HOST:PORT: asked whenever a stream is opened.
+        name: NAME in the setting `policy: remote:NAME` of experiments.
+        make: Creates the policy.
+        server: Returns the present address of the scheduler, HOST:PORT; called for each new stream.
     """
 
     def __init__(self, name: str, make: Make, server: Callable[[], str]) -> None:
@@ -55,8 +55,8 @@ class PolicyServer:
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        # `run` waits for bytes, not for a lock: a signal that arrives just before a thread waits for a lock does not wake it,
-        # and Python runs its handler only when the main thread wakes. The byte that a signal writes is still there.
+        # `run` waits for bytes instead of a lock: a signal that arrives just before a thread waits for a lock does not wake
+        # it, and Python runs the handler only when the main thread wakes. The byte that a signal writes is not lost.
         self._wakes, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._stops = {_STOP}
@@ -66,7 +66,7 @@ class PolicyServer:
         """Serves until `stop`.
 
         Raises:
-            InvalidInput: The scheduler refuses this process.
+            InvalidInput: The scheduler refused this process.
         """
         self._begin()
         with self._wakes, self._wake:
@@ -82,19 +82,19 @@ class PolicyServer:
             raise self._failure
 
     def stop(self) -> None:
-        """Ends all streams; from any thread."""
-        with suppress(OSError):  # It stops already: one byte more finds no room, or the socket closed.
+        """Ends all streams; may be called from any thread."""
+        with suppress(OSError):  # The server is already stopping: the buffer is full or the socket closed.
             self._wake.send(bytes([_STOP]))
 
     def stop_on(self, *signals: signal.Signals) -> None:
-        """Makes these signals of the process stop it; from the main thread, which is the one that then calls `run`."""
+        """Makes these signals stop the server. Call it in the main thread, which must then call `run`."""
         self._stops.update(signals)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in signals:
             signal.signal(number, _no_action)
 
     def _stub(self) -> policy_pb2_grpc.PolicyServiceStub:
-        """The scheduler where it is now; one that was elsewhere before has no stream any more, and keeps an idle channel."""
+        """Returns a stub for the present address of the scheduler, with one cached channel for each address."""
         address = self._server()
         with self._lock:
             if address not in self._channels:
@@ -102,11 +102,11 @@ class PolicyServer:
             return policy_pb2_grpc.PolicyServiceStub(self._channels[address])
 
     def _begin(self) -> None:
-        """One more stream waits for an experiment."""
+        """Starts a thread whose stream waits for an experiment."""
         threading.Thread(target=self._serve, name=f"policy {self._name}", daemon=True).start()
 
     def _serve(self) -> None:
-        """One experiment, from waiting for it to its end."""
+        """Waits for an experiment and serves it until it ends."""
         instance, failures, rng, backoff = Instance(self._make), 0, random.Random(), Backoff(most=2.0)
         while not self._stopping.is_set():
             try:
@@ -125,7 +125,10 @@ class PolicyServer:
                 return
 
     def _goes_on(self, instance: Instance, ended: grpc.Call, failures: int) -> bool:
-        """Whether to dial in again after a stream that ended with an error, when so many tries in a row had failed before."""
+        """Returns whether to connect again after a stream that ended with an error, after `failures` failures in a row.
+
+        If the scheduler refused this process, stops the server and keeps the error for `run`.
+        """
         code, text = ended.code(), ended.details() or ""
         if self._stopping.is_set():
             return False
@@ -143,10 +146,10 @@ class PolicyServer:
         return False
 
     def _stream(self, instance: Instance) -> tuple[bool, grpc.Call | None]:
-        """One stream, to its end. Answers whether anything was heard, and the error that it ended with.
+        """Serves one stream until it ends; returns whether any message arrived, and the error that ended the stream.
 
         Raises:
-            Unavailable: Nobody knows where the scheduler is.
+            Unavailable: The address of the scheduler is unknown.
         """
         said: queue.SimpleQueue[pb.DriveRequest | None] = queue.SimpleQueue()
         said.put(pb.DriveRequest(hello=instance.hello(self._name)))
@@ -175,12 +178,12 @@ class PolicyServer:
 
 
 def _loudness(failures: int) -> int:
-    """Of a failure after so many in a row: the first is told, the others are the same again."""
+    """Returns the log level of a failure after `failures` in a row: only the first is logged as information."""
     return logging.INFO if failures == 0 else logging.DEBUG
 
 
 def _no_action(number: int, frame: FrameType | None) -> None:
-    """The handler of a signal whose byte does the work: without a handler Python writes no byte."""
+    """Does nothing, as the handler of a signal: Python writes the signal's byte only if a handler is set."""
 
 
 def _until_none(said: queue.SimpleQueue[pb.DriveRequest | None]) -> Iterator[pb.DriveRequest]:

@@ -1,4 +1,4 @@
-"""An experiment's state as a policy process knows it: what the changes that came with up-calls add up to."""
+"""The state of an experiment in a policy process, built from the changes that up-calls carry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrialState:
-    """What an earlier experiment has trained of a configuration."""
+    """The results of earlier experiments for one configuration."""
 
     job: JobView
     points: tuple[CurvePoint, ...]
@@ -25,27 +25,27 @@ class EarlierTrialState:
 
 
 class MirroredState:
-    """The state of one experiment, or group of them.
+    """The state of one experiment or group of experiments.
 
     Attributes:
-        made: Jobs made so far.
-        share: Slots that it may hold.
-        jobs: By id, in order of creation.
-        states: How many jobs are in each state.
+        made: Number of jobs created so far.
+        share: Number of slots that it may use.
+        jobs: Jobs by id, in order of creation.
+        states: Number of jobs in each state.
         live: Ids of jobs with a run.
         open: Ids of jobs that have not ended.
-        queued: Places in the queue of jobs that wait for a slot.
+        queued: Place in the queue of idle jobs, by id.
         snapshots: Positions of each job's own snapshots.
-        curves: Points of each job by position.
-        slots: By id.
-        reserved: Slots that the policy keeps for itself.
-        draining: Slots that leave with their runs.
-        experiments: By id, in the order in which they joined.
-        over: Those that have come to their ends.
+        curves: Learning curve of each job, by position.
+        slots: Slots by id.
+        reserved: Ids of slots that the policy reserved.
+        draining: Ids of slots that will leave when their runs end.
+        experiments: Experiments by id, in the order in which they joined.
+        over: Ids of experiments that have ended.
         incumbent: The best result so far.
-        data: Partitioned data.
-        earlier: By name.
-        scaling: Seconds of a unit, by hardware and number of slots.
+        data: The partitioned data set.
+        earlier: Results of earlier experiments, by id.
+        scaling: Seconds per unit, by hardware and number of slots.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class MirroredState:
         self._spaces: dict[str, Space] = {}
 
     def apply(self, changes: Iterable[pb.StateChange]) -> None:
-        """Takes what has changed. Kinds of changes that this version does not know are passed over."""
+        """Applies changes. Kinds of changes that are unknown to this version are ignored."""
         for change in changes:
             match change.WhichOneof("change"):
                 case "job":
@@ -172,7 +172,7 @@ class MirroredState:
         (self.over.add if message.over else self.over.discard)(message.id)
 
     def _space(self, message: pb.PolicyExperiment) -> Space | None:
-        """The search space of an experiment, which never changes."""
+        """Returns the search space of an experiment, which is parsed once because it never changes."""
         if message.space_json and message.id not in self._spaces:
             written = Space.from_dict(json.loads(message.space_json))
             self._spaces[message.id] = written.constrained(list(message.constraints))

@@ -1,4 +1,4 @@
-"""What a policy in a process of its own sees: the state that was sent, with the answer's own commands counted in."""
+"""The view of a policy in a separate process: the received state, adjusted for the commands of the present answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import CreateJob, Data, JobState
 
 
 class RemoteView(CollectingView):
-    """The view of one up-call on the state as it was then."""
+    """The view during one up-call, on the state at that time."""
 
     def __init__(self, state: MirroredState, number: int, at: float, seed: int) -> None:
         self._state = state

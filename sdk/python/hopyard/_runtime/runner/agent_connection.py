@@ -1,4 +1,4 @@
-"""The attachment of a process to its agent: what it says goes out, commands come in, and it ends when the agent is gone."""
+"""The connection of a process to its agent: sends messages, receives commands, and ends the process if the agent is gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc
 
 SPEAKER: Final = "HOPYARD_SPEAKER"
-"""Environment variable that tells the children of an attached process which process speaks for their run."""
+"""Environment variable that tells child processes the process id of the attached process of their run."""
 
 _CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -26,35 +26,35 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
 )
 _GOODBYE_SECONDS: Final = 15.0
-"""How long the agent may take to read the last words; on a loaded computer it may stand still for some seconds."""
+"""Maximum seconds to wait until the agent has read the last messages; on a loaded host it may not run for some seconds."""
 _START_SECONDS: Final = 60.0
-"""How long the agent may take to answer the first word of a script."""
+"""Maximum seconds that the agent may take to answer the first message of a script."""
 
 
 class Assignment(Protocol):
-    """A run that the process makes."""
+    """The run that the process makes."""
 
     @property
     def boundary(self) -> Boundary:
-        """Where commands go."""
+        """The object that receives commands."""
 
     def trouble(self, now: float) -> Leaving | None:
-        """Why the process has to end at once; `now` is monotonic."""
+        """Returns why the process must end immediately; None: it need not. `now` is monotonic."""
 
     def forsake(self) -> None:
-        """The process ends now, from any thread: end what would outlive it."""
+        """Ends everything that would outlive the process, which is about to exit; may be called from any thread."""
 
 
 class Attachment:
-    """One process's attachment.
+    """The connection of one process to its agent (the stream `Attach`).
 
     Args:
         agent: HOST:PORT of the agent.
-        token: what the agent gave this process.
-        take: called with each start that comes, on a thread of the attachment; sets `run` before that begins.
-        leave: called when no further run comes.
-        refused: called when the agent does not let the process in; None: the process then ends.
-        awaits_snapshots: whether a run may come whose snapshot is still on its way.
+        token: Token that the agent gave this process.
+        take: Called in a thread of the attachment for each new run; sets `run` before the run begins.
+        leave: Called when no further run will come.
+        refused: Called if the agent refuses the process; None: the process then exits.
+        awaits_snapshots: Whether a run may arrive before its snapshot.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Attachment:
     ) -> None:
         self.outbox = Outbox()
         self.run: Assignment | None = None
-        """The run that commands are for; set by `take`, and back by who makes it, when it is over."""
+        """The run that receives commands; `take` sets it, and the owner of the run resets it when the run is over."""
         self._take, self._leave, self._refused = take, leave, refused
         self._token = token
         self._awaits_snapshots = awaits_snapshots
@@ -80,7 +80,7 @@ class Attachment:
         self._closing = False
 
     def open(self) -> None:
-        """Say hello and listen; children of this process are told that it speaks for the run."""
+        """Connects and sends `hello`; sets the environment variable `SPEAKER` for child processes."""
         if self._refused is not None:
             self._watch.renew(_START_SECONDS, time.monotonic())
         os.environ.pop("HOPYARD_TOKEN", None)
@@ -95,14 +95,14 @@ class Attachment:
         threading.Thread(target=self._keep_watch, name="watch", daemon=True).start()
 
     def close(self) -> None:
-        """End it in order: the agent ends the stream once it has read the last word. Safe to call twice."""
+        """Waits until the agent has read all messages and ended the stream, then closes the connection. Safe to call twice."""
         self._closing = True
         self.outbox.close()
         self._receiver.join(_GOODBYE_SECONDS)
         self._channel.close()
 
     def _receive(self) -> None:
-        """Take over what the agent says; without it, leave at once, whatever the main thread does."""
+        """Reads the agent's messages; if the stream ends, ends the process regardless of its other threads."""
         stub = application_pb2_grpc.ApplicationServiceStub(self._channel)
         metadata = (("authorization", f"Bearer {self._token}"),)
         try:
@@ -134,7 +134,7 @@ class Attachment:
             case "exit":
                 self._leave()
             case _:
-                pass  # a heartbeat, or a command to a run that has just ended
+                pass  # A heartbeat, or a command for a run that has just ended.
 
     def _keep_watch(self) -> None:
         while True:
@@ -149,7 +149,7 @@ class Attachment:
                 self._end(leaving)
 
     def _end(self, leaving: Leaving) -> NoReturn:
-        """End the process from any thread, whatever the others do."""
+        """Ends the process immediately, from any thread."""
         if (run := self.run) is not None:
             run.forsake()
         os.write(2, f"hopyard: process {os.getpid()} ends: {leaving.reason}\n".encode())

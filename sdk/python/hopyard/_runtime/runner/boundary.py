@@ -1,4 +1,4 @@
-"""The boundaries of one run, where training and agent meet: what is reported, saved, waited for, and how it ends."""
+"""The boundaries of one run, where training meets the agent's commands: reporting, saving, waiting and ending."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PROVIDER: Final = "framework"
 
 
 class Boundary:
-    """What every kind of run has in common: one thread trains, another one brings the agent's commands."""
+    """The common part of all kinds of runs. One thread trains, another one delivers the agent's commands."""
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox, plan: RunPlan | None = None) -> None:
-        """Take a run over; commands may come from now on. `plan`: other than what the start says."""
+        """Starts to accept commands for a run. `plan` replaces the plan in `start`."""
         self._start = start
         self._outbox = outbox
         self._control = RunControl(plan or converters.plan(start))
@@ -36,52 +36,54 @@ class Boundary:
         self._snapshot: common_pb2.Snapshot | None = None
         self._arrival: wire.SnapshotArrival | None = None
         self.iteration_began: float | None = None
-        """When the present iteration began, in monotonic seconds; None: none is under way."""
+        """Monotonic time at which the present iteration began; None: none is in progress."""
 
     @property
     def position(self) -> int:
-        """The last position that was reached."""
+        """The last position reached."""
         return self._control.position
 
     @property
     def free(self) -> int:
-        """Reports below this position need not wait, as things stand."""
+        """The position below which reports need not wait at present."""
         with self._changed:
             return self._control.free
 
     def decide(self, command: resource_manager_pb2.DecideRun) -> None:
-        """Pass a decision on to the training thread."""
+        """Applies a decision and wakes the training thread."""
         with self._changed:
             self._control.decide(DECISIONS.from_proto(command.decision), command.position, command.allowed)
             self._changed.notify_all()
 
     def amend(self, command: resource_manager_pb2.AmendRun) -> None:
-        """Amend the run and answer whether it was in time."""
+        """Applies an amendment and replies whether it was in time."""
         with self._changed:
             amended = self._control.amend(command.until, command.snapshot_at)
-            # Under the lock, so that the answer keeps its place among the reports.
+            # The lock keeps the order of the reply and the reports.
             self._outbox.send(converters.amended(command.ticket, amended))
             self._changed.notify_all()
 
     def notice(self) -> None:
-        """Have a thread that waits look again."""
+        """Wakes a waiting training thread, so that it checks its conditions again."""
         with self._changed:
             self._changed.notify_all()
 
     def snapshot_came(self, arrival: wire.SnapshotArrival) -> None:
-        """Pass on what became of the snapshot that the run goes on from."""
+        """Records whether the snapshot that the run resumes from has arrived, and wakes the training thread."""
         with self._changed:
             self._arrival = arrival
             self._changed.notify_all()
 
     def wait_for_snapshot(self) -> bool:
-        """Wait until the snapshot that the run goes on from is where its start says, if it was not from the beginning.
+        """Waits until the snapshot that the run resumes from is at the path in `start`.
+
+        Returns immediately if it was there at the start.
 
         Returns:
-            Whether its hash was found right a moment ago.
+            Whether the agent has just verified its hash.
 
         Raises:
-            SnapshotStateError: it did not come.
+            SnapshotStateError: The snapshot could not be fetched.
         """
         if not self._start.snapshot_awaited:
             return self._start.snapshot_verified
@@ -93,12 +95,12 @@ class Boundary:
         return arrival.verified
 
     def hung(self, now: float) -> bool:
-        """Whether the present iteration takes longer than the run allows; `now` is monotonic."""
+        """Returns whether the present iteration exceeds the run's time limit; `now` is monotonic."""
         began, limit = self.iteration_began, self._start.start.iteration_timeout
         return began is not None and 0 < limit < now - began
 
     def started(self, position: int, *, finished: bool) -> None:
-        """The state is loaded; `finished`: nothing is left to train."""
+        """Reports that the state is loaded. `finished`: nothing is left to train."""
         with self._changed:
             self._control.started(finished=finished)
         self._outbox.send(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=position)))
@@ -109,11 +111,12 @@ class Boundary:
         waiting: Callable[[], None] | None = None,
         committed: Callable[[Train], int | None] | None = None,
     ) -> Train | Restate | Save | EndRun:
-        """What to do now; blocks while the run is to wait. With `Train` the next iteration has begun.
+        """Returns the next action, after waiting as long as the run must wait. With `Train`, the next iteration has begun.
 
         Args:
-            waiting: called before each wait; what it raises ends the wait.
-            committed: where the iteration that begins will end, if its trainer promises that.
+            waiting: Called before each wait; an exception from it ends the wait.
+            committed: Returns the position where the new iteration will end, or None if the trainer does not guarantee
+                one.
         """
         with self._changed:
             action = self._control.next()
@@ -127,7 +130,13 @@ class Boundary:
             return action
 
     def report(self, report: IterationReport, *, savable: bool = True, only_leaving: bool = False) -> None:
-        """Tell of a position that was reached; `savable`: a snapshot of it can be taken, `only_leaving`: if the run ends there."""
+        """Reports a position. Blocks while the outbox is full.
+
+        Args:
+            report: The report.
+            savable: Whether a snapshot of this position can be taken.
+            only_leaving: Take a snapshot here only if the run ends here and the job continues later.
+        """
         self._outbox.wait_for_room()
         with self._changed:
             at_until = self._control.reached(
@@ -137,18 +146,20 @@ class Boundary:
             self._outbox.send(said, patient=isinstance(self._control.next(), Train))
 
     def follow(self, report: IterationReport) -> None:
-        """Note a position that another rank reports."""
+        """Records a position that another rank reports."""
         with self._changed:
             self._control.began()
             self._control.reached(report.position, finished=report.finished)
 
     def save(self, keep: Callable[[Path], SnapshotFileInfo], provider: str = PROVIDER) -> None:
-        """Take a snapshot of the present position, which `provider` can load.
+        """Takes a snapshot of the present position and announces it to the agent.
 
-        `keep` puts it where it is told, a folder or a packed file, and names it.
+        The snapshot is not flushed to disk: the hash reveals damage by a power failure, and the store, which does
+        flush, soon has a copy.
 
-        Nobody waits for the disk here: what a power failure damages the hash tells, and the store, which does wait, has a copy
-        a moment later.
+        Args:
+            keep: Writes the snapshot, a folder or a packed file, to the given path and returns its hash and size.
+            provider: Snapshot provider that can load it.
         """
         partial = Path(self._start.snapshot_folder) / f".{os.getpid()}.saving"
         remove(partial)
@@ -167,12 +178,12 @@ class Boundary:
             self._outbox.send(wire.AttachRequest(snapshot_taken=taken))
 
     def unsaved(self, *, again: bool = True) -> None:
-        """The snapshot could not be taken: the run goes on without; `again`: the next boundary may be better."""
+        """Records that the snapshot failed: the run continues without it. `again`: try again at the next boundary."""
         with self._changed:
             self._control.unsaved(again=again)
 
     def ended(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
-        """The end of the run as the agent is told of it."""
+        """Returns the message about the end of the run."""
         return resource_manager_pb2.RunEnded(
             reason=RUN_END_REASONS.to_proto(reason),
             position=self.position,

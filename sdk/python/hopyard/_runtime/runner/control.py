@@ -1,19 +1,19 @@
-"""What a run does next: the semantic of positions, decisions and amendments, without I/O.
+"""The state machine of a run: positions, decisions and amendments, without I/O.
 
-A run stands either inside an iteration or at a boundary: the point right after a report. `RunControl` is told what
-happened (an iteration ended, a snapshot was taken, a decision or an amendment came) and says at each boundary what to
-do:
+A run is either inside an iteration or at a boundary: the point right after a report. `RunControl` receives events (an
+iteration ended, a snapshot was taken, a decision or an amendment arrived) and returns the action at each boundary:
 
     start --> Train --> [report] --> Save? --> Wait? --> Train ...
                                         |         '----> End
                                         '--------------> End
 
-- Below `allowed` it never waits. At `allowed` or beyond it waits for a decision on the reported position.
-- At `until` or beyond (or when the trainer finished) it is parked: it waits whatever `allowed` says. CONTINUE ends
-  it there, unless `until` was moved meanwhile; PARK keeps it, and a later move of `until` then releases it by itself.
-- SUSPEND and TERMINATE hold from the next boundary on, whatever position they name, and are never taken back.
-- Save points are served right after their report, before anything waits. A save point or an `until` that falls
-  inside an iteration is served at the first boundary behind it.
+- Below `allowed` the run never waits. At `allowed` or beyond, it waits for a decision on the reported position.
+- At `until` or beyond (or when the trainer has finished), it is parked: it waits regardless of `allowed`. CONTINUE ends
+  the run there, unless `until` has been moved. PARK keeps it waiting, and a later move of `until` lets it continue
+  without a decision.
+- SUSPEND and TERMINATE take effect at the next boundary, whatever position they name, and cannot be revoked.
+- Save points are served right after their report, before any wait. A save point or an `until` inside an iteration is
+  served at the first boundary after it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from typing import Any, Final
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 
 _TRIES: Final = 3
-"""At so many boundaries a run that is to be suspended tries to save; then it leaves without."""
+"""Number of boundaries at which a run to be suspended tries to save before it ends without a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What a run was started with. A field other than `position` and `evaluate` is the option of the run with its name.
+    """The settings with which a run starts. A field other than `position` and `evaluate` is the run option of the same name.
 
     Attributes:
-        position: where it starts (>= 0): its snapshot's position, 0 from scratch.
-        until: trains to here, then parks; 0: no end of its own.
-        allowed: reports below it need no decision.
-        snapshot_at: positions at which it saves and goes on.
-        snapshot_every: saves whenever this many units have passed since the last snapshot; 0: never.
-        evaluate: evaluates (or profiles) once at `position`, trains nothing that is kept and saves nothing.
-        completes: ends at `until` (or when the trainer finished), saved, without waiting for a decision; but not at an `until`
-            that was moved.
+        position: Start position (>= 0): that of its snapshot, 0 from scratch.
+        until: Position at which the run parks; 0: none.
+        allowed: Reports below this position need no decision.
+        snapshot_at: Positions at which the run saves and continues.
+        snapshot_every: Saves whenever this many units have passed since the last snapshot; 0: never.
+        evaluate: Evaluates (or profiles) once at `position`; keeps no training and saves nothing.
+        completes: Saves and ends at `until` (or when the trainer has finished) without a decision; an `until` that was
+            moved needs one.
     """
 
     position: int = 0
@@ -68,29 +68,29 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Train one iteration that should not pass `limit`, if there is one."""
+    """The action: train one iteration, which should not pass `limit` (None: no limit)."""
 
     limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Restate:
-    """There is nothing to train: report the position the run stands at."""
+    """The action: report the present position, because there is nothing to train."""
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Take a snapshot at this position."""
+    """The action: take a snapshot of the present position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a decision or an amendment."""
+    """The action: wait for a decision or an amendment."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """End the run; with `snapshot` the one that was taken at this position is its last state."""
+    """The action: end the run. With `snapshot`, the snapshot taken at this position is its final state."""
 
     reason: RunEndReason
     snapshot: bool
@@ -101,21 +101,21 @@ Action = Train | Restate | Save | Wait | EndRun
 
 @dataclass(frozen=True, slots=True)
 class AmendAnswer:
-    """Answer to an amendment: whether it was in time, and where the run stood (what lies at or before it is passed)."""
+    """The reply to an amendment: whether it was in time, and the position up to which amendments are too late."""
 
     accepted: bool
     position: int
 
 
 class RunControlError(Exception):
-    """The training loop called out of order: a mistake in the runner, not in the user's code."""
+    """The training loop called methods in the wrong order: a bug of the runner, not of the user's code."""
 
 
 class RunControl:
-    """The control of one run; not thread-safe, the caller holds its own lock."""
+    """The control of one run. Not thread-safe; the caller must hold a lock."""
 
     def __init__(self, plan: RunPlan) -> None:
-        """Start at the plan's position, before the first iteration."""
+        """Starts at the plan's position, before the first iteration."""
         self._plan = plan
         self._position = plan.position
         self._until = plan.until
@@ -139,20 +139,24 @@ class RunControl:
 
     @property
     def position(self) -> int:
-        """The last position that was reached."""
+        """The last position reached."""
         return self._position
 
     @property
     def parked(self) -> bool:
-        """Whether the run stands at its `until` (or finished) and was not released."""
+        """Whether the run is at its `until` (or finished) and has not been released."""
         return self._parked
 
     def started(self, *, finished: bool) -> None:
-        """The state is loaded; `finished`: the trainer says that nothing is left to train."""
+        """Records that the state is loaded. `finished`: nothing is left to train."""
         self._finished = finished
 
     def next(self) -> Action:
-        """What to do at this boundary; asked again after each `saved`, decision or amendment."""
+        """Returns the action at this boundary. Call it again after each `saved`, decision or amendment.
+
+        Raises:
+            RunControlError: An iteration is in progress.
+        """
         if self._in_flight:
             raise RunControlError(f"next() inside the iteration that began at position {self._position}")
         if not self._reported:
@@ -171,7 +175,11 @@ class RunControl:
         return Train(self._limit())
 
     def began(self, *, committed: int | None = None) -> None:
-        """An iteration began; `committed`: where it will end, from a trainer that stops exactly where it was told."""
+        """Records that an iteration began. `committed`: where it will end, if the trainer stops exactly at its limit.
+
+        Raises:
+            RunControlError: An iteration is already in progress.
+        """
         if self._in_flight:
             raise RunControlError(f"began() twice at position {self._position}")
         self._in_flight = True
@@ -179,10 +187,18 @@ class RunControl:
         self._committed = self._position if committed is None else committed - 1
 
     def reached(self, position: int, *, finished: bool, savable: bool = True, only_leaving: bool = False) -> bool:
-        """An iteration ended (or a `Restate` is due) at `position`; returns the report's `at_until`.
+        """Records that an iteration ended at `position` (or that the run restates it); returns `at_until` for the report.
 
-        Without `savable` no snapshot can be taken at this boundary: save points wait for the next one that is, and a run
-        that ends here ends without. With `only_leaving` one is taken if the run ends here to go on later, and save points wait.
+        Args:
+            position: The position reached.
+            finished: Whether nothing is left to train.
+            savable: False: no snapshot can be taken at this boundary. Save points move to the next one; a run that ends
+                here has no snapshot.
+            only_leaving: True: a snapshot is taken only if the run ends here and the job continues later. Save points
+                move to the next boundary.
+
+        Raises:
+            RunControlError: The iteration did not increase the position.
         """
         if self._in_flight and not self._plan.evaluate and position <= self._position:
             raise RunControlError(f"an iteration led from position {self._position} to {position}")
@@ -198,23 +214,23 @@ class RunControl:
         return self._parked
 
     def saved(self) -> None:
-        """A snapshot of the present position was taken."""
+        """Records that a snapshot of the present position was taken."""
         self._saved_at = self._last_snapshot = self._position
         self._unsaved = 0
         self._points = {point for point in self._points if point > self._position}
 
     def unsaved(self, *, again: bool = True) -> None:
-        """The snapshot that was to be taken could not be: there is none at this boundary.
+        """Records that the snapshot failed, so that there is none at this boundary.
 
-        Save points wait for the next one. A run that is to be suspended trains on to that, and tries there; after some vain tries,
-        or if another one would be as vain (`again` False), it leaves without.
+        Save points move to the next boundary. A run to be suspended trains until there and tries again; after `_TRIES`
+        failures, or if another attempt is useless (`again` False), it ends without a snapshot.
         """
         self._savable = False
         self._unsaved = self._unsaved + 1 if again else _TRIES
 
     @property
     def free(self) -> int:
-        """Reports below this position find nothing that they would have to wait for, as things stand."""
+        """The position below which reports need not wait at present."""
         if self._stop is not None:
             return self._position
         every = 0 if self._only_leaving else self._plan.snapshot_every
@@ -222,7 +238,7 @@ class RunControl:
         return min(stop for stop in ahead if stop is not None)
 
     def decide(self, decision: DecisionKind, position: int, allowed: int) -> None:
-        """A decision came; `allowed` 0 leaves the run's own unchanged, and it never sinks."""
+        """Applies a decision. `allowed` increases to the given value; a smaller one, such as 0, does not change it."""
         self._allowed = max(self._allowed, allowed)
         if decision is DecisionKind.TERMINATE:
             self._stop = decision
@@ -234,17 +250,17 @@ class RunControl:
             self._proceed(position)
 
     def amend(self, until: int, snapshot_at: Iterable[int]) -> AmendAnswer:
-        """Move `until` (0: leave it) and add save points; all of it in time, or nothing of it happens."""
+        """Moves `until` (0: unchanged) and adds save points; if any of it is too late, nothing changes."""
         points = set(snapshot_at)
         passed = max(self._position, self._committed)
         until_ok = until == 0 or until > passed or (until == self._position and self._parked)
-        # At a boundary the present position can still be saved.
+        # At a boundary, the present position can still be saved.
         points_ok = all(point > passed or (point == self._position and self._reported) for point in points)
         ahead = until > self._position or any(point > self._position for point in points)
         if not (until_ok and points_ok) or self._completing or self._plan.evaluate or (self._finished and ahead):
             return AmendAnswer(False, passed)
         if until:
-            self._until, self._completes = until, False  # It is not the end that it was.
+            self._until, self._completes = until, False  # `completes` applies only to the original `until`.
         self._points |= points
         if self._parked and until > self._position and self._park_decided:
             self._release()
@@ -283,8 +299,7 @@ class RunControl:
         if any(point <= self._position for point in self._points):
             return True
         every = self._plan.snapshot_every
-        # A periodic snapshot of a run that is being terminated serves nobody; a save point that was asked for may be
-        # forked.
+        # A periodic snapshot of a terminated run is useless; one at a requested save point may be forked.
         return self._stop is not DecisionKind.TERMINATE and 0 < every <= self._position - self._last_snapshot
 
     def _end_saved(self, reason: RunEndReason) -> Action:

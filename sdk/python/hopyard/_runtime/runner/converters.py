@@ -1,4 +1,4 @@
-"""Converters between the runner's words and the wire."""
+"""Converts between the runner's types and the wire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 
 
 def plan(message: wire.ApplicationStart) -> RunPlan:
-    """What a run is started with."""
+    """Returns the plan of a run from its start message."""
     start = message.start
     position = start.snapshot.position if start.HasField("snapshot") else 0
     return RunPlan.of(start, position=position, evaluate=stays(start))
@@ -31,12 +31,12 @@ _MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {
 
 
 def stays(start: resource_manager_pb2.StartRun) -> bool:
-    """Whether a run trains nothing that is kept, and stays where it is: it evaluates, or profiles."""
+    """Returns whether a run evaluates or profiles, and so keeps its position and training state."""
     return RUN_MODES.from_proto(start.mode) is not RunMode.TRAIN
 
 
 def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangPlace | None) -> TrainerContext:
-    """Where the trainer runs; `place` is where its gang meets, if it is one of several ranks."""
+    """Returns the trainer's context. `place` is the meeting place of its gang; None: the run has one rank."""
     return TrainerContext(
         seed=start.start.seed,
         scratch=scratch,
@@ -51,14 +51,14 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
 
 
 def data_budget(program: resource_manager_pb2.RunProgram) -> int:
-    """Bytes of data that a trainer's process keeps for the runs that follow."""
+    """Returns the maximum bytes of data that a trainer's process caches for later runs."""
     if program.HasField("data_cache_bytes"):
         return program.data_cache_bytes
     return default_budget(program.memory_bytes, threads=program.threads)
 
 
 def rendezvous(place: common_pb2.GangPlace) -> str:
-    """HOST:PORT of what a gang's place keeps for the training program."""
+    """Returns the HOST:PORT that a gang reserves for the training program's rendezvous."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"{host}:{place.rendezvous_port}"
 
@@ -66,7 +66,7 @@ def rendezvous(place: common_pb2.GangPlace) -> str:
 def report(
     report: IterationReport, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float
 ) -> common_pb2.Report:
-    """A report, as made at time `at`."""
+    """Returns the message of a report made at time `at`, in seconds since the epoch."""
     message = common_pb2.Report(
         position=report.position,
         metrics=report.metrics,
@@ -83,12 +83,12 @@ def report(
 
 
 def restatement(position: int, *, finished: bool) -> IterationReport:
-    """The report of a run that has nothing to train: where it stands."""
+    """Returns the report of a run that has nothing to train: its position without metrics."""
     return IterationReport(position=position, metrics={}, seconds=0.0, finished=finished)
 
 
 def amended(ticket: str, answer: AmendAnswer) -> wire.AttachRequest:
-    """The answer to an amendment."""
+    """Returns the reply to an amendment."""
     return wire.AttachRequest(
         amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)
     )

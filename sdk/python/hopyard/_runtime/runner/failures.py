@@ -1,4 +1,4 @@
-"""Whose fault it is when a run fails, and what is said about it."""
+"""Classifies failures of a run (user code or infrastructure) and formats their messages."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _TRACEBACK_LINES: Final = 12
 _MESSAGE_CHARACTERS: Final = 8000
 
 _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""What an OSError means that is the machine's disk, not the user's code: also when it only printed."""
+"""Error numbers of an OSError caused by the host's disk and not by user code, even if user code raised it."""
 
 _FULL_BYTES: Final = 1024 * 1024
-"""A disk with less room than this has none left for a snapshot."""
+"""Free space in bytes below which a disk counts as full."""
 
 
 def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple[RunEnded, bool]:
-    """Return the end of a run that raised, and whether its process should not be used for another.
+    """Returns the end of a run that raised an error, and whether its process must not be used for another run.
 
-    The user's code ends it as FAILED; anything else as LOST, so that the job goes back to its last snapshot.
+    Errors of user code end it as FAILED, others as LOST, after which the job resumes from its last snapshot.
 
     Args:
-        error: what it raised.
-        position: where it stood.
-        disk: a folder on the disk that snapshots are saved to; None: not known.
+        error: The error.
+        position: Position of the run.
+        disk: A folder on the disk to which snapshots are saved; None: unknown.
     """
     match error:
         case UserCodeError():
@@ -60,7 +60,7 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
         case TrainingCommandError():
             return _ended(position, str(error), user=error.user), False
         case ProgramError():
-            # A module that failed half-way leaves its imports behind.
+            # A failed import may leave modules half initialized, so the process is not reused.
             return _ended(position, str(error), user=True, unable=error.lasting), True
         case SnapshotRefusedError():
             return _ended(position, f"{TrainerPhase.SAVE} at position {position}: {error}", user=True), False
@@ -81,12 +81,12 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
 
 
 def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
-    """What is the matter with the machine's disk, if that made the user's code fail; else empty."""
+    """Returns the problem of the host's disk that made user code fail; empty: the disk is not the cause."""
     moving = error.phase in (TrainerPhase.SAVE, TrainerPhase.LOAD)
     for cause in _causes(error):
         if isinstance(cause, OSError) and (cause.errno in _DISK_ERRORS or (moving and cause.errno == errno.EROFS)):
             return cause.strerror or str(cause)
-    # Libraries with writers of their own, such as torch.save, say something else.
+    # Libraries that write files without Python's I/O, such as torch.save, raise other errors when the disk is full.
     if error.phase is TrainerPhase.SAVE and disk is not None and shutil.disk_usage(disk).free < _FULL_BYTES:
         return f"no space left on the disk of {disk}"
     return ""
@@ -102,7 +102,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _sendable(message: str) -> str:
-    """What a message can hold: bounded, and without the halves of characters that a user's text may have."""
+    """Returns a message truncated and with lone surrogates escaped, so that it can be encoded."""
     return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 

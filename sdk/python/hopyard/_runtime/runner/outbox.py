@@ -1,4 +1,4 @@
-"""What a runner has to say to its agent, in order, between the threads that say it and the stream that sends it."""
+"""The queue of a runner's messages to its agent, between the threads that create them and the stream that sends them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 _MOST_WAITING: Final = 4096
-"""Messages that may wait before the training loop does: more only costs memory when the agent is slow."""
+"""Number of queued messages at which the training loop waits, to limit memory if the agent is slow."""
 
 _HEARTBEAT_SECONDS: Final = 1.0
 
 _COMPANY_SECONDS: Final = 0.05
-"""Between two messages of reports that nobody waits for: a run that reports more often than that sends several in one."""
+"""Minimum seconds between two messages with reports that nobody waits for; reports in between are sent together."""
 
 _MOST_REPORTS: Final = 500
 _MOST_BYTES: Final = 1024 * 1024
-"""Reports in one message, and their bytes."""
+"""Maximum size in bytes of the reports in one message; `_MOST_REPORTS` is their maximum number."""
 
 
 class Outbox:
-    """A thread-safe queue whose reader is the request stream of the attachment."""
+    """A thread-safe queue, read by the request stream of the attachment."""
 
     def __init__(
         self,
@@ -35,57 +35,57 @@ class Outbox:
         company_seconds: float = _COMPANY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Bound what may wait to about `most` messages; be silent for at most `heartbeat_seconds`."""
+        """Limits the queue to about `most` messages, and silence to `heartbeat_seconds`."""
         self._most = most
         self._heartbeat_seconds = heartbeat_seconds
         self._company_seconds = company_seconds
         self._clock = clock
         self._waiting: deque[wire.AttachRequest | common_pb2.Report] = deque()
         self._patient = 0
-        """How many of the last messages that wait can wait for company."""
+        """Number of queued messages, counted from the last, that may be delayed to be sent with others."""
         self._taken = -company_seconds
         self._changed = threading.Condition()
         self._closed = False
         self._leaving = False
-        """Whether a message was taken and may not be out of this process yet."""
+        """Whether the stream has taken a message that may not have been sent yet."""
 
     def wait_for_room(self) -> None:
-        """Block while too much waits. For the training loop only: commands must never wait behind reports."""
+        """Blocks while the queue is full. Only for the training loop: replies to commands must never wait."""
         if len(self._waiting) < self._most:
             return
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) < self._most or self._closed)
 
     def wait_until_sent(self, seconds: float) -> bool:
-        """Block until all that was said is out of this process, `seconds` at most; returns whether it is."""
+        """Waits until all queued messages have been sent or the outbox is closed; returns False if `seconds` pass before."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed or not (self._waiting or self._leaving), seconds)
 
     def send(self, request: wire.AttachRequest | common_pb2.Report, *, patient: bool = False) -> None:
-        """Queue a message; never blocks. Reports that wait one behind the other go out together.
+        """Queues a message without blocking. Consecutive queued reports are sent in one message.
 
         Args:
             request: The message.
-            patient: Whether nobody waits for it: it then goes out with others, some milliseconds later.
+            patient: Whether it may be delayed by some milliseconds to be sent with others.
         """
         with self._changed:
             alone = not self._waiting
             self._waiting.append(request)
             self._patient = self._patient + 1 if patient else 0
-            if alone or not self._can_wait:  # The reader need not wake for what it would let wait.
+            if alone or not self._can_wait:  # A message that can be delayed need not wake the stream.
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """End the stream once everything that waits has been taken."""
+        """Ends the stream after the queued messages."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def requests(self) -> Iterator[wire.AttachRequest]:
-        """The messages in order, with a heartbeat whenever nothing was said for a while; ends after `close`."""
+        """Yields the messages in order, and a heartbeat after `heartbeat_seconds` of silence; ends after `close`."""
         while True:
             with self._changed:
-                self._leaving = False  # gRPC asks for the next message when it has sent the one before.
+                self._leaving = False  # gRPC requests the next message after it has sent the previous one.
                 self._changed.notify_all()
                 spoken = self._changed.wait_for(lambda: self._waiting or self._closed, self._heartbeat_seconds)
                 if spoken and not self._waiting:

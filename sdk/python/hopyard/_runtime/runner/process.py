@@ -1,4 +1,4 @@
-"""The runner process: one attachment to the agent, run after run on its main thread."""
+"""The runner process: one connection to the agent, and one run after another in the main thread."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hopyard.v1 import application_pb2 as wire
 
 
 class RunnerProcess:
-    """Everything that lives as long as the process does."""
+    """The state of the process that outlives single runs."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Read where the agent is.
+        """Reads the agent's address, token and process id from `environment`.
 
         Raises:
-            KeyError: a variable that the agent sets is missing: the process was not started by one.
+            KeyError: A variable is missing: no agent started the process.
         """
         self._starts: queue.SimpleQueue[TrainingRun | LoggedRun | None] = queue.SimpleQueue()
         self._log_files: dict[TrainingRun | LoggedRun, str] = {}
@@ -37,7 +37,7 @@ class RunnerProcess:
         )
 
     def serve(self) -> None:
-        """Take run after run until the agent says that no further one comes."""
+        """Makes one run after another until the agent sends no more, or a run leaves the process unusable."""
         attachment = self._attachment
         attachment.open()
         programs = ProgramLoader()
@@ -45,7 +45,7 @@ class RunnerProcess:
         while (run := self._starts.get()) is not None:
             try:
                 _redirect_output(self._log_files.pop(run))
-            except OSError as error:  # a full disk, for instance
+            except OSError as error:  # For example, the disk is full.
                 ended, _ = ended_by(error, run.boundary.position)
             else:
                 ended = run.execute(programs) if isinstance(run, TrainingRun) else run.execute()
@@ -54,7 +54,7 @@ class RunnerProcess:
             attachment.outbox.send(wire.AttachRequest(ended=ended))
             if run.broken:
                 break
-            del run  # And with it, before another one comes, all that it has made.
+            del run  # Frees the run's memory before the next one arrives.
         attachment.close()
 
     def _take(self, start: wire.ApplicationStart) -> None:
@@ -67,7 +67,7 @@ class RunnerProcess:
 
 
 def _redirect_output(log_file: str) -> None:
-    """Let everything that this process writes land in the run's log."""
+    """Redirects stdout and stderr of this process to the run's log."""
     handle = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     _flush()
     os.dup2(handle, 1)
@@ -82,7 +82,7 @@ def _restore_output(own: tuple[int, int]) -> None:
 
 
 def _flush() -> None:
-    """Write what is buffered; what finds no room on the disk waits for the next time."""
+    """Flushes stdout and stderr; on an error, such as a full disk, the data stays buffered."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

@@ -1,4 +1,4 @@
-"""Finding the trainer class: "file.py:Class" in a code bundle, or "package.module:Class"."""
+"""Loads the trainer class: "file.py:Class" in a code bundle, or "package.module:Class"."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from hopyard.trainer import Trainer, data_cache
 
 
 class ProgramError(Exception):
-    """The trainer could not be loaded from the experiment's code: the user's mistake.
+    """The trainer could not be loaded from the experiment's code: an error of the user.
 
     Attributes:
-        name: what was asked for.
+        name: The trainer as the experiment names it.
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        """Say what was asked for and why it failed."""
+        """Takes the name of the trainer and the reason."""
         super().__init__(f"import of {name}: {reason}")
         self.name = name
 
     @property
     def lasting(self) -> bool:
-        """Whether it would be so each time on this node: it lies in what is there, and not in what the code did."""
+        """Whether each attempt on this node would fail in the same way, because the cause is the code or a missing module."""
         return self.__cause__ is None or isinstance(self.__cause__, ImportError | SyntaxError | NameError)
 
 
 class ProgramLoader:
-    """Loads trainer classes; the last one stays imported, so that the next run of the same code costs nothing."""
+    """Loads trainer classes. The last class stays imported, so that the next run of the same code starts without an import."""
 
     def __init__(self) -> None:
-        """Nothing is loaded yet."""
+        """Starts without a class."""
         self._loaded: tuple[Path, str] | None = None
         self._class: type[Trainer] | None = None
 
     def load(self, folder: Path, name: str, working: Path | None = None) -> type[Trainer]:
-        """Return the class, importing its module if it is not the one loaded last.
+        """Returns the class, after importing its module unless it was loaded last.
 
-        While it runs, code sees the bundle's folder as first import path, and it or `working` as working directory,
-        as if it had been started there. "file.py:Class" is a file of the bundle; "package.module:Class" is what
-        `import` finds by that name: in the bundle, else where the interpreter's packages are.
+        The bundle's folder is first on the import path, and the working directory is `working` or else that folder.
+        "file.py:Class" names a file of the bundle; "package.module:Class" names a module in the bundle or an installed
+        one.
 
         Raises:
-            ProgramError: the name is neither, or the file is not in the folder, or the module cannot be imported, or
-                it does not define such a trainer; the process should not be used for another run.
+            ProgramError: The name is malformed, the file is missing, the import failed, or the module does not define
+                such a trainer. The process must then not be used for another run.
         """
         if self._class is not None and self._loaded == (folder, name):
             return self._class
@@ -79,7 +79,7 @@ def _load(folder: Path, name: str, working: Path) -> type[Trainer]:
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-            # The trainer's own module, not one that it imports.
+            # The missing module is the trainer's own, not one that it imports.
             reason += f" ({_places(folder)})"
         raise ProgramError(name, reason) from error
     if found is None:
@@ -98,7 +98,7 @@ def _places(folder: Path) -> str:
 
 
 def _module_of_file(folder: Path, file_name: str, name: str) -> str:
-    """The import name of a file in the bundle, made importable."""
+    """Returns the import name of a file in the bundle, after adding its folder to the import path."""
     file = folder / file_name
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ProgramError(name, f"{file_name} leads out of the experiment's code")
@@ -114,7 +114,7 @@ def _module_of_file(folder: Path, file_name: str, name: str) -> str:
 
 
 def _module_name(folder: Path, file: Path) -> str:
-    """The file's import name: with its packages, as far up as they are packages."""
+    """Returns the import name of a file, including the packages that contain it."""
     parts = [file.stem]
     parent = file.parent
     while parent != folder and (parent / "__init__.py").is_file():
@@ -135,7 +135,7 @@ def _lies_in(module: object, folder: Path) -> bool:
 
 
 def _forget(folder: Path) -> None:
-    """Forget the modules and import paths of a bundle whose code is not wanted any more."""
+    """Removes the modules and import paths of a bundle."""
     for module_name in [name for name, module in list(sys.modules.items()) if _lies_in(module, folder)]:
         del sys.modules[module_name]
     sys.path[:] = [path for path in sys.path if not Path(path).is_relative_to(folder)]

@@ -1,4 +1,4 @@
-"""One run in this process: a trainer driven from boundary to boundary."""
+"""One run of a trainer in this process, from boundary to boundary."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 
 _SENT_SECONDS: Final = 5.0
-"""How long a run waits at most, before it trains, until its agent can know that it does."""
+"""Maximum seconds that a run waits before training until its agent can know that it trains."""
 
 
 class TrainingRun:
-    """A run between its `start` and its `ended`: the main thread executes it, another one brings commands."""
+    """A run of a trainer. The main thread executes it; another one delivers commands."""
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox) -> None:
-        """Take a run over; commands may come from now on."""
+        """Starts to accept commands for the run."""
         self.boundary = Boundary(start, outbox)
         self._start = start
         self._outbox = outbox
         self._gang: Leader | Follower | None = None
         self._done_with: list[Path] = []
         self._trainer: Trainer | None = None
-        """Lives as long as this run, whose end is told first: to give a model's memory back takes longer than to tell it."""
+        """The trainer, kept until this run is deleted so that its end is sent before the model's memory is freed, which is slow."""
         self.broken = False
-        """Whether the process should not be used for another run."""
+        """Whether the process must not be used for another run."""
 
     def trouble(self, now: float) -> Leaving | None:
-        """Why the process has to end at once, whatever its training code does; `now` is monotonic."""
+        """Returns why the process must end immediately, regardless of its training code; None: it need not. `now` is monotonic."""
         if self.boundary.hung(now):
             return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         if self._gang is not None and self._gang.abandoned(now):
@@ -53,10 +53,10 @@ class TrainingRun:
         return None
 
     def forsake(self) -> None:
-        """The process ends now: nothing of the run is left outside of it."""
+        """Does nothing: no part of the run outlives the process."""
 
     def execute(self, programs: ProgramLoader) -> resource_manager_pb2.RunEnded:
-        """Make the run; whatever goes wrong in it is told in the result."""
+        """Makes the run and returns how it ended; errors become part of the result."""
         driver: TrainerDriver | None = None
         try:
             self._gang = gang = self._open_gang()
@@ -71,7 +71,7 @@ class TrainingRun:
                 self._begin(driver)
                 return self._follow(driver, gang) if isinstance(gang, Follower) else self._train(driver, gang)
         except Exception as error:  # noqa: BLE001 (the border between a run and its process)
-            with suppress(OSError):  # no room for it on the disk: the message says what happened all the same
+            with suppress(OSError):  # The disk is full; the result contains the message anyway.
                 traceback.print_exception(error)
             self.boundary.iteration_began = None
             ended, self.broken = ended_by(error, self.boundary.position, Path(self._start.scratch_folder))
@@ -89,7 +89,7 @@ class TrainingRun:
                 self._gang.close()
 
     def _open_gang(self) -> Leader | Follower | None:
-        """This process's side of its gang; None: it trains alone."""
+        """Returns this process's membership in its gang; None: the run has one rank."""
         start = self._start
         if not start.HasField("gang"):
             return None
@@ -108,14 +108,14 @@ class TrainingRun:
         hyperparameters = hyperparameters_from_proto(start.hyperparameters)
         driver.start(hyperparameters, context)
         self._trainer = driver.trainer
-        if start.HasField("snapshot"):  # It may have been on its way meanwhile.
+        if start.HasField("snapshot"):  # The snapshot may arrive while the trainer is set up.
             verified, unpacked = self.boundary.wait_for_snapshot(), scratch / "snapshot"
             folder = loadable(Path(self._start.snapshot_file), start.snapshot.sha256, unpacked, verified=verified)
             driver.load(folder, position=start.snapshot.position)
             self._done_with.append(unpacked)
         self.boundary.started(driver.position, finished=driver.finished)
         if start.iteration_timeout:
-            # Code that lets no other thread run may come next: from here on the agent looks, too, whether it hangs.
+            # Training code may block all threads of this process; the agent can detect that once it has these messages.
             self._outbox.wait_until_sent(_SENT_SECONDS)
 
     def _train(self, driver: TrainerDriver, gang: Leader | None) -> resource_manager_pb2.RunEnded:
@@ -144,7 +144,7 @@ class TrainingRun:
                     return boundary.ended(reason, with_snapshot)
 
     def _follow(self, driver: TrainerDriver, gang: Follower) -> resource_manager_pb2.RunEnded:
-        """Train what rank 0 trains, without a word of its own."""
+        """Trains the iterations that rank 0 orders, without reporting."""
         while not isinstance(order := gang.next(), Leave):
             if order.position != driver.position:
                 raise GangBrokenError(
@@ -164,7 +164,7 @@ class TrainingRun:
         return report
 
     def _tidy(self) -> None:
-        """Delete what was needed for a moment: when nobody waits for this run. What it leaves at its end the agent deletes."""
+        """Deletes temporary files while the agent does not wait for this run. The agent deletes those that remain at the end."""
         while self._done_with:
             remove(self._done_with.pop())
 
@@ -177,14 +177,14 @@ class TrainingRun:
 
 
 def _committed(driver: TrainerDriver, action: Train) -> int | None:
-    """Where the iteration will end, if the trainer promises that; once it began, no `until` can lie before that."""
+    """Returns where the iteration will end, if the trainer guarantees it; amendments before that position are then refused."""
     return driver.committed(action.limit)
 
 
 def _close(driver: TrainerDriver) -> None:
-    """End the trainer; what it raises now cannot undo what was trained and saved, so it is only told."""
+    """Closes the trainer. An error cannot affect what was trained and saved, so it is only printed."""
     try:
         driver.close()
     except UserCodeError as error:
-        with suppress(OSError):  # no room for it on the disk
+        with suppress(OSError):  # The disk is full.
             sys.stderr.write(f"{error}\n{error.traceback_text}")

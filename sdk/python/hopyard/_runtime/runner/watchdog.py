@@ -1,4 +1,4 @@
-"""Leaving when nobody is in charge any more: the agent is dead or silent, an iteration hangs, a gang is broken."""
+"""Reasons for a process to end immediately: the agent is dead or silent, an iteration hangs, or a gang is broken."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ import sys
 from typing import Final, NamedTuple
 
 EXIT_AGENT_GONE: Final = 75
-"""The agent is dead or was silent for longer than its lease: nobody wants this run's output any more."""
+"""Exit code: the agent is dead or was silent for longer than its lease, so the output of the run is not wanted any more."""
 
 EXIT_HUNG: Final = 76
-"""An iteration took longer than the experiment allows."""
+"""Exit code: an iteration exceeded the experiment's time limit."""
 
 EXIT_GANG_BROKEN: Final = 77
-"""Another rank of the gang is gone, and the training code has not come to notice."""
+"""Exit code: another rank of the gang is gone, and the training code did not notice."""
 
 CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-"""Signals that a process brings upon itself."""
+"""Signals that a process causes itself."""
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Leaving(NamedTuple):
-    """Why a process ends at once, for people, and the exit code that says so to its agent."""
+    """An immediate end of the process: the exit code for its agent, and the reason as text."""
 
     code: int
     reason: str
 
 
 class LeaseWatch:
-    """Whether the agent has been silent for too long, asked at every tick of a thread.
+    """Detects that the agent has been silent for longer than its lease; a thread calls `expired` at each tick.
 
-    A process that was itself stopped (by a debugger, a full slot, C code that never lets Python run) could not
-    hear anybody: a tick that comes late therefore grants the agent a full lease again.
+    A process that was stopped itself (by a debugger, a loaded host, or C code that holds the interpreter lock) could
+    not receive messages. After a late tick, the agent therefore gets a full lease again.
     """
 
     def __init__(self, now: float) -> None:
-        """Start without a lease: it comes with the first run."""
+        """Starts without a lease; the first run brings one."""
         self._lease = math.inf
         self._heard = now
         self._ticked = now
 
     @property
     def tick_seconds(self) -> float:
-        """How often `expired` is to be asked."""
+        """Seconds between two calls of `expired`."""
         return min(1.0, self._lease / 8)
 
     def renew(self, lease_seconds: float, now: float) -> None:
-        """A run came with this lease (> 0 seconds)."""
+        """Sets the lease of a new run (> 0 seconds)."""
         self._lease = lease_seconds
         self.heard(now)
 
     def heard(self, now: float) -> None:
-        """Something came from the agent."""
+        """Records that a message of the agent arrived."""
         self._heard = now
 
     def expired(self, now: float) -> bool:
-        """Whether the agent was silent for longer than the lease while this process could hear it."""
+        """Returns whether the agent was silent for longer than the lease while this process was able to receive."""
         stalled = now - self._ticked > 3 * self.tick_seconds
         self._ticked = now
         if stalled:
@@ -68,19 +68,22 @@ class LeaseWatch:
 
 
 def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel end this process when its parent dies, whatever it is doing then.
+    """Makes the kernel send a signal to this process when its parent dies.
 
-    Only Linux can; elsewhere the watch notices a little later.
+    Only on Linux; on other systems the lease detects the death a little later.
 
     Args:
-        parent: the agent's process id.
-        by: the signal that ends it.
+        parent: Process id of the agent.
+        by: The signal.
+
+    Raises:
+        OSError: The kernel refused.
     """
     if sys.platform.startswith("linux"):
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
             error = ctypes.get_errno()
             raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
-    # It may have died before the kernel was told.
+    # The parent may have died before the call.
     if os.getppid() != parent:
         os._exit(EXIT_AGENT_GONE)

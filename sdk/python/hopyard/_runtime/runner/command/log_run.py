@@ -1,7 +1,7 @@
-"""One run of a command that a runner starts as a child.
+"""One run of a program that the runner starts as a child process.
 
-That is a program whose metrics are read from its output, or a script whose processes are dumped and restored as a whole. A script
-that leaves open what its snapshots are (`auto`) is asked at each: a checkpoint that it gives with a report is the snapshot there.
+The program is either one whose metrics are read from its output, or a script whose processes are dumped and restored.
+With the snapshot provider `auto`, a checkpoint that the script passes with a report replaces a dump.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 
 _LOOK_SECONDS: Final = 0.02
 _LOOK_SOON_SECONDS: Final = 0.005
-"""Between two looks at what a script reports, which may wait for an answer."""
+"""Interval in seconds between two reads of a script's reports, because the script may wait for an answer."""
 _TIDY_SECONDS: Final = 10.0
-"""How long a script may take to clean up when its run is over."""
+"""Maximum seconds that a script may take to clean up after its run has ended."""
 
 
 class LoggedRun:
-    """A run between its `start` and its `ended`; the main thread executes it, and no code of the user's runs in this process."""
+    """A run of a child process. The main thread executes it; no user code runs in this process."""
 
     broken = False
-    """Whether the process should not be used for another run."""
+    """Whether the process must not be used for another run."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class LoggedRun:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take a run over; commands may come from now on."""
+        """Starts to accept commands for the run."""
         plan = converters.plan(start)
         self._dumpable = start.HasField("process")
-        if not self._dumpable:  # Such a program has no state to go on from: it always begins at the beginning.
+        if not self._dumpable:  # The program's state cannot be saved, so it always starts from scratch.
             plan = RunPlan(until=plan.until, allowed=plan.allowed, completes=plan.completes)
         self.boundary = Boundary(start, outbox, plan)
         self._start = start
@@ -66,7 +66,7 @@ class LoggedRun:
         self._reported = None if start.start.program.HasField("log") else Reported()
         self._open = self._reported is not None and start.start.program.snapshot_provider == AUTO
         self._dumped = False
-        """Whether the last snapshot is one of the processes."""
+        """Whether the last snapshot is a dump of the processes."""
         self._source: ProgressSource = self._reported or Printed(log.metrics, log.metric)
         self._body: Body | None = None
         self._mailbox: Mailbox | None = None
@@ -75,15 +75,15 @@ class LoggedRun:
         self._began = 0.0
 
     def trouble(self, now: float) -> Leaving | None:
-        """Nothing: the run itself looks whether its program hangs."""
+        """Returns None: the run itself checks whether its program hangs."""
 
     def forsake(self) -> None:
-        """This process ends now: the program does too."""
+        """Kills the program, because this process is about to exit."""
         if self._body is not None:
             self._body.kill()
 
     def execute(self) -> resource_manager_pb2.RunEnded:
-        """Make the run; whatever goes wrong in it is told in the result."""
+        """Makes the run and returns how it ended; errors become part of the result."""
         try:
             with self._dying_with_the_agent():
                 return self._execute()
@@ -107,7 +107,7 @@ class LoggedRun:
 
     @contextmanager
     def _dying_with_the_agent(self) -> Iterator[None]:
-        """Have the agent's death end the program as well as this process."""
+        """Makes the death of the agent end the program as well as this process, within the context."""
         before = signal.signal(signal.SIGTERM, self._end)
         die_with(self._agent_pid, signal.SIGTERM)
         try:
@@ -121,7 +121,7 @@ class LoggedRun:
         os._exit(EXIT_AGENT_GONE)
 
     def _begin(self, body: Body) -> None:
-        """Start or restore the program, and be ready to hear what it says."""
+        """Starts or restores the program and opens its output."""
         if isinstance(body, PlainBody):
             self._output = Tail(body.output, start=body.output.stat().st_size)
             body.begin()
@@ -136,7 +136,7 @@ class LoggedRun:
                     f"restored at position {self.boundary.position}: unpacked in {spent.unpack:.3f} s, restored in "
                     f"{spent.restore:.3f} s"
                 )
-            # What it had printed before it was dumped stands in the log of that node already.
+            # The log of the former node contains the output that was echoed before the dump, so it is not echoed again.
             echoed = 0 if kept is None else kept["echoed"]
             body.output.touch()
             self._output = Tail(body.output, start=0, echo=sys.stdout.buffer, echoed=echoed)
@@ -147,7 +147,7 @@ class LoggedRun:
 
     def _follow(self, body: Body) -> resource_manager_pb2.RunEnded:
         while True:
-            # Asked before the last look at its output, so that none of it is missed.
+            # Polled before the last read of the output, so that no output is missed.
             running = body.poll() is None
             if (ended := self._look()) is not None:
                 return ended
@@ -166,7 +166,7 @@ class LoggedRun:
         return self._over(code)
 
     def _look(self) -> resource_manager_pb2.RunEnded | None:
-        """Take in what the program has said; returns the run's end if it ends there."""
+        """Processes new output of the program; returns the end of the run, if it ends there."""
         output = self._output
         assert output is not None
         output.read()
@@ -181,16 +181,16 @@ class LoggedRun:
         return None
 
     def _take(self, line: str) -> resource_manager_pb2.RunEnded | None:
-        """Take a line in; returns the run's end if it ends here."""
+        """Processes a line; returns the end of the run, if it ends here."""
         report = self._source.take(line, self.boundary.position, self._clock() - self._began)
         if report is None:
             return None
-        # Nobody asked for dumps: they are taken where they save what would be lost.
+        # With `auto`, the user did not ask for dumps, so they are taken only to preserve progress that would be lost.
         self.boundary.report(report, savable=self._dumpable, only_leaving=self._open and self._checkpoint() is None)
         return self._go_on()
 
     def _go_on(self) -> resource_manager_pb2.RunEnded | None:
-        """Do what the boundary asks for until the next iteration begins, or the run ends."""
+        """Acts on the boundary's decisions until the next iteration begins, or returns the end of the run."""
         boundary = self.boundary
         while True:
             match boundary.next(waiting=self._stop):
@@ -205,7 +205,7 @@ class LoggedRun:
                     return self._leave(reason, with_snapshot)
 
     def _stop(self) -> None:
-        """It must not run ahead while the run waits. A script waits by itself."""
+        """Stops the program while the run waits, so that it does not continue. A script waits by itself."""
         if self._body is not None and self._mailbox is None and not self._stopped:
             self._stopped = True
             self._body.stop()
@@ -219,11 +219,11 @@ class LoggedRun:
         self._began = self._clock()
 
     def _checkpoint(self) -> tuple[str, str] | None:
-        """The script's own snapshot of this position, if one is to be used."""
+        """Returns name and path of the script's own checkpoint of this position; None: none, or the provider is not `auto`."""
         return self._reported.checkpoint if self._open and self._reported is not None else None
 
     def _save(self) -> None:
-        """Keep the script's checkpoint, or dump the processes. If that fails they go on, and the run as its control says."""
+        """Saves the script's checkpoint or dumps the processes. If the dump fails, the processes continue without a snapshot."""
         body, output = self._body, self._output
         assert isinstance(body, DumpableBody)
         assert output is not None
@@ -254,7 +254,7 @@ class LoggedRun:
             )
 
     def _leave(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
-        """The run ends here. A script that goes on nowhere is told so, and may tidy up."""
+        """Ends the run. A script whose processes will not be restored is told to end and may clean up."""
         ended = self.boundary.ended(reason, with_snapshot)
         if self._mailbox is not None and self._body is not None and not (with_snapshot and self._dumped):
             self._mailbox.say(go=0, free=0, leave=reason)
@@ -274,7 +274,7 @@ class LoggedRun:
             raise TrainingCommandError(f"an iteration took longer than {limit:g} s and was ended: {says}")
 
     def _over(self, code: int) -> resource_manager_pb2.RunEnded:
-        """The program has ended by itself."""
+        """Returns the end of the run after the program has exited; raises `TrainingCommandError` if it failed."""
         if code < 0:
             name = signal.strsignal(-code) or str(-code)
             says = f"the program was killed by signal {-code} ({name}); {self._source.last_lines()}"

@@ -1,4 +1,4 @@
-"""Metrics of a program that knows nothing of Hopyard: lines of its output, and the numbers that patterns find in them."""
+"""Metrics of programs that do not use Hopyard: splits output into lines and finds numbers in them with patterns."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from collections.abc import Mapping
 from typing import Final
 
 LONGEST_LINE: Final = 64 * 1024
-"""Bytes of a line that are looked at; what follows them is not."""
+"""Maximum bytes of a line that are examined; the rest is ignored."""
 
 _KEPT_LINES: Final = 12
 _KEPT_CHARACTERS: Final = 300
 
 
 class TrainingCommandError(Exception):
-    """A command's program did not do what its experiment says of it.
+    """The program of a command violated its experiment's settings or could not run.
 
     Attributes:
-        user: whether that is the program's own fault.
+        user: Whether the program itself caused the error.
     """
 
     def __init__(self, message: str, *, user: bool = True) -> None:
-        """Say what was found."""
+        """Takes the message."""
         super().__init__(message)
         self.user = user
 
 
 class LineSplitter:
-    """Cuts output into lines.
+    """Splits output into lines.
 
-    A line is what a terminal shows of it in the end: a progress bar that draws itself anew behind a carriage return counts
-    once, as it was last drawn. What is no UTF-8 is replaced.
+    A line is what a terminal finally shows: of text that carriage returns overwrite, such as a progress bar, only the
+    last version counts. Bytes that are not UTF-8 are replaced.
     """
 
     def __init__(self) -> None:
-        """Nothing was read yet."""
+        """Starts with no output."""
         self._partial = b""
         self._partial_size = 0
         self._waiting: deque[tuple[bytes, int]] = deque()
         self.taken = 0
-        """Bytes of the output that were given out as lines."""
+        """Bytes of the output that were returned as lines."""
 
     def add(self, data: bytes) -> None:
-        """Take more output."""
+        """Adds output."""
         *complete, rest = data.split(b"\n")
         for line in complete:
             self._waiting.append((self._partial + line, self._partial_size + len(line) + 1))
@@ -53,7 +53,7 @@ class LineSplitter:
         self._partial_size += len(rest)
 
     def next(self) -> str | None:
-        """The next complete line; None: there is none."""
+        """Returns the next complete line; None: there is none."""
         if not self._waiting:
             return None
         line, size = self._waiting.popleft()
@@ -61,12 +61,12 @@ class LineSplitter:
         return _text(line)
 
     def feed(self, data: bytes) -> list[str]:
-        """Take more output; returns the lines that it completes."""
+        """Adds output and returns all complete lines."""
         self.add(data)
         return list(iter(self.next, None))
 
     def rest(self) -> list[str]:
-        """The last line, if no line break ends it."""
+        """Returns the last line if no line break ends it, as a list of one or no line."""
         partial, self._partial = self._partial, b""
         self.taken += self._partial_size
         self._partial_size = 0
@@ -85,22 +85,22 @@ class MetricReader:
     """Finds metrics in lines.
 
     Args:
-        patterns: Pattern with one group, by metric name.
-        metric: The one whose match ends an iteration.
+        patterns: Regular expression with one group, by metric name.
+        metric: The metric whose match ends an iteration.
     """
 
     def __init__(self, patterns: Mapping[str, str], metric: str) -> None:
         self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
         self._metric = metric
         self.values: dict[str, float] = {}
-        """The last value of each metric that has shown up."""
+        """The last value of each metric found so far."""
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def read(self, line: str) -> bool:
-        """Look at the next line; answers whether it ends an iteration.
+        """Examines a line and returns whether it ends an iteration.
 
         Raises:
-            CommandError: What a pattern's group holds is no number.
+            TrainingCommandError: The text in a pattern's group is not a number.
         """
         self._last.append(line[:_KEPT_CHARACTERS])
         ends = False
@@ -119,11 +119,11 @@ class MetricReader:
         return ends
 
     def missing(self) -> str:
-        """The metrics that have not shown up, with their patterns and the last lines read; empty: all have."""
+        """Returns a text with the metrics that were not found, their patterns and the last lines; empty: all were found."""
         found = [f"{name} ({one.pattern!r})" for name, one in self._patterns.items() if name not in self.values]
         return f"no line of its output matched the pattern of {', '.join(found)}; {self.last_lines()}" if found else ""
 
     def last_lines(self) -> str:
-        """The last lines that were read, for people."""
+        """Returns a text with the last lines read."""
         lines = "\n".join(self._last)
         return f"the last lines read:\n{lines}" if lines.strip() else "it printed nothing"

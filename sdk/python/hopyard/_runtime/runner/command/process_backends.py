@@ -1,4 +1,4 @@
-"""The processes of a command that a runner starts: plain ones, and ones that can be dumped and restored as a whole."""
+"""The processes of a program that the runner starts: plain ones, and ones that can be dumped and restored."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ _OURS: Final = ("HOPYARD_AGENT", "HOPYARD_AGENT_PID", SPEAKER)
 
 
 class Body(Protocol):
-    """What a run needs of its processes."""
+    """The interface between a run and its processes."""
 
     output: Path
-    """Where their output goes; what was there when they began is not theirs."""
+    """File that receives their output; it may contain earlier output of others."""
 
     def begin(self) -> Mapping[str, Any] | None:
-        """Start or restore them; returns what was kept in the snapshot, None: there is none."""
+        """Starts or restores the processes; returns the data kept in the snapshot; None: they were started."""
 
     def poll(self) -> int | None:
-        """The exit code of the program, negative for a signal; None: it has not ended."""
+        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
 
     def stop(self) -> None:
-        """Have them stand still."""
+        """Stops the processes."""
 
     def proceed(self) -> None:
-        """Have them go on."""
+        """Lets stopped processes continue."""
 
     def kill(self) -> None:
-        """End them at once, from any thread; safe to call at any time."""
+        """Kills the processes; may be called at any time, from any thread."""
 
     def close(self) -> None:
-        """End them, and leave nothing behind."""
+        """Kills the processes and frees their resources."""
 
 
 class PlainBody:
-    """A program in a group of its own, to be stopped while its runner goes on. Its output is the runner's: the run's log."""
+    """A program in a separate process group, which can be stopped while its runner continues. Its output goes to the run's log."""
 
     def __init__(self, start: wire.ApplicationStart) -> None:
-        """Nothing runs yet."""
+        """Does not start the program; `begin` does."""
         self._start = start
         self._child: subprocess.Popen[bytes] | None = None
         self.output = Path(start.log_file)
 
     def begin(self) -> None:
-        """Start it.
+        """Starts the program.
 
         Raises:
-            CommandError: It cannot be.
+            TrainingCommandError: The program cannot be started.
         """
         command, folder = list(self._start.command.arguments), self._start.working_folder
         try:
@@ -77,23 +77,23 @@ class PlainBody:
             raise TrainingCommandError(f"{command[0]} cannot be started in {folder}: {error.strerror}") from error
 
     def poll(self) -> int | None:
-        """How it has ended."""
+        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
         return self._child.poll() if self._child is not None else None
 
     def stop(self) -> None:
-        """Have it stand still."""
+        """Stops the process group with SIGSTOP."""
         self._signal(signal.SIGSTOP)
 
     def proceed(self) -> None:
-        """Have it go on."""
+        """Lets the process group continue with SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it and what it has started."""
+        """Kills the process group."""
         self._signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """End it."""
+        """Kills the process group and waits for the program."""
         self.kill()
         if self._child is not None:
             self._child.wait()
@@ -105,13 +105,13 @@ class PlainBody:
 
 
 class DumpableBody:
-    """A program that is dumped and restored with all that it has started."""
+    """A program that is dumped and restored together with its child processes."""
 
     def __init__(self, start: wire.ApplicationStart) -> None:
-        """Nothing runs yet.
+        """Does not start the program; `begin` does.
 
         Raises:
-            CriuUnavailableError: The CRIU that the agent found is there no more.
+            CriuUnavailableError: The CRIU that the agent found cannot be used any more.
         """
         self._start = start
         host = start.process
@@ -121,15 +121,15 @@ class DumpableBody:
         self.folder = self.job.folder
         self.output = self.folder / OUTPUT
         self.stopped = False
-        """Whether it stands still."""
+        """Whether the processes are stopped."""
 
     def begin(self) -> Mapping[str, Any] | None:
-        """Start it, or restore it.
+        """Starts the program, or restores it if the run has a process snapshot.
 
         Raises:
-            CommandError: It cannot be started, or cannot be restored with such hyperparameters.
-            ProcessSnapshotError: It cannot be restored.
-            SnapshotFileError: Its snapshot is damaged.
+            TrainingCommandError: The program cannot be started, or was started with other hyperparameters.
+            ProcessSnapshotError: The program cannot be restored.
+            SnapshotFileError: The snapshot is damaged.
         """
         start = self._start
         if start.start.snapshot.provider == PROVIDER:
@@ -146,15 +146,15 @@ class DumpableBody:
         return None
 
     def dump(self, file: Path, kept: Mapping[str, Any], pending: Mapping[str, int]) -> SnapshotFileInfo:
-        """Write a snapshot to a file; afterwards it stands still.
+        """Writes a snapshot of the processes to a file; afterwards they are stopped.
 
         Args:
-            file: Where it goes.
-            kept: What `begin` shall give back, elsewhere.
-            pending: Files of its folder of which only what follows an offset is kept.
+            file: Path of the snapshot.
+            kept: Data that `begin` returns after a restore.
+            pending: Files of the folder by name of which only the part after an offset is stored.
 
         Raises:
-            ProcessSnapshotError: It cannot be dumped.
+            ProcessSnapshotError: The processes cannot be dumped.
         """
         values = hyperparameters_from_proto(self._start.start.hyperparameters)
         info = self.job.dump(file, {"hyperparameters": values, **kept}, stopped=self.stopped, pending=pending)
@@ -162,36 +162,36 @@ class DumpableBody:
         return info
 
     def outside(self, place: str) -> Path:
-        """Where something is that the program sees at `place`."""
+        """Returns the path on this host of what the program sees at `place`."""
         inside = place.removeprefix(f"{MOUNT}/")
         return self.folder / inside if inside != place else Path(place)
 
     def poll(self) -> int | None:
-        """How it has ended."""
+        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
         return self.job.poll()
 
     def stop(self) -> None:
-        """Have it stand still."""
+        """Stops the processes with SIGSTOP."""
         if not self.stopped:
             self.stopped = True
             self.job.signal(signal.SIGSTOP)
 
     def proceed(self) -> None:
-        """Have it go on."""
+        """Lets stopped processes continue."""
         if self.stopped:
             self.stopped = False
             self.job.proceed()
 
     def kill(self) -> None:
-        """End it and what it has started."""
+        """Kills the program and all its descendants."""
         self.job.kill()
 
     def close(self) -> None:
-        """End it, and let go what its images took."""
+        """Kills the program and all its descendants, and deletes its images."""
         self.job.close()
 
     def _accept(self, kept: Mapping[str, Any]) -> None:
-        """A process keeps what it has in memory."""
+        """Refuses a snapshot of other hyperparameters, because a restored process keeps those in its memory."""
         began, wanted = kept["hyperparameters"], hyperparameters_from_proto(self._start.start.hyperparameters)
         other = sorted(name for name in {*began, *wanted} if began.get(name) != wanted.get(name))
         if other:
@@ -203,5 +203,5 @@ class DumpableBody:
 
 
 def program_environment(inherited: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the program: it speaks to nobody, so it gets nothing that says to whom."""
+    """Returns the environment of the program, without the variables for the connection to the agent."""
     return {name: value for name, value in inherited.items() if name not in _OURS} | dict(added)

@@ -1,4 +1,4 @@
-"""Where a runner learns what the program that it started has reached: from what it prints, or from what its script reports."""
+"""Sources of a child program's progress: the metrics that it prints, or the reports of a script."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _KEPT_CHARACTERS: Final = 300
 
 
 class Tail:
-    """A file that a program appends to, line by line."""
+    """Reads, line by line, a file to which a program appends."""
 
     def __init__(self, file: Path, *, start: int, echo: BinaryIO | None = None, echoed: int = 0) -> None:
-        """Read what follows the offset `start`, and copy to `echo` what follows so many bytes of that."""
+        """Starts at the offset `start`; copies what follows to `echo`, except for its first `echoed` bytes."""
         self._file = file.open("rb")
         self._file.seek(start)
         self._start = start
@@ -34,16 +34,16 @@ class Tail:
 
     @property
     def offset(self) -> int:
-        """Behind the last line that was given out."""
+        """The offset in the file after the last returned line."""
         return self._start + self._lines.taken
 
     @property
     def echoed(self) -> int:
-        """Bytes behind `offset` that were read, and so copied."""
+        """The number of bytes after `offset` that were read and therefore copied."""
         return self._file.tell() - self.offset
 
     def read(self) -> None:
-        """Take in what was appended."""
+        """Reads what was appended."""
         while data := self._file.read(_READ_BYTES):
             self._lines.add(data)
             if self._echo is not None:
@@ -53,77 +53,87 @@ class Tail:
             self._echo.flush()
 
     def line(self) -> str | None:
-        """The next complete line; None: there is none."""
+        """Returns the next complete line; None: there is none."""
         return self._lines.next()
 
     def rest(self) -> list[str]:
-        """The last line, if no line break ends it."""
+        """Returns the last line if no line break ends it, as a list of one or no line."""
         return self._lines.rest()
 
     def close(self) -> None:
-        """Read no more."""
+        """Closes the file."""
         self._file.close()
 
 
 class ProgressSource(Protocol):
-    """Turns lines into reports."""
+    """Converts lines to reports."""
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """The report that a line makes behind `position`, so many seconds after the last one; None: none."""
+        """Returns the report in a line; None: it contains none.
+
+        Args:
+            line: The line.
+            position: Position of the last report.
+            seconds: Seconds since the last report.
+        """
 
     def missing(self) -> str:
-        """What did not show up of what a whole run must have said; empty: nothing."""
+        """Returns a text about required output that has not appeared; empty: none is missing."""
 
     def last_lines(self) -> str:
-        """What the program said last, for people."""
+        """Returns a text with the last lines of the program's output."""
 
     def keep(self) -> dict[str, Any]:
-        """What the next run of the same processes has to know."""
+        """Returns the state that the next run of the same processes needs."""
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Know it."""
+        """Restores the state that `keep` returned."""
 
 
 class Printed:
-    """Metrics in what a program prints."""
+    """Reads metrics from the program's output."""
 
     def __init__(self, patterns: Mapping[str, str], metric: str) -> None:
-        """As `MetricReader`."""
+        """Takes the arguments of `MetricReader`."""
         self._reader = MetricReader(patterns, metric)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """A line with the experiment's metric ends an iteration."""
+        """Returns a report if the line contains the experiment's metric, which ends an iteration."""
         return IterationReport(position + 1, dict(self._reader.values), seconds) if self._reader.read(line) else None
 
     def missing(self) -> str:
-        """Metrics that no line has shown."""
+        """Returns a text with the metrics that no line contained."""
         return self._reader.missing()
 
     def last_lines(self) -> str:
-        """What was read last."""
+        """Returns a text with the last lines read."""
         return self._reader.last_lines()
 
     def keep(self) -> dict[str, Any]:
-        """The last value of each metric."""
+        """Returns the last value of each metric."""
         return {"values": self._reader.values}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Go on from these values."""
+        """Restores the last value of each metric."""
         self._reader.values.update(kept["values"])
 
 
 class Reported:
-    """What a script reports, a JSON object in each line."""
+    """Reads a script's reports, one JSON object per line."""
 
     def __init__(self) -> None:
-        """It has reported nothing."""
+        """Starts with no report."""
         self.checkpoint: tuple[str, str] | None = None
-        """The checkpoint that came with the last report: its name, and where the script has it."""
+        """The checkpoint of the last report: its name and its path as the script sees it; None: the report had none."""
         self._any = False
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Each line is a report."""
+        """Returns the report in a line.
+
+        Raises:
+            TrainingCommandError: The line is not a report, or its position is not larger than `position`.
+        """
         try:
             said = json.loads(line)
             report = IterationReport(said["position"], said["metrics"], said["seconds"])
@@ -139,58 +149,64 @@ class Reported:
         return report
 
     def printed(self, line: str) -> None:
-        """It has printed something."""
+        """Adds a line of the script's output for `last_lines`."""
         self._last.append(line[:_KEPT_CHARACTERS])
 
     def missing(self) -> str:
-        """A report."""
+        """Returns a text if the script has not reported anything."""
         return "" if self._any else NOTHING_REPORTED
 
     def last_lines(self) -> str:
-        """What it printed last."""
+        """Returns a text with the last lines that the script printed."""
         lines = "\n".join(self._last)
         return f"its last lines:\n{lines}" if lines.strip() else "it printed nothing"
 
     def keep(self) -> dict[str, Any]:
-        """Nothing."""
+        """Returns an empty state."""
         return {}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """It has reported before."""
+        """Records that the script has reported in an earlier run."""
         self._any = True
 
 
 class Mailbox:
-    """The files through which one run of a script whose processes can be dumped reports, seen from the runner.
+    """The files through which a script whose processes can be dumped exchanges messages with its runner.
 
-    Files need no connection that a dump would have to include. `hopyard.script.mailbox` is the script's side.
+    A dump would have to include a connection, so there is none. `hopyard.script.mailbox` is the script's side.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Use the job's folder; `open` follows when that is there."""
+        """Takes the job's folder, which must exist before `open`."""
         self._folder = folder
         self._said = ""
         self._reports: Tail | None = None
 
     def open(self) -> None:
-        """Read what the script reports from now on, and what it has reported that nobody has read."""
+        """Opens the script's reports, from the first one in the file."""
         file = self._folder / REPORTS
         file.touch()
         self._reports = Tail(file, start=0)
 
     @property
     def reports(self) -> Tail:
-        """What the script reports."""
+        """The script's reports."""
         assert self._reports is not None
         return self._reports
 
     @property
     def pending(self) -> dict[str, int]:
-        """The file of reports, and the offset behind which nobody has read it."""
+        """The name of the reports file and the offset up to which it was processed."""
         return {REPORTS: self.reports.offset}
 
     def say(self, *, go: int, free: int, leave: RunEndReason | None = None) -> None:
-        """Say that a script may train on that stands at `go` or before, or below `free`; `leave`: that its run is over, and why."""
+        """Tells the script how far it may train.
+
+        Args:
+            go: The script may train if its position is at most this one.
+            free: The script may train if its position is below this one.
+            leave: Why the run is over; None: it is not.
+        """
         said = json.dumps({"go": go, "free": free, "leave": leave.value if leave is not None else ""})
         if said != self._said:
             partial = self._folder / f".{SAID}"

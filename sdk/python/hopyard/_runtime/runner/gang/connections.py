@@ -1,15 +1,15 @@
-"""What holds the ranks of a gang together: connections between their processes, on which a lost rank is felt at once.
+"""Connections between the processes of a gang, which reveal immediately when a rank is lost.
 
 Rank 0 leads (`leader`), the others follow (`follower`). Messages are lines of JSON:
 
-    to rank 0       {"secret": ..., "rank": 1}                    first of all
-                    {"failed": {"user": true, "message": ...}}    my run failed
-    from rank 0     {"go": true}                                  all are here
-                    {"train": 4, "limit": 7}                      an iteration, from position 4 on; limit may be null
+    to rank 0       {"secret": ..., "rank": 1}                    first message
+                    {"failed": {"user": true, "message": ...}}    the run of this rank failed
+    from rank 0     {"go": true}                                  all ranks have joined
+                    {"train": 4, "limit": 7}                      train an iteration from position 4; limit may be null
                     {"leave": "SUSPENDED"}                        the run is over
-                    {"over": {"user": false, "message": ...}}     ... because it failed or was lost
+                    {"over": {"user": false, "message": ...}}     the run is over because it failed or was lost
 
-A connection that ends without a last word means that its process is gone.
+A connection that ends without a final message means that the other process is gone.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 HELLO_SECONDS: Final = 10.0
-"""How long somebody who connects may take to say who it is."""
+"""Maximum seconds that a connecting process may take to identify itself."""
 
 ABANDON_SECONDS: Final = 15.0
-"""How long the training code may take to notice that its gang is broken, before its process is ended."""
+"""Maximum seconds that training code may take to notice a broken gang, before its process is ended."""
 
 _LONGEST_LINE: Final = 64 * 1024
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A host that is cut off counts as gone after some 25 seconds, if nothing else notices before."""
+"""TCP keepalive settings: a host that is cut off is detected after about 25 seconds."""
 
 
 class GangBrokenError(Exception):
-    """Another rank is gone or has failed; nobody can train on.
+    """Another rank is gone or has failed, so no rank can continue.
 
     Attributes:
-        user: whether the experiment's code is at fault.
+        user: Whether user code is responsible.
     """
 
     def __init__(self, message: str, *, user: bool) -> None:
-        """Say which rank, and what happened to it."""
+        """Takes a message that names the rank and what happened to it."""
         super().__init__(message)
         self.user = user
 
 
 class Link:
-    """A connection to another rank's process."""
+    """A connection to the process of another rank."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take a connection over."""
+        """Takes ownership of a connected socket."""
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -66,12 +66,12 @@ class Link:
         self._sending = threading.Lock()
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a message; if the other side is gone, whoever reads notices."""
+        """Sends a message. Errors are ignored, because the thread that reads also detects a lost connection."""
         with self._sending, suppress(OSError):
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """The next message; None when the connection has ended, or nothing sensible came in time."""
+        """Returns the next message; None: the connection has ended, or no valid message arrived within `seconds`."""
         try:
             if seconds is not None:
                 self._connection.settimeout(seconds)
@@ -79,17 +79,20 @@ class Link:
             if seconds is not None:
                 self._connection.settimeout(None)
             message = json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError, RecursionError):  # The last: of brackets within brackets.
+        except (OSError, ValueError, RecursionError):  # Deeply nested JSON raises RecursionError.
             return None
         return message if isinstance(message, dict) else None
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Messages until the connection ends."""
+        """Yields messages until the connection ends."""
         while (message := self.receive()) is not None:
             yield message
 
     def hung_up(self) -> bool:
-        """Whether the other side has ended the connection, and nothing waits to be read, whether or not the reader knows yet."""
+        """Returns whether the other side has ended the connection and no data is left to read.
+
+        This may be true before the thread that reads notices it.
+        """
         try:
             return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -98,22 +101,22 @@ class Link:
             return True
 
     def close(self) -> None:
-        """End the connection."""
+        """Closes the connection."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         with suppress(OSError):
-            self._file.close()  # Waits for who reads, who has read to the end now.
+            self._file.close()  # Waits for a concurrent read, which the shutdown has ended.
 
 
 class ProcessGang(ABC):
-    """This process's side of its gang."""
+    """One process's membership in its gang."""
 
     place: common_pb2.GangPlace
-    """Where the gang meets."""
+    """The meeting place of the gang."""
 
     def __init__(self, noticed: Callable[[], None], clock: Callable[[], float]) -> None:
-        """Belong to nothing yet; `noticed` is called, from any thread, when the gang breaks."""
+        """Starts without connections; `noticed` is called, from any thread, when the gang breaks."""
         self._noticed = noticed
         self._clock = clock
         self._changed = threading.Condition()
@@ -121,31 +124,31 @@ class ProcessGang(ABC):
 
     @abstractmethod
     def join(self, seconds: float) -> None:
-        """Wait until all ranks are here.
+        """Waits until all ranks have joined.
 
         Raises:
-            GangBrokenError: they are not within so many seconds.
+            GangBrokenError: Not all have joined within `seconds`.
         """
 
     @abstractmethod
     def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
-        """The run of this rank failed so; before the training code closes its own connections, by which others notice."""
+        """Announces that the run of this rank failed. Call it before the training code closes its connections to other ranks."""
 
     @abstractmethod
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """How the run of this rank ended that failed so: perhaps only because another rank did."""
+        """Returns the end of this rank's failed run: `ended`, or another end if another rank caused the failure."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave; safe to call twice."""
+        """Leaves the gang; safe to call twice."""
 
     def abandoned(self, now: float) -> bool:
-        """Whether the gang has been broken for so long that the training code seems not to notice."""
+        """Returns whether the gang broke more than `ABANDON_SECONDS` ago and the training code has not noticed."""
         broken_at = self._broken_at
         return broken_at is not None and now - broken_at > ABANDON_SECONDS
 
     def _break(self) -> None:
-        """Note that the gang broke, and tell; called without the lock."""
+        """Records that the gang broke, and calls `noticed`. The caller must not hold the lock."""
         with self._changed:
             if self._broken_at is None:
                 self._broken_at = self._clock()
@@ -154,12 +157,12 @@ class ProcessGang(ABC):
 
 
 def word(ended: resource_manager_pb2.RunEnded) -> dict[str, object]:
-    """What is told to other ranks of an end."""
+    """Returns the message to other ranks about an end."""
     return {"user": ended.failure == common_pb2.FAILURE_CLASS_USER_CODE, "message": ended.message}
 
 
 def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.RunEnded:
-    """The end of a run because of another rank."""
+    """Returns the end of a run caused by another rank."""
     return resource_manager_pb2.RunEnded(
         reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
         position=position,
@@ -170,9 +173,9 @@ def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.R
 
 @contextmanager
 def environment(start: wire.ApplicationStart, place: common_pb2.GangPlace | None) -> Iterator[None]:
-    """The variables by which torch.distributed finds its gang (init_method env://), for as long as a run lasts.
+    """Sets, for the duration of a run, the variables with which torch.distributed finds its gang (init_method env://).
 
-    Each process sees the GPUs of its own slot only, so it is the first and only one of its kind there (LOCAL_RANK 0).
+    Each process sees only the GPUs of its own slot, so LOCAL_RANK is always 0.
     """
     if place is None:
         yield

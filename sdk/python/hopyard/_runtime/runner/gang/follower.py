@@ -1,4 +1,4 @@
-"""Another rank than 0 of a gang: it trains what rank 0 says, and leaves when that says so."""
+"""A rank other than 0: trains the iterations that rank 0 orders, and ends when rank 0 does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 VERDICT_SECONDS: Final = 15.0
-"""How long a rank that failed waits for what rank 0 makes of it."""
+"""Maximum seconds that a failed rank waits for rank 0's verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangStep:
-    """Train an iteration from `position` on, which should not pass `limit`, if there is one."""
+    """An order to train an iteration from `position`. It should not pass `limit`; None: no limit."""
 
     position: int
     limit: int | None
@@ -28,13 +28,13 @@ class GangStep:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The run is over."""
+    """An order to end the run."""
 
     reason: RunEndReason
 
 
 class Follower(ProcessGang):
-    """A rank that rank 0 leads."""
+    """A rank that follows rank 0."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Follower(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         verdict_seconds: float = VERDICT_SECONDS,
     ) -> None:
-        """Follow the rank 0 of this place; nothing is connected yet."""
+        """Takes the place of the gang's rank 0; `join` connects to it."""
         super().__init__(noticed, clock)
         self.place = place
         self._rank = rank
@@ -75,10 +75,10 @@ class Follower(ProcessGang):
         raise GangBrokenError(f"not all ranks have joined within {seconds:g} s", user=False)
 
     def next(self) -> GangStep | Leave:
-        """Wait for what to do next.
+        """Waits for the next order and returns it.
 
         Raises:
-            GangBrokenError: nothing more comes.
+            GangBrokenError: The gang broke.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._orders or self._ended)
@@ -92,7 +92,7 @@ class Follower(ProcessGang):
             self._link.send({"failed": word(ended)})
 
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """What rank 0 says; if that is gone, that explains whatever went wrong."""
+        """Returns rank 0's verdict; if rank 0 is gone, that is taken as the cause of the failure."""
         if self._link is None:
             return ended
         with self._changed:

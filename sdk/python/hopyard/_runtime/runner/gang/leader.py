@@ -1,4 +1,4 @@
-"""Rank 0 of a gang: it lets the others in, leads them from iteration to iteration, and says how their run ends."""
+"""Rank 0 of a gang: accepts the other ranks, leads them through the iterations, and decides how their run ends."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 GATHER_SECONDS: Final = 2.0
-"""How long a rank 0 that failed waits for what the others say, to tell a cause from what followed from it."""
+"""Maximum seconds that a failed rank 0 waits for messages of other ranks, to tell the cause from its consequences."""
 
 EARLIER_SECONDS: Final = 0.3
-"""How long what another rank said before it broke its connections may still be on its way."""
+"""Maximum seconds for messages in transit that other ranks sent before their connections broke."""
 
 STRANGERS: Final = 16
-"""So many who connect, beside the ranks, may have yet to say who they are; further ones wait."""
+"""Maximum number of unidentified connections, in addition to the ranks; further ones wait."""
 
 _ACCEPT_SECONDS: Final = 0.5
 
 
 class Leader(ProcessGang):
-    """The place where a gang meets, open from the start."""
+    """The meeting place of a gang, which accepts connections as soon as it is created."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Leader(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
-        """Open a place for `size` ranks on this host; `host` is how the others reach it.
+        """Opens a place for `size` ranks on this host; `host` is the address by which the others reach it.
 
         Raises:
-            OSError: there is no port to be had.
+            OSError: No port is available.
         """
         super().__init__(noticed, clock)
         self._size = size
@@ -55,7 +55,7 @@ class Leader(ProcessGang):
         self._server = _bound(host)
         self._server.listen()
         self._server.settimeout(_ACCEPT_SECONDS)
-        # Bound and not listened on: nobody is given this port, and whoever sets SO_REUSEADDR may listen there.
+        # Bound without listening, which reserves the port; a program that sets SO_REUSEADDR can still listen on it.
         self._kept = _bound(host)
         self.place = common_pb2.GangPlace(
             host=host,
@@ -76,24 +76,24 @@ class Leader(ProcessGang):
         self._tell({"go": True})
 
     def step(self, position: int, limit: int | None) -> None:
-        """Let the others train the next iteration too.
+        """Orders the other ranks to train the next iteration.
 
         Raises:
-            GangBrokenError: one of them is gone or failed.
+            GangBrokenError: A rank is gone or has failed.
         """
         self.check()
         self._tell({"train": position, "limit": limit})
 
     def leave(self, reason: RunEndReason) -> None:
-        """Let the others leave: the run is over."""
+        """Orders the other ranks to end their run."""
         self._leaving = True
         self._tell({"leave": reason.value})
 
     def check(self) -> None:
-        """Notice what happened to the others.
+        """Checks the other ranks.
 
         Raises:
-            GangBrokenError: one of them is gone or failed.
+            GangBrokenError: A rank is gone or has failed.
         """
         with self._changed:
             for rank, how in self._gone.items():
@@ -103,19 +103,19 @@ class Leader(ProcessGang):
 
     def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
         with self._changed:
-            # Nobody can have noticed this failure yet: what others say now came first, and may be its cause.
+            # Other ranks cannot have noticed this failure yet, so failures that they announce now may be its cause.
             self._changed.wait_for(self._in_trouble, EARLIER_SECONDS)
             self._earlier = dict(self._failed)
 
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """A rank that is gone explains whatever went wrong; else all that failed is told, what came first first."""
+        """Returns the end of the run: a lost rank is taken as the cause; otherwise all failures are reported, earliest first."""
         with self._changed:
             earlier = self._earlier
-            # Their connections to this rank and each other broke in the same moment, if a rank is gone.
+            # If a rank is gone, its connections to all other ranks broke at the same moment.
             self._changed.wait_for(lambda: self._gone or len(self._failed) == self._size - 1, self._gather_seconds)
             gone, failed = dict(self._gone), dict(self._failed)
             for rank in self._links.keys() - gone.keys() - failed.keys():
-                if self._links[rank].hung_up():  # Its thread has not come to tell: this process did not get the time.
+                if self._links[rank].hung_up():  # The thread that reads has not run yet.
                     gone[rank] = "its connection ended"
             self._leaving = True
         user = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
@@ -131,7 +131,7 @@ class Leader(ProcessGang):
 
     def close(self) -> None:
         with self._changed:
-            self._leaving = True  # Nobody is let in any more.
+            self._leaving = True  # No further rank is accepted.
         self._kept.close()
         for link in list(self._links.values()):
             link.close()
@@ -144,7 +144,7 @@ class Leader(ProcessGang):
             link.send(message)
 
     def _accept(self) -> None:
-        with self._server:  # Closed here, where it is used.
+        with self._server:  # Only this thread uses the socket, so it closes it.
             while len(self._links) < self._size - 1 and not self._leaving:
                 if not self._hearing.acquire(timeout=_ACCEPT_SECONDS):
                     continue
@@ -182,7 +182,7 @@ class Leader(ProcessGang):
 
 
 def _bound(host: str) -> socket.socket:
-    """A socket with a free port, reachable from wherever `host` is."""
+    """Returns a socket bound to a free port, on loopback if `host` is, else on all interfaces."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -202,7 +202,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tells(ended: resource_manager_pb2.RunEnded, failed: Mapping[int, tuple[bool, str]]) -> bool:
-    """Whether an end tells of nothing but what other ranks said."""
+    """Returns whether an end only repeats the failure of another rank."""
     return any(ended.message == f"rank {rank}: {message}" for rank, (_, message) in failed.items())
 
 

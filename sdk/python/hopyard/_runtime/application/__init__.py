@@ -1,4 +1,4 @@
-"""The contract with training processes of any language (docs/protocol.md), as agents keep it.
+"""The agent's side of the protocol for training programs in any language (docs/protocol.md).
 
-`hopyard._runtime.application.conformance` tries whether a process keeps its side.
+`hopyard._runtime.application.conformance` tests whether a program follows the protocol.
 """

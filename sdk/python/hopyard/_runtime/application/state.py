@@ -1,4 +1,4 @@
-"""State of a process that leaves packing, naming and verifying it to its agent."""
+"""Saves and loads snapshots for programs that leave packing, hashing and verification to their agent."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hopyard.errors import DataLoss, InvalidInput, NotFound
 
 
 def named(snapshot: Path) -> SnapshotFileInfo:
-    """The hash and size of a snapshot, a folder or a packed file, as it is now.
+    """Returns the present hash and size of a snapshot, which is a folder or a packed file.
 
     Raises:
-        SnapshotFileError, OSError: It is nothing that can be read as one.
+        SnapshotFileError, OSError: The snapshot cannot be read.
     """
     return hash_folder(snapshot) if snapshot.is_dir() else hash_file(snapshot)
 
 
 def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
-    """Put bytes into the folder of snapshots, where their hash names them."""
+    """Stores bytes as a snapshot in the folder `snapshots` under their hash; returns hash and size."""
     partial = snapshots / f".{uuid.uuid4().hex}.saving"
     try:
         with partial.open("xb") as file:
@@ -41,13 +41,13 @@ def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
 
 
 def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
-    """Pack a file or folder into the folder of snapshots, where its hash names it.
+    """Packs a file or folder into the folder `snapshots` under the hash of the archive; returns hash and size.
 
-    Nobody waits for the disk, as when a process packs by itself (`hopyard._runtime.runner.boundary`).
+    It does not flush to disk, like a process that packs itself (`hopyard._runtime.runner.boundary`).
 
     Raises:
-        InvalidInput: The path is not absolute, or holds what no snapshot may.
-        NotFound: There is nothing.
+        InvalidInput: The path is not absolute, or contains something that a snapshot may not contain.
+        NotFound: The file or folder does not exist.
     """
     if not entry.is_absolute():
         raise InvalidInput(f"path: found {str(entry)!r}, allowed is an absolute path of a file or folder")
@@ -65,12 +65,13 @@ def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
 
 
 def load_folder(snapshot: Path, sha256: str, folder: Path) -> None:
-    """Put what a snapshot holds into a folder of its own, verified.
+    """Verifies a snapshot and writes its contents to `folder`, which must not exist yet.
 
     Raises:
-        InvalidInput: The folder's path is not absolute, is there, or lies nowhere; or the snapshot holds what cannot be unpacked.
-        NotFound: The snapshot is gone.
-        DataLoss: It is damaged.
+        InvalidInput: The path of the folder is not absolute, exists, or has no parent folder; or the snapshot cannot be
+            unpacked.
+        NotFound: The snapshot is no longer on this node.
+        DataLoss: The snapshot is damaged.
     """
     if not folder.is_absolute() or folder.exists() or not folder.parent.is_dir():
         raise InvalidInput(

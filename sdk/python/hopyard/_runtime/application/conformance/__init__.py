@@ -1,6 +1,6 @@
-"""Whether a training process keeps its side of the contract: tried from outside, with an agent that is played.
+"""Conformance tests for training programs: run them as processes with a simulated agent and check the protocol.
 
-`hopyard conformance app -- COMMAND` is this from the command line. The command trains the task that docs/protocol.md gives.
+The command line is `hopyard conformance app -- COMMAND`. The command must train the task described in docs/protocol.md.
 """
 
 from hopyard._runtime.application.conformance.cases import CASES, Case

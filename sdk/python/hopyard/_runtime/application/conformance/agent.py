@@ -1,4 +1,4 @@
-"""The agent that is played: a real gRPC server on loopback, as a node agent's, for one process after the other."""
+"""The simulated agent: a gRPC server on loopback, like that of a node agent, for the processes of one case."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _THREADS: Final = 16
 
 
 class ProcessRecord:
-    """What the agent knows of one process: its conversation, its run, and what it is to be told."""
+    """The agent's state of one process: its conversation, its run, and the messages to send to it."""
 
     def __init__(self) -> None:
         self.conversation = Conversation()
         self.start: wire.ApplicationStart | None = None
-        """The run that it was given."""
+        """The run that was assigned to the process; None: none yet."""
         self.silent = threading.Event()
-        """Set, nothing more is said to it."""
+        """When set, no further message is sent to the process."""
         self._answers: queue.SimpleQueue[wire.AttachResponse | None] = queue.SimpleQueue()
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Say something, once it has attached."""
+        """Queues a message, which is sent once the process has attached."""
         if response.HasField("start"):
             self.start = response.start
         self.conversation.tell(response)
         self._answers.put(response)
 
     def hang_up(self) -> None:
-        """End the stream."""
+        """Ends the stream."""
         self._answers.put(None)
 
     def answers(self) -> Iterator[wire.AttachResponse]:
-        """What is said to it, with a sign of life each second, until somebody hangs up."""
+        """Yields the messages to the process, with a heartbeat each second, until `hang_up`."""
         while True:
             try:
                 answer = self._answers.get(timeout=_BEAT_SECONDS)
@@ -60,21 +60,21 @@ class ProcessRecord:
 
 
 class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
-    """Serves the processes of one case. It knows a process by its token."""
+    """Serves the processes of one case, which it identifies by their tokens."""
 
     def __init__(self, snapshots: Path) -> None:
-        """Listen; the state that processes save goes into a folder, which is there."""
+        """Starts to listen. Processes save state into the folder `snapshots`, which must exist."""
         self.snapshots = snapshots
         self.places: dict[str, ProcessRecord] = {}
         self.refused = ""
-        """What somebody without a token that is known has shown; empty: nobody has called without."""
+        """What a caller without a known token sent instead; empty: there was none."""
         self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=(("grpc.so_reuseport", 0),))
         application_pb2_grpc.add_ApplicationServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 
     def stop(self) -> None:
-        """Vanish: all streams break, and nobody listens any more."""
+        """Ends all streams and stops listening, like an agent that crashed."""
         for place in self.places.values():
             place.hang_up()
         self._server.stop(grace=None).wait()
@@ -167,8 +167,8 @@ def _hear(place: ProcessRecord, requests: Iterator[wire.AttachRequest]) -> None:
         for request in requests:
             place.conversation.hear(request)
     except grpc.RpcError:
-        pass  # the process is gone
-    place.hang_up()  # As an agent does, when it has read the last word.
+        pass  # The process is gone.
+    place.hang_up()  # Like a real agent after the last message of the process.
 
 
 def _refuse(error: HopyardError, context: grpc.ServicerContext) -> NoReturn:

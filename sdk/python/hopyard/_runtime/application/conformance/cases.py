@@ -1,4 +1,4 @@
-"""What is tried, case by case: how a client trains, saves, waits, and is changed under way. More are in `states` and `troubles`."""
+"""Test cases: how a client trains, saves, waits, and reacts to commands. `snapshot_cases` and `failure_cases` contain others."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ FAR: Final = 1_000_000
 """A position that no case reaches."""
 
 LR: Final = 0.1234567890123456
-"""Rounded to fewer digits its sums are others."""
+"""A learning rate with so many digits that rounding it changes the task's results."""
 
 _SILENCE_SECONDS: Final = 3.0
-"""A process that gives a sign of life each second may be that late."""
+"""Maximum seconds between two messages of a process that must send one each second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that a client does.
+    """One test case of a client.
 
     Attributes:
-        name: What it is called by.
-        section: The heading of docs/protocol.md that tells of it, as a link's anchor.
-        needs: The cases without which it cannot be tried.
-        title: What the client does, in a line.
-        try_out: Tries it; raises `Unmet`.
+        name: Name of the case.
+        section: Section of docs/protocol.md about it, as a link's anchor.
+        needs: Cases that must pass before this one can run.
+        title: What a client must do, in one line.
+        try_out: Runs the case; raises `Unmet` if the client fails it.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Case:
 
 
 CASES: Final[dict[str, Case]] = {}
-"""Every case by its name, those that others need before them."""
+"""All cases by name, each after those that it needs."""
 
 
 def case(
     name: str, section: str, *needs: str
 ) -> Callable[[Callable[[RunFixture], None]], Callable[[RunFixture], None]]:
-    """Make a function a case; its docstring's first line is the title."""
+    """Returns a decorator that registers a function as a case; the first line of its docstring is the title."""
 
     def add(function: Callable[[RunFixture], None]) -> Callable[[RunFixture], None]:
         title = (function.__doc__ or "").partition("\n")[0]
@@ -60,7 +60,7 @@ def case(
 
 @case("attach", "attaching")
 def attach(bench: RunFixture) -> None:
-    """Attaches with its token, and says hello first."""
+    """Attaches with its token and sends hello first."""
     run = bench.begin({"lr": 1.0}, allowed=FAR, until=1)
     run.until(lambda: bool(run.heard.first) or bool(bench.agent.refused), "a call of Attach, with hello first")
     if bench.agent.refused:
@@ -83,7 +83,7 @@ def series(bench: RunFixture) -> None:
 
 @case("hyperparameters", "hyperparameters", "series")
 def hyperparameters(bench: RunFixture) -> None:
-    """Reads whole numbers, floats, text, booleans, groups and lists, and passes over names it does not know."""
+    """Reads whole numbers, floats, text, booleans, groups and lists, and ignores unknown names."""
     given = {"lr": 1, "start": {"x": 2.5}, "sign": "minus", "twice": True}
     strange = {"layers": [64, 0.5, "x"], "none": None, "größe": {"a": {"b": False}}}
     run = bench.begin({**given, **strange}, allowed=3)
@@ -95,7 +95,7 @@ def hyperparameters(bench: RunFixture) -> None:
 
 @case("nan", "reports", "series")
 def nan(bench: RunFixture) -> None:
-    """Reports a metric that is not a number as NaN, and trains on."""
+    """Reports a metric that is not a number as NaN and continues training."""
     run = bench.begin({"lr": 0.5, "nan_at": 2}, allowed=3)
     for position in range(1, 4):
         run.reported(position)
@@ -103,7 +103,7 @@ def nan(bench: RunFixture) -> None:
 
 @case("waiting", "waiting", "series")
 def waiting(bench: RunFixture) -> None:
-    """Waits at allowed and beyond it for a decision on the reported position, and nowhere else."""
+    """Waits for a decision on the reported position at allowed and beyond, and nowhere else."""
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
     run.quiet("the report at allowed waits for a decision")
@@ -117,7 +117,7 @@ def waiting(bench: RunFixture) -> None:
 
 @case("late-decision", "waiting", "waiting")
 def late_decision(bench: RunFixture) -> None:
-    """Is not let go by a decision on an earlier position, and never lowers allowed."""
+    """Keeps waiting after a decision on an earlier position, and never lowers allowed."""
     run = bench.begin({"lr": 0.5, "seconds": 0.3}, allowed=2)
     run.reported(2)
     run.decide("CONTINUE", 1)
@@ -129,7 +129,7 @@ def late_decision(bench: RunFixture) -> None:
 
 @case("snapshots", "saving", "waiting")
 def snapshots(bench: RunFixture) -> None:
-    """Saves at the positions it is asked for, right behind their reports, with the right hash and size."""
+    """Saves at the requested positions, right after their reports, with the correct hash and size."""
     run = bench.begin({"lr": LR}, allowed=5, snapshot_at=[2, 4])
     run.reported(5)
     run.took(2)
@@ -142,7 +142,7 @@ def snapshots(bench: RunFixture) -> None:
 
 @case("until", "until", "snapshots")
 def until(bench: RunFixture) -> None:
-    """Parks at until, whatever allowed says; CONTINUE there saves and ends the run."""
+    """Parks at until, regardless of allowed; CONTINUE there makes it save and end the run."""
     run = bench.begin({"lr": 0.1}, until=3, allowed=FAR)
     run.reported(2)
     run.reported(3, at_until=True)
@@ -153,7 +153,7 @@ def until(bench: RunFixture) -> None:
 
 @case("completes", "until", "until")
 def completes(bench: RunFixture) -> None:
-    """With completes it saves and ends at until by itself."""
+    """Saves and ends at until without a decision if completes is set."""
     run = bench.begin({"lr": 0.1}, until=2, allowed=FAR, completes=True)
     run.reported(2, at_until=True)
     run.saved(run.ended("UNTIL", 2, saved=True))
@@ -161,7 +161,7 @@ def completes(bench: RunFixture) -> None:
 
 @case("amend", "amendments", "until")
 def amend(bench: RunFixture) -> None:
-    """Moves until when it is in time, says no when it is late, and still waits for the decision."""
+    """Moves until if the amendment is in time, refuses it if it is late, and still waits for the decision."""
     run = bench.begin({"lr": 0.5}, until=3, allowed=FAR)
     run.reported(3, at_until=True)
     run.amend("too late", until=2)
@@ -183,7 +183,7 @@ def amend(bench: RunFixture) -> None:
 
 @case("amend-running", "amendments", "amend")
 def amend_running(bench: RunFixture) -> None:
-    """Takes amendments while it trains, not only while it waits."""
+    """Accepts amendments while it trains, not only while it waits."""
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, until=FAR, allowed=3)
     run.reported(1)
     run.amend("far", until=6, snapshot_at=(4,))
@@ -200,7 +200,7 @@ def amend_running(bench: RunFixture) -> None:
 
 @case("park", "until", "amend")
 def park(bench: RunFixture) -> None:
-    """Parked by PARK it goes on by itself when until is moved."""
+    """Continues by itself when until is moved after a PARK decision."""
     run = bench.begin({"lr": 0.5}, until=2, allowed=FAR)
     run.reported(2, at_until=True)
     run.decide("PARK", 2)
@@ -215,7 +215,7 @@ def park(bench: RunFixture) -> None:
 
 @case("terminate", "suspend-and-terminate", "until")
 def terminate(bench: RunFixture) -> None:
-    """Ends without a snapshot when it is terminated, waiting or training."""
+    """Ends without a snapshot when it is terminated, while waiting and while training."""
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
     run.decide("TERMINATE", 2)
@@ -228,7 +228,7 @@ def terminate(bench: RunFixture) -> None:
 
 @case("finished", "the-end", "until")
 def finished(bench: RunFixture) -> None:
-    """Ends its job by itself at the position where it has nothing more to train."""
+    """Ends its job by itself at the position where nothing is left to train."""
     run = bench.begin({"lr": 0.5, "last": 3}, allowed=FAR)
     run.reported(2)
     report = run.reported(3)
@@ -249,7 +249,7 @@ def finished(bench: RunFixture) -> None:
 
 @case("unfamiliar", "versions", "waiting")
 def unfamiliar(bench: RunFixture) -> None:
-    """Passes over messages and fields that it does not know."""
+    """Ignores messages and fields that it does not know."""
 
     def strange(run: ProcessRun) -> None:
         unknown = wire.AttachResponse()
@@ -272,12 +272,12 @@ def unfamiliar(bench: RunFixture) -> None:
 
 
 _UNKNOWN: Final = b"\xc0\x3e\x01\xca\x3e\x03abc"
-"""Fields 1000 and 1001, which no message has."""
+"""Encoded fields 1000 and 1001, which no message has."""
 
 
 @case("heartbeats", "signs-of-life", "waiting")
 def heartbeats(bench: RunFixture) -> None:
-    """Gives a sign of life each second, in a long iteration as while it waits."""
+    """Sends a message each second, during a long iteration and while it waits."""
     run = bench.begin({"lr": 0.5, "seconds": 4.0}, allowed=1)
     run.reported(1)
     run.quiet("the run waits", seconds=4.0)
@@ -287,13 +287,13 @@ def heartbeats(bench: RunFixture) -> None:
 
 
 def soon(run: ProcessRun, position: int) -> None:
-    """What was said after report 1 of slow iterations holds from the next boundary on."""
+    """Checks that a command sent after report 1 of slow iterations took effect at the next boundary."""
     if not 1 <= position <= 3:
         raise Unmet("the end at the next boundary, position 2", f"the end at position {position}")
 
 
 def failure(run: ProcessRun, *, user: bool) -> str:
-    """Wait for the run's end as a failure, said by `ended`; returns the message."""
+    """Waits until the run ends as a failure with `ended`; returns the message."""
     reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
     kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
     expected = f"ended {'FAILED, of class USER_CODE,' if user else 'LOST, of class INFRASTRUCTURE,'} with a message"
@@ -306,9 +306,9 @@ def failure(run: ProcessRun, *, user: bool) -> str:
 
 
 def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
-    """Wait for the end of a process that has said that its run has failed: it tells that by its exit code, too."""
+    """Waits for the exit of a process that has reported the failure of its run; its exit code must not be 0."""
     run.tell(exit=wire.ApplicationExit(reason="the run is over"))
-    # One that takes run after run does not end because one of them has failed.
+    # A process that makes several runs does not exit because one of them failed.
     if run.exits(None, f"after ended {reason}") == 0 and not bench.client.trainer:
         raise Unmet(f"an exit code other than 0 after ended {reason}", "exit code 0")
 

@@ -1,4 +1,4 @@
-"""Cases of what goes wrong: an agent that is gone, iterations that hang, values that make no sense."""
+"""Test cases of failures: a lost agent, hanging iterations, invalid values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, EXIT_GANG_BROKEN, 
 from hopyard.v1 import common_pb2
 
 _SOON_SECONDS: Final = 10.0
-"""How long a process may take to end that has nobody left to speak to."""
+"""Maximum seconds that a process may take to exit after it has lost its agent."""
 _LONG: Final = 600.0
 
 
 @case("kill", "the-end", "waiting")
 def kill(bench: RunFixture) -> None:
-    """Killed it leaves no process behind."""
+    """Leaves no process behind when it is killed."""
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
     assert run.process is not None
@@ -29,7 +29,7 @@ def kill(bench: RunFixture) -> None:
 
 @case("agent-gone", "when-the-agent-is-gone", "waiting")
 def agent_gone(bench: RunFixture) -> None:
-    """Ends itself with code 75 when its agent vanishes or hangs up, training or waiting."""
+    """Exits with code 75 when its agent crashes or ends the stream, while training and while waiting."""
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
     run.place.hang_up()
@@ -41,7 +41,7 @@ def agent_gone(bench: RunFixture) -> None:
 
 @case("agent-silent", "when-the-agent-is-gone", "waiting")
 def agent_silent(bench: RunFixture) -> None:
-    """Ends itself with code 75 when its agent is silent for longer than the lease, and not before."""
+    """Exits with code 75 when its agent has been silent for longer than the lease, and not before."""
     run = bench.begin({"lr": 0.5}, lease=3.0, allowed=1)
     run.reported(1)
     run.quiet("the agent gives a sign of life each second", seconds=4.0)
@@ -53,7 +53,7 @@ def agent_silent(bench: RunFixture) -> None:
 
 @case("refused", "attaching", "attach")
 def refused(bench: RunFixture) -> None:
-    """Ends with a message and an exit code when the agent does not let it in."""
+    """Exits with a message and a nonzero exit code when the agent refuses it."""
     run = bench.begin({"lr": 0.5}, allowed=FAR, known=False)
     assert run.process is not None
     code = run.exits(None, "when the agent answers PERMISSION_DENIED")
@@ -63,7 +63,7 @@ def refused(bench: RunFixture) -> None:
 
 @case("iteration-timeout", "signs-of-life", "waiting")
 def iteration_timeout(bench: RunFixture) -> None:
-    """Ends itself with code 76 when an iteration takes longer than allowed; waiting is no iteration."""
+    """Exits with code 76 when an iteration exceeds its time limit; waiting does not count."""
     run = bench.begin({"lr": 0.5}, allowed=1, iteration_timeout=2.0)
     run.reported(1)
     run.quiet("the run waits, which may take as long as it likes", seconds=3.0)
@@ -75,7 +75,7 @@ def iteration_timeout(bench: RunFixture) -> None:
 
 @case("bad-hyperparameters", "failures", "attach")
 def bad_hyperparameters(bench: RunFixture) -> None:
-    """Fails with a message that names the hyperparameter it cannot use."""
+    """Fails with a message that names the hyperparameter that it cannot use."""
     run = bench.begin({"lr": "fast"}, allowed=FAR)
     assert run.process is not None
     expected = "ended FAILED with a message that names lr; or an exit code other than 0, 75, 76 and 77, with lr in what it printed"
@@ -96,7 +96,7 @@ def bad_hyperparameters(bench: RunFixture) -> None:
 
 
 def _training(bench: RunFixture, iteration_timeout: float = 0.0) -> ProcessRun:
-    """A run inside its first iteration, which is very long."""
+    """Returns a run inside its first iteration, which does not end."""
     run = bench.begin({"lr": 0.5, "seconds": _LONG}, allowed=FAR, iteration_timeout=iteration_timeout)
     run.until(lambda: bool(run.heard.said), "hello")
     run.heard.wait(lambda: run.heard.closed, QUIET_SECONDS)

@@ -1,4 +1,4 @@
-"""The process of a client under test: started as an agent starts a command, ended as an agent ends it."""
+"""The process of a client under test, started and ended like a real agent does it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _LAST_BYTES: Final = 4000
 
 
 class CannotStart(Exception):
-    """There is no such program; the message says what was found."""
+    """The client cannot be started; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientUnderTest:
-    """What is tried.
+    """The client to test.
 
     Attributes:
         command: The program and its arguments, with `{name}` for values of hyperparameters, as in an experiment file.
-        folder: Where it is started.
-        trainer: The trainer that a start names, for a process that asks for one, such as `python -m hopyard._runtime.runner`; empty:
-            none.
+        folder: Folder in which it is started.
+        trainer: Trainer in the start message, for a process that expects one, such as `python -m
+            hopyard._runtime.runner`; empty: none.
     """
 
     command: tuple[str, ...]
@@ -41,7 +41,7 @@ class ClientUnderTest:
 
 
 def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str) -> dict[str, str]:
-    """What the process finds in its environment."""
+    """Returns the environment of the process."""
     variables = {name: text for name, text in os.environ.items() if not name.startswith("HOPYARD_")}
     variables |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
     variables |= {"HOPYARD_AGENT": agent, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}
@@ -56,15 +56,15 @@ def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], age
 
 
 class ProcessUnderTest:
-    """A process under way."""
+    """A running process of the client."""
 
     def __init__(
         self, client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path
     ) -> None:
-        """Start it, in a session of its own; what it prints goes to `log`.
+        """Starts the process in a new session; its output goes to `log`.
 
         Raises:
-            CannotStart: It cannot be.
+            CannotStart: The process cannot be started.
         """
         self.token = token
         self._log = log
@@ -88,49 +88,49 @@ class ProcessUnderTest:
 
     @property
     def exit_code(self) -> int | None:
-        """How it has ended, negative for a signal; None: it has not."""
+        """The exit code, negative for a signal; None: the process has not ended."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, as soon as it has one; None: it has not ended within so many seconds."""
+        """Waits for the end of the process, at most `seconds`; returns its exit code, or None if it has not ended."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(seconds)
         return None
 
     def kill(self) -> None:
-        """End it and its group at once."""
+        """Kills the process and its process group."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def left(self, seconds: float) -> list[int]:
-        """The processes that live on with its token in their environment, if they are not gone within so many seconds."""
+        """Returns the running processes that have its token in their environment, after waiting up to `seconds` for their end."""
         until = time.monotonic() + seconds
         while (found := _holders(self.token)) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
         return found
 
     def end_left(self) -> None:
-        """End it, and what it has left."""
+        """Kills the process and all processes that have its token."""
         self.kill()
         for process in _holders(self.token):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
     def printed(self) -> str:
-        """The last lines of what it has printed."""
+        """Returns the last lines of its output."""
         with self._log.open("rb") as file:
             file.seek(max(0, self._log.stat().st_size - _LAST_BYTES))
             text = file.read().decode(errors="replace")
         return "\n".join(text.rstrip().splitlines()[-_LAST_LINES:])
 
     def said(self) -> str:
-        """Everything that it has printed."""
+        """Returns its whole output."""
         return self._log.read_text(errors="replace")
 
 
 def _holders(token: str) -> list[int]:
-    """The processes of this computer that were given a token."""
+    """Returns the processes of this host that have the token in their environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

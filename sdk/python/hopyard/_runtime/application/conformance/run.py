@@ -1,4 +1,4 @@
-"""A run of the client under test, and what a case does with it."""
+"""A run of the client under test, with the steps and checks that cases consist of."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 QUIET_SECONDS: Final = 0.6
-"""How long a case looks whether something comes that must not."""
+"""Default seconds for which a case checks that no message arrives."""
 TIDY_SECONDS: Final = 10.0
-"""How long a process may take to end after its last word, as on a node."""
+"""Maximum seconds that a process may take to exit after its last message, as on a node."""
 LEASE_SECONDS: Final = 60.0
 
 Reason = common_pb2.RunEndReason
@@ -33,7 +33,7 @@ Reason = common_pb2.RunEndReason
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A snapshot that a run took, and what the task's number is in it."""
+    """A snapshot of a run: its message, its path, and the task's number in it."""
 
     snapshot: common_pb2.Snapshot
     file: Path
@@ -42,7 +42,7 @@ class Saved:
 
 @dataclass
 class RunFixture:
-    """Where a case begins its runs: an agent of its own, and folders that are gone afterwards."""
+    """Starts the runs of one case, with a separate agent and temporary folders."""
 
     client: ClientUnderTest
     patience: float
@@ -51,7 +51,7 @@ class RunFixture:
     runs: list[ProcessRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Listen."""
+        """Starts the agent."""
         (self.folder / "snapshots").mkdir()
         self.agent = PlayedAgent(self.folder / "snapshots")
 
@@ -67,17 +67,17 @@ class RunFixture:
         before: Callable[[ProcessRun], None] | None = None,
         **fields: Any,
     ) -> ProcessRun:
-        """Start a process and give it a run.
+        """Starts a process and assigns a run to it.
 
         Args:
-            hyperparameters: Of the job.
-            source: What it goes on from; None: from scratch.
-            lease: Seconds, stretched like all intervals of a run.
-            job: Its id.
-            known: Whether the agent knows the token that it is given.
-            change: Makes the start other than usual.
-            before: Says something before the start.
-            fields: Of StartRun.
+            hyperparameters: Hyperparameters of the job.
+            source: Snapshot to resume from; None: from scratch.
+            lease: Lease in seconds, multiplied by `stretch` like all intervals of a run.
+            job: Id of the job.
+            known: Whether the agent knows the token of the process.
+            change: Modifies the start message.
+            before: Called before the start message is sent, for example to send other messages.
+            fields: Further fields of StartRun.
         """
         hyperparameters = dict(hyperparameters)
         if "seconds" in hyperparameters:
@@ -128,7 +128,7 @@ class RunFixture:
         return run
 
     def close(self) -> None:
-        """End everything."""
+        """Kills all processes, stops the agent and deletes the folders."""
         for run in self.runs:
             if run.process is not None:
                 run.process.end_left()
@@ -137,7 +137,7 @@ class RunFixture:
 
 
 class ProcessRun:
-    """A process and its run. What does not come raises `Unmet`, with what came instead."""
+    """A process and its run. Its methods raise `Unmet`, with what was seen, if an expected message does not arrive."""
 
     def __init__(
         self,
@@ -156,33 +156,33 @@ class ProcessRun:
         self.stretch = stretch
         self.process: ProcessUnderTest | None = None
         self.restated = 0
-        """How many of its reports tell of a position that it had reached before."""
+        """Number of its reports that restate a position instead of reaching a new one."""
 
-    # What the agent says.
+    # Messages of the agent.
 
     def tell(self, **message: Any) -> None:
-        """Say something."""
+        """Sends a message."""
         self.place.tell(wire.AttachResponse(**message))
 
     def decide(self, decision: str, position: int, allowed: int = 0) -> None:
-        """Decide on a report."""
+        """Sends a decision on the report of a position."""
         kind = resource_manager_pb2.Decision.Value(f"DECISION_{decision}")
         self.tell(decide=resource_manager_pb2.DecideRun(decision=kind, position=position, allowed=allowed))
 
     def amend(self, ticket: str, *, until: int = 0, snapshot_at: tuple[int, ...] = ()) -> None:
-        """Amend the run."""
+        """Sends an amendment."""
         self.tell(amend=resource_manager_pb2.AmendRun(ticket=ticket, until=until, snapshot_at=snapshot_at))
 
-    # What is to come.
+    # Expectations.
 
     def value(self, position: int) -> float:
-        """What the task's metric is at a position."""
+        """Returns the task's metric at a position."""
         if position == self.base and self._x is not None:
             return self._x
         return task.value(self.hyperparameters, position, base=self.base, x=self._x)
 
     def reported(self, position: int, *, at_until: bool = False) -> common_pb2.Report:
-        """Wait for the report of a position: right behind the one before it, with the value that the task has there."""
+        """Waits for the report of a position, which must be the next report and have the task's exact value; returns it."""
         index = position - self.base - 1 + self.restated
         expected = f"report {position} with {task.METRIC} {self.value(position)!r}"
         self.until(lambda: len(self.heard.reports()) > index, expected)
@@ -198,14 +198,14 @@ class ProcessRun:
         return report
 
     def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
-        """Nothing comes for a while, because the run waits."""
+        """Checks that no message arrives for a while, because the run must wait."""
         seconds *= self.stretch
         count = len(self.heard.said)
         if self.heard.wait(lambda: len(self.heard.said) > count or self.heard.closed, seconds):
             raise Unmet(f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream")
 
     def answered(self, ticket: str, *, accepted: bool, position: int | None = None) -> int:
-        """Wait for the answer to an amendment; returns where the run stood."""
+        """Waits for the reply to an amendment; returns the run's position in it."""
         expected = f"amended {ticket}, {'accepted' if accepted else 'not accepted'}"
         expected += "" if position is None else f", position {position}"
         self.until(lambda: self.heard.amended(ticket) is not None, expected)
@@ -217,13 +217,13 @@ class ProcessRun:
         return amended.position
 
     def took(self, position: int) -> Saved:
-        """Wait for the snapshot of a position, and check it."""
+        """Waits for the snapshot of a position, checks it and returns it."""
         expected = f"snapshot_taken at position {position}"
         self.until(lambda: any(s.position == position for s in self.heard.snapshots()), expected)
         return self.checked(next(s for s in self.heard.snapshots() if s.position == position))
 
     def checked(self, snapshot: common_pb2.Snapshot) -> Saved:
-        """A snapshot that was told of, once it is found to be what was told."""
+        """Returns an announced snapshot after checking that the saved file or folder matches it."""
         file = self.place.start.snapshot_folder if self.place.start is not None else ""
         path = Path(file) / snapshot.sha256
         try:
@@ -241,9 +241,12 @@ class ProcessRun:
         return Saved(snapshot, path, self.value(snapshot.position))
 
     def ended(self, reason: str, position: int | None, *, saved: bool | None) -> resource_manager_pb2.RunEnded:
-        """Wait for the end of the run, as its last word, and for the end of the process with exit code 0.
+        """Waits for the end of the run, which must be the last message, and for exit code 0 of the process; returns the message.
 
-        It names a snapshot of the place where it ends, which this run has taken, if `saved`; None: it may.
+        Args:
+            reason: Expected reason, such as UNTIL.
+            position: Expected position; None: any.
+            saved: Whether the end must name a snapshot, which this run took at the same position; None: it may.
         """
         at = "" if position is None else f" at position {position}"
         state = " with its snapshot" if saved else ""
@@ -267,11 +270,11 @@ class ProcessRun:
         return ended
 
     def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
-        """The snapshot that an end names, checked."""
+        """Returns the snapshot that an end names, after checking it."""
         return self.checked(ended.snapshot)
 
     def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:
-        """Wait for the end of the process; None: with any code."""
+        """Waits for the exit of the process, with `code` (None: any); returns the exit code."""
         assert self.process is not None
         limit = seconds * self.stretch if seconds is not None else self._patience
         found = self.process.wait(limit)
@@ -280,17 +283,17 @@ class ProcessRun:
             raise Unmet(f"{expected} {when}", f"it lives on after {limit:g} s")
         if code is not None and found != code:
             raise Unmet(f"{expected} {when}", f"exit code {found}")
-        if self.heard.attached:  # What it said last may still be on its way.
+        if self.heard.attached:  # The last messages may still be in transit.
             self.heard.wait(lambda: self.heard.closed, TIDY_SECONDS)
         return found
 
     def until(self, condition: Callable[[], bool], expected: str) -> None:
-        """Wait for what shall come."""
+        """Waits until `condition` is true."""
         over = time.monotonic() + self._patience
         while not self.heard.wait(lambda: condition() or self.heard.misplaced is not None, min(0.2, self._patience)):
             ended = self.process is not None and self.process.exit_code is not None
             if ended:
-                # What was said last is read first.
+                # The last messages may still be in transit.
                 if self.heard.attached:
                     self.heard.wait(lambda: condition() or self.heard.closed, TIDY_SECONDS)
                 if condition():
@@ -303,7 +306,7 @@ class ProcessRun:
             )
 
     def seen(self) -> str:
-        """What came, in short."""
+        """Returns a text with the messages that arrived and how the process ended."""
         assert self.process is not None
         code = self.process.exit_code
         how = f"and it ended with exit code {code}" if code is not None else f"and no more within {self._patience:g} s"

@@ -1,4 +1,4 @@
-"""Cases of snapshots: what makes a run save, and how another process goes on from them."""
+"""Test cases of snapshots: what makes a run save, and how another process resumes from a snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard.v1 import application_pb2 as wire
 
 @case("snapshot-every", "saving", "snapshots")
 def snapshot_every(bench: RunFixture) -> None:
-    """Saves whenever so many units have passed since its last snapshot."""
+    """Saves whenever the given number of units has passed since its last snapshot."""
     run = bench.begin({"lr": LR}, allowed=8, snapshot_at=[3], snapshot_every=2)
     run.reported(8)
     run.quiet("position 8 is one behind the snapshot of 7", 0.3)
@@ -24,16 +24,16 @@ def snapshot_every(bench: RunFixture) -> None:
 
 @case("suspend", "suspend-and-terminate", "until")
 def suspend(bench: RunFixture) -> None:
-    """Suspended at a boundary it saves and leaves."""
+    """Saves and ends when it is suspended at a boundary."""
     _suspended(bench, 2)
 
 
 @case("suspend-running", "suspend-and-terminate", "suspend")
 def suspend_running(bench: RunFixture) -> None:
-    """Suspended while it trains it saves and leaves at the next boundary, whatever is said afterwards."""
+    """Saves and ends at the next boundary when it is suspended while it trains, regardless of later commands."""
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=3)
     run.reported(1)
-    run.decide("SUSPEND", 0)  # whatever its position
+    run.decide("SUSPEND", 0)  # The position of a SUSPEND decision does not matter.
     run.decide("CONTINUE", 1, allowed=FAR)
     ended = run.ended("SUSPENDED", None, saved=True)
     soon(run, ended.position)
@@ -42,7 +42,7 @@ def suspend_running(bench: RunFixture) -> None:
 
 @case("resume", "loading", "suspend")
 def resume(bench: RunFixture) -> None:
-    """Goes on from a snapshot in a new process as if nothing had been, more than once."""
+    """Resumes from a snapshot in a new process with the same results, more than once."""
     saved = _suspended(bench, 3)
     for _ in range(2):
         first = saved.snapshot.position + 1
@@ -55,13 +55,13 @@ def resume(bench: RunFixture) -> None:
 
 @case("nothing-left", "until", "resume", "amend", "finished")
 def nothing_left(bench: RunFixture) -> None:
-    """Resumed at its until it reports where it stands, without metrics, and waits; resumed where it has finished it trains no more."""
+    """Reports its position without metrics and waits when it is resumed at its until; trains nothing when it was finished."""
     saved = _suspended(bench, 2)
     run = bench.begin({"lr": LR}, saved, until=2, allowed=FAR)
     run.until(lambda: bool(run.heard.reports()), _RESTATED)
     _restated(run)
     run.decide("CONTINUE", 2)
-    run.ended("UNTIL", 2, saved=None)  # The one that was loaded is not this run's.
+    run.ended("UNTIL", 2, saved=None)  # The loaded snapshot was not taken by this run.
     run = bench.begin({"lr": LR, "last": 2}, saved, allowed=FAR)
     run.until(lambda: bool(run.heard.reports()) or run.heard.closed, f"{_RESTATED}, or the end of the process")
     if run.heard.reports():
@@ -93,7 +93,7 @@ def _restated(run: ProcessRun) -> None:
 
 @case("fork", "loading", "resume")
 def fork(bench: RunFixture) -> None:
-    """Goes on from another job's snapshot with hyperparameters of its own, and changes nothing in it."""
+    """Resumes from another job's snapshot with different hyperparameters, and does not change the snapshot."""
     saved = _suspended(bench, 2)
     for job, lr in (("2", 0.25), ("3", 4.0)):
         run = bench.begin({"lr": lr}, saved, job=job, allowed=4, snapshot_every=1)
@@ -105,7 +105,7 @@ def fork(bench: RunFixture) -> None:
 
 @case("snapshot-missing", "loading", "resume")
 def snapshot_missing(bench: RunFixture) -> None:
-    """Says so when the snapshot it is to load is not there, and trains nothing."""
+    """Reports a failure when the snapshot to load is missing, and trains nothing."""
     saved = _suspended(bench, 1)
     gone = str(saved.file) + ".gone"
 
@@ -120,7 +120,7 @@ def snapshot_missing(bench: RunFixture) -> None:
 
 @case("snapshot-corrupt", "loading", "resume")
 def snapshot_corrupt(bench: RunFixture) -> None:
-    """Finds out by its hash that a snapshot is damaged, and trains nothing."""
+    """Detects a damaged snapshot by its hash, and trains nothing."""
     saved = _suspended(bench, 1)
     files = [saved.file] if saved.file.is_file() else [path for path in saved.file.rglob("*") if path.is_file()]
     for file in files:

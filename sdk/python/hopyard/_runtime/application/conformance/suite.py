@@ -1,4 +1,4 @@
-"""All cases, tried on one client, some at a time; and what is said of each."""
+"""Runs the cases on one client, several at a time, and returns the results."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from hopyard.errors import InvalidInput
 PAGE: Final = "docs/protocol.md"
 PATIENCE_SECONDS: Final = 30.0
 
-_ORDER = (snapshot_cases, failure_cases)  # They add their cases when they are imported.
+_ORDER = (snapshot_cases, failure_cases)  # These modules register their cases when they are imported.
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
-        name: Of the case.
-        title: What a client does there.
-        outcome: "not run": it needs a case that is not ok.
-        place: Where the page tells of it.
-        expected: What should have come; empty unless it failed.
-        seen: What came; of a case that was not run, why.
-        conversation: The last that was said by the processes of the case (`<-`), and to them (`->`).
-        printed: The last lines that they have printed.
-        seconds: How long it took.
+        name: Name of the case.
+        title: What a client must do.
+        outcome: "ok", "failed", or "not run": a case that it needs is not ok.
+        place: Page and section about it.
+        expected: What was expected; empty unless it failed.
+        seen: What was seen; if the case was not run, why.
+        conversation: The last messages from (`<-`) and to (`->`) the processes of the case.
+        printed: The last lines of their output.
+        seconds: Duration in seconds.
     """
 
     name: str
@@ -57,19 +57,19 @@ def check(
     stretch: float = 1.0,
     told: Callable[[CaseResult], None] = lambda result: None,
 ) -> list[CaseResult]:
-    """Try a client.
+    """Runs cases on a client and returns their results.
 
     Args:
-        client: What is tried.
-        names: The cases to try, whatever they need; none: all, each after those that it needs.
-        patience: Seconds that the client may take for each thing that is expected of it, such as to start and attach.
-        jobs: How many cases are tried at a time.
-        stretch: Factor for all intervals, such as leases and the time in which nothing must come: more than 1 on a machine that is
-            slow or busy.
-        told: Hears each result, in the order of the cases.
+        client: The client to test.
+        names: Cases to run, without those that they need; empty: all, in the order of their needs.
+        patience: Maximum seconds that the client may take for each expected step, such as to start and attach.
+        jobs: Number of cases that run at the same time.
+        stretch: Factor for all intervals, such as leases and the time in which no message may arrive: more than 1 on a
+            slow or busy host.
+        told: Called with each result, in the order of the cases.
 
     Raises:
-        InvalidInput: There is no such case, or the client cannot be started.
+        InvalidInput: A case does not exist, or the client cannot be started.
     """
     for name in names:
         if name not in CASES:
@@ -80,7 +80,7 @@ def check(
     with ThreadPoolExecutor(jobs, "case") as pool:
         try:
             for case in chosen:
-                # Those before it have begun when it does, so no one waits for one that cannot begin.
+                # The pool starts cases in order, so a case never waits for one that has not started.
                 before = [futures[need] for need in case.needs if need in futures]
                 futures[case.name] = pool.submit(_try, case, client, patience, stretch, before)
             for future in futures.values():

@@ -1,4 +1,4 @@
-"""The task that a client under test trains: so small that any language can do it, and that every result is known exactly."""
+"""The task that a client under test trains: simple enough for any language, with exactly known results."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 METRIC: Final = "value"
-"""What the task reports."""
+"""Name of the metric that the task reports."""
 
 
 def values(hyperparameters: Mapping[str, Any], x: float | None = None) -> Iterator[float]:
-    """What is reported at the positions that follow, as docs/protocol.md says of the task.
+    """Yields the metric's values at the following positions, as docs/protocol.md defines the task.
 
     Args:
-        hyperparameters: Of the run.
-        x: Where it goes on from; None: from the beginning.
+        hyperparameters: Hyperparameters of the run.
+        x: Value in the snapshot to resume from; None: from scratch.
     """
     if x is None:
         x = float(hyperparameters.get("start", {}).get("x", 0.0))
@@ -27,7 +27,7 @@ def values(hyperparameters: Mapping[str, Any], x: float | None = None) -> Iterat
 
 
 def value(hyperparameters: Mapping[str, Any], position: int, *, base: int = 0, x: float | None = None) -> float:
-    """What is reported at a position, by a run that began at `base`, with `x`."""
+    """Returns the metric's value at a position, for a run that began at position `base` with the value `x`."""
     if hyperparameters.get("nan_at") == position:
         return math.nan
     series = values(hyperparameters, x)

@@ -1,4 +1,4 @@
-"""What a process says and hears, in order, and how a case waits for what shall come."""
+"""The messages between a process and the simulated agent, in order, and waiting for expected ones."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PLAIN: Final = {
     "": ("run", "code_folder", "snapshot_folder", "working_folder", "log_file"),
     "start": ("slot", "seed", "mode", "world", "program"),
 }
-"""Fields of a start, and of the message `start` in it, that no case turns on: they are not shown."""
+"""Fields of the start message, and of `start` in it, that are omitted from transcripts because no case depends on them."""
 _MOST: Final = 10_000
-"""Messages that are kept: no case needs as many, and a client that never waits says more than memory holds."""
+"""Maximum number of messages kept: no case needs more, and a client that never waits could exhaust the memory."""
 
 
 class Unmet(Exception):
-    """A client does not keep the contract.
+    """A client violates the protocol.
 
     Attributes:
-        expected: What should have come.
-        seen: What came.
+        expected: What was expected.
+        seen: What was seen.
     """
 
     def __init__(self, expected: str, seen: str) -> None:
@@ -41,29 +41,29 @@ class Unmet(Exception):
 
 
 class Conversation:
-    """One process's attachment, as its agent hears and sees it. Thread-safe."""
+    """The messages of one process's attachment. Thread-safe."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.said: list[wire.AttachRequest] = []
-        """What it said but for signs of life; each report is a message of its own."""
+        """Messages of the process without heartbeats; reports that were sent together are separate messages here."""
         self.heard_at = 0.0
-        """When it said something last, if only that it lives, on the monotonic clock; 0: never."""
+        """Monotonic time of the last message, including heartbeats; 0: none yet."""
         self.silence = 0.0
-        """Seconds of the longest silence between two messages."""
+        """Longest time between two messages, in seconds."""
         self.closed = False
-        """Whether it, or its agent, has ended the stream."""
+        """Whether the process or its agent has ended the stream."""
         self.attached = 0
-        """How often it has attached."""
+        """Number of times that the process has attached."""
         self.first = ""
-        """What it said first."""
+        """Kind of the first message."""
         self._lines: deque[str] = deque(maxlen=_SHOWN)
         self._noted = 0
         self._began = time.monotonic()
         self._beats = 0
 
     def hear(self, request: wire.AttachRequest) -> None:
-        """Take what the process says."""
+        """Records a message of the process."""
         with self.changed:
             now = time.monotonic()
             self.silence = max(self.silence, now - self.heard_at) if self.heard_at else 0.0
@@ -82,19 +82,19 @@ class Conversation:
             self.changed.notify_all()
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Note what its agent says."""
+        """Records a message of the agent."""
         if not response.HasField("heartbeat"):
             with self.changed:
                 self._note("->", response)
 
     def note(self, line: str) -> None:
-        """Note what happens besides."""
+        """Records another event as a line of the transcript."""
         with self.changed:
             self._flush()
             self._line(f"-- {line}")
 
     def close(self) -> None:
-        """The stream has ended."""
+        """Records that the stream has ended."""
         with self.changed:
             if not self.closed:
                 self.closed = True
@@ -103,30 +103,30 @@ class Conversation:
             self.changed.notify_all()
 
     def transcript(self) -> list[str]:
-        """The last that was said by either side, each line with the seconds since the process was started."""
+        """Returns the last lines of the transcript, each with the seconds since the start of the process."""
         with self.changed:
             self._flush()
             left_out = self._noted - len(self._lines)
             return [f"... {left_out} lines are left out", *self._lines] if left_out else list(self._lines)
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Whether a condition comes true within so many seconds; it is looked at whenever something is said."""
+        """Waits until a condition is true, at most `seconds`, checking it after each message; returns whether it is."""
         with self.changed:
             return self.changed.wait_for(condition, seconds)
 
     def reports(self) -> list[common_pb2.Report]:
-        """What was reported."""
+        """Returns the reports of the process."""
         with self.changed:
             return [request.report for request in self.said if request.HasField("report")]
 
     def snapshots(self) -> list[common_pb2.Snapshot]:
-        """The snapshots that were told of."""
+        """Returns the snapshots that the process announced."""
         with self.changed:
             return [r.snapshot_taken.snapshot for r in self.said if r.HasField("snapshot_taken")]
 
     @property
     def misplaced(self) -> tuple[int, int] | None:
-        """The first snapshot that is not of the position last reported before it: its position, and that one."""
+        """The position of the first snapshot that does not belong to the last report before it, and the position of that report."""
         with self.changed:
             stands: int | None = None
             for request in self.said:
@@ -139,25 +139,25 @@ class Conversation:
             return None
 
     def amended(self, ticket: str) -> resource_manager_pb2.RunAmended | None:
-        """The answer to an amendment."""
+        """Returns the reply to an amendment; None: there is none yet."""
         with self.changed:
             return next((r.amended for r in self.said if r.HasField("amended") and r.amended.ticket == ticket), None)
 
     @property
     def ended(self) -> resource_manager_pb2.RunEnded | None:
-        """The end of the run as the process has said it."""
+        """The message about the end of the run; None: there is none yet."""
         with self.changed:
             return next((request.ended for request in self.said if request.HasField("ended")), None)
 
     def shown(self, since: int = 0) -> str:
-        """What was said from some message on, in words; of much the last."""
+        """Returns the messages from index `since` as text; of many, only the last ones."""
         words = self.order[since:]
         left_out = "... " if len(words) > _SHOWN else ""
         return left_out + ", ".join(words[-_SHOWN:])
 
     @property
     def order(self) -> list[str]:
-        """What was said, in words such as `report 2` and `snapshot 2`."""
+        """The messages as short texts, such as `report 2` and `snapshot 2`."""
         with self.changed:
             return [_word(request) for request in self.said]
 
@@ -177,7 +177,7 @@ class Conversation:
 
 
 def _short(message: Message) -> Message:
-    """A message without what no case turns on."""
+    """Returns a start message without the fields in `_PLAIN`, and other messages unchanged."""
     if not isinstance(message, wire.AttachResponse) or not message.HasField("start"):
         return message
     short = wire.AttachResponse()
@@ -203,7 +203,7 @@ def _word(request: wire.AttachRequest) -> str:
 
 
 def ending(ended: resource_manager_pb2.RunEnded) -> str:
-    """An end in words."""
+    """Returns the end of a run as text."""
     try:
         reason = common_pb2.RunEndReason.Name(ended.reason).removeprefix("RUN_END_REASON_")
     except ValueError:
@@ -214,5 +214,5 @@ def ending(ended: resource_manager_pb2.RunEnded) -> str:
 
 
 def same(found: float, expected: float) -> bool:
-    """Whether two numbers are the same to the last bit, NaN included."""
+    """Returns whether two numbers are equal, including NaN."""
     return found == expected or (math.isnan(found) and math.isnan(expected))

@@ -40,7 +40,7 @@ def command(
         DEFAULT_MAX_BLOB_BYTES
     ),
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",

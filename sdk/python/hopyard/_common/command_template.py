@@ -41,7 +41,12 @@ def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yields the invalid placeholders of a command: the index of the argument, and what was found and what is allowed."""
+    """Yields the invalid placeholders of a command: index of the argument, and a text with what was found and what is allowed.
+
+    Args:
+        arguments: The command's arguments.
+        names: The names that placeholders may use.
+    """
     known = list(names)
     for index, argument in enumerate(arguments):
         for found in _PART.finditer(argument):
@@ -53,7 +58,10 @@ def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
 
 
 def unused(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Returns the names that a command does not use; none if it has no placeholders, because it then reads its values itself."""
+    """Returns those of the names that no placeholder uses; none if the command has no placeholders.
+
+    A program without placeholders gets its values in another way, for example from its environment.
+    """
     used = {found[1] for argument in arguments for found in _PART.finditer(argument) if found[1] is not None}
     return [name for name in names if name not in used] if used else []
 

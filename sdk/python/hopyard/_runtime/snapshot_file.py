@@ -111,7 +111,7 @@ def pack_entry(
 ) -> SnapshotFileInfo:
     """Writes the canonical archive of a directory that contains only `entry`, a file or a folder, under `name`.
 
-    An empty `name` means the name of the entry.
+    An empty `name` means the name of the entry. `limits` and `durable` are as for `pack`.
 
     Raises:
         SnapshotRefusedError: As `pack`.

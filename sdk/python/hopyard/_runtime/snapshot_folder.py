@@ -68,7 +68,7 @@ def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[Fo
 
 
 def open_archive(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> BinaryIO:
-    """Returns a stream of the bytes that `pack` would write, created while they are read. The caller closes it.
+    """Returns a stream of the archive that `pack` would write of `directory`, created while it is read. The caller closes it.
 
     Raises:
         SnapshotRefusedError, OSError: As `members`, during reads.
@@ -96,7 +96,7 @@ def open_packed(snapshot: Path) -> BinaryIO:
 
 
 def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotFileInfo:
-    """Returns the hash and size of the file that `pack` would write.
+    """Returns the hash and size of the archive that `pack` would write of `directory`.
 
     Raises:
         SnapshotRefusedError, OSError: As `members`.

@@ -42,7 +42,10 @@ def failed(error: str) -> dict[str, Any]:
 def serve(begin: Begin, read: Read, write: Write) -> None:
     """Answers questions until the input ends; an `InvalidInput` error becomes the answer.
 
-    The first frame selects what answers the others; its `path` lists folders to put first on `sys.path`.
+    Args:
+        begin: Processes the first frame, whose `path` lists folders to put first on `sys.path`.
+        read: Returns the next frame; None: the input has ended.
+        write: Writes an answer.
     """
     first = read()
     if first is None:

@@ -88,7 +88,11 @@ def database_url(text: str | None, data: Path) -> URL:
 
 
 def open_database(url: URL, *, synchronous: Synchronous = Synchronous.NORMAL) -> Database:
-    """Opens a database, or creates an empty one (SQLite). `migrate` creates the tables.
+    """Opens the database at `url`, or creates an empty one (SQLite). `migrate` creates the tables.
+
+    Args:
+        url: The URL, as `database_url` returns it.
+        synchronous: When SQLite waits for the disk; ignored by PostgreSQL.
 
     Raises:
         InvalidInput: The driver is not installed.

@@ -77,7 +77,7 @@ class _Wrapped:
 
 
 class _Answered(_Wrapped, Generic[Response]):
-    """A call with one response."""
+    """The methods of a call with one response."""
 
     def __await__(self) -> Generator[None, None, Response]:
         response: Response = yield from self._mapped(self._call).__await__()
@@ -85,7 +85,7 @@ class _Answered(_Wrapped, Generic[Response]):
 
 
 class _Reading(_Wrapped, Generic[Response]):
-    """A call with a stream of responses."""
+    """The methods of a call with a stream of responses."""
 
     async def read(self) -> object | Response:
         response: object | Response = await self._mapped(self._call.read())
@@ -100,10 +100,11 @@ class _Reading(_Wrapped, Generic[Response]):
 
 
 class _Writing(_Wrapped, Generic[Request]):
-    """A call with a stream of requests.
+    """The methods of a call with a stream of requests.
 
-    If a write fails because the other side ended the call, gRPC adds an INTERNAL status, before or after it receives the status of the
-    other side (https://github.com/grpc/grpc/issues/36066). Errors are made from the status of the other side.
+    If a write fails because the other side ended the call, gRPC adds an INTERNAL status, before or after it receives
+    the status of the other side (https://github.com/grpc/grpc/issues/36066). Errors are made from the status of the
+    other side.
     """
 
     def __init__(self, call: Any) -> None:
@@ -175,7 +176,11 @@ class _Status(NamedTuple):
 
 
 def _result(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of a coroutine that does not wait, such as those of a call that has ended."""
+    """Returns the result of a coroutine that never suspends, such as `code()` of a call that has ended.
+
+    Raises:
+        RuntimeError: The coroutine suspended.
+    """
     try:
         coroutine.send(None)
     except StopIteration as finished:
@@ -187,16 +192,16 @@ def _result(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class UnaryUnary(_Answered[Response], grpc.aio.UnaryUnaryCall[Request, Response]):
-    """One request, one response."""
+    """A call with one request and one response."""
 
 
 class UnaryStream(_Reading[Response], grpc.aio.UnaryStreamCall[Request, Response]):
-    """One request, a stream of responses."""
+    """A call with one request and a stream of responses."""
 
 
 class StreamUnary(_Writing[Request], _Answered[Response], grpc.aio.StreamUnaryCall[Request, Response]):
-    """A stream of requests, one response."""
+    """A call with a stream of requests and one response."""
 
 
 class StreamStream(_Writing[Request], _Reading[Response], grpc.aio.StreamStreamCall[Request, Response]):
-    """A stream of requests, a stream of responses."""
+    """A call with a stream of requests and a stream of responses."""

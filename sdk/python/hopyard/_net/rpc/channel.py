@@ -82,7 +82,7 @@ class Channel(grpc.aio.Channel):
         self.address: Final = address
 
     async def close(self, grace: float | None = None) -> None:
-        """Closes the channel. Pending calls are cancelled after `grace` seconds."""
+        """Closes the channel. Pending calls are cancelled after `grace` seconds; None: immediately."""
         await self._inner.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:

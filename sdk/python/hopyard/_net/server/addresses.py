@@ -64,7 +64,7 @@ def read_address(data: Path, name: str) -> str:
 
 
 def write_address(data: Path, name: str, address: str) -> None:
-    """Writes the address file atomically."""
+    """Writes the address file of the service `name` in the folder `data` atomically; creates the folder if it is missing."""
     data.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=data, prefix=f".{name}.address.")
     try:
@@ -77,7 +77,7 @@ def write_address(data: Path, name: str, address: str) -> None:
 
 
 def remove_address(data: Path, name: str, address: str) -> None:
-    """Deletes the address file if it still contains `address`, so that the file of a later service is kept."""
+    """Deletes the address file of the service `name` if it still contains `address`; the file of a later service is kept."""
     path = address_file(data, name)
     try:
         if path.read_text(encoding="utf-8").strip() == address:

@@ -42,7 +42,7 @@ class Background:
         return self._stopping
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Starts a task and returns it. The task may end; if it raises, `wait` and `stop` raise the error.
+        """Runs a coroutine as a background task and returns the task. If it raises, `wait` and `stop` raise the error.
 
         Raises:
             RuntimeError: The service is stopping.

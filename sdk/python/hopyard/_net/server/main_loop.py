@@ -42,6 +42,12 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
     The first SIGTERM or SIGINT sets the event that `main` waits for. The second cancels `main`; when `main` has ended,
     the process exits with 130, without waiting for the rest of a stop in progress.
 
+    Args:
+        main: Starts, runs and stops the service.
+        name: Name of the service in log entries.
+        log_format: Format of log entries.
+        log_level: Lowest level that is logged.
+
     Returns:
         The exit code. 0: the service ended or SIGTERM stopped it. 1: it failed, and the log says why. 2:
             `InvalidInput`, wrong usage. 130: SIGINT stopped it.

@@ -125,7 +125,7 @@ class Server:
         except RuntimeError as error:
             raise Conflict(
                 f"{self._name} cannot listen on {addresses.join(self._host, self._port)}: the port is taken or the "
-                "host is not this machine's; choose another --port (0 takes a free one) or --host"
+                "host is not this computer's; choose another --port (0 takes a free one) or --host"
             ) from error
         await self.set_ready(ready)
         await server.start()

@@ -166,9 +166,13 @@ def pack(
 
 
 def unpack(file: Path, sha256: str, images: Path, folder: Path) -> dict[str, Any]:
-    """Unpacks images to `images` and the process's folder to `folder`, neither of which may exist; returns the manifest.
+    """Unpacks a snapshot file and returns its manifest. If it fails, `images` and `folder` are deleted.
 
-    If it fails, both are deleted.
+    Args:
+        file: The snapshot file.
+        sha256: Its hash.
+        images: Target for CRIU's images; must not exist.
+        folder: Target for the process's folder; must not exist.
 
     Raises:
         SnapshotCorruptError: The bytes do not match the hash.

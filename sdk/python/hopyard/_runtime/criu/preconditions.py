@@ -18,6 +18,10 @@ _LISTENING: Final = "0A"
 def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
     """Checks processes before a dump and returns the ids of those that use a GPU.
 
+    Args:
+        pids: Process ids.
+        criu: The CRIU that will dump them, whose version determines what it supports.
+
     Raises:
         DumpRefusedError: A process cannot be dumped; the message names the process, the reason and a remedy.
     """

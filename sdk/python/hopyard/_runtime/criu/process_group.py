@@ -86,7 +86,12 @@ class DumpableJob:
         """The processes that are stopped and whose GPUs were released; None: there are none."""
 
     def start(self, command: Sequence[str], working: str, environment: Mapping[str, str]) -> None:
-        """Starts the program with `working` as its working folder: an absolute path, usually `MOUNT` or below it.
+        """Starts the program.
+
+        Args:
+            command: Program and arguments.
+            working: Working folder: an absolute path, usually `MOUNT` or below it.
+            environment: The program's whole environment.
 
         Raises:
             OSError: A required system tool is missing.
@@ -197,7 +202,7 @@ class DumpableJob:
     def _pack(
         self, file: Path, manifest: Mapping[str, Any], images: Path | None, pending: Mapping[str, int]
     ) -> SnapshotFileInfo:
-        """Packs into memory, or to the disk if memory has no room."""
+        """Packs a snapshot into memory and links `file` to it, or packs it into `file` if memory has no room."""
         instead = {name: _from(self.folder / name, offset) for name, offset in pending.items()}
         threads = min(os.cpu_count() or 1, _MOST_THREADS)
         memory = self._rooms.lasting(self.timings.raw) if images is not None else None
@@ -298,7 +303,18 @@ class DumpableJob:
         return images
 
     def _images(self, pid: int, size: int) -> Path:
-        """Dumps into memory, or to the disk if memory has no room; returns the folder of the images."""
+        """Dumps the process `pid` and its descendants into memory, or to the disk if memory has no room.
+
+        Args:
+            pid: Process id on this host.
+            size: Expected size of the images in bytes.
+
+        Returns:
+            The folder of the images.
+
+        Raises:
+            DumpFailedError: The dump failed in all places.
+        """
         error: DumpFailedError | None = None
         for images in self._rooms.choices(size):
             command = [

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 INSPECT: Final = "inspect"
-"""Kind of these questions."""
+"""Kind of the questions to a node about places on it."""
 
 LOOK_AGAIN: Final = "data"
 """Ticket of an unsolicited answer, which says that the data on the node has changed."""
@@ -52,7 +52,7 @@ def question(wanted: Sequence[PathQuery]) -> str:
 
 
 def asked(text: str) -> list[PathQuery]:
-    """Returns the queries of a question.
+    """Returns the queries in the JSON text of a question.
 
     Raises:
         ValueError: The text is not such a question.
@@ -66,7 +66,7 @@ def answer(found: Sequence[FoundPath]) -> str:
 
 
 def answered(text: str, expected: int) -> list[FoundPath]:
-    """Returns the answers about `expected` places.
+    """Returns the answers in the JSON text of an answer about `expected` places.
 
     Raises:
         ValueError: The text is not such an answer, or has another number of places.
@@ -78,7 +78,11 @@ def answered(text: str, expected: int) -> list[FoundPath]:
 
 
 def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Returns a JSON list of objects, each reduced to these members; raises `ValueError` if one lacks a member."""
+    """Parses a JSON list of objects and returns each object reduced to the members `names`.
+
+    Raises:
+        ValueError: The text is not such a list, or an object lacks a member.
+    """
     try:
         return [{name: one[name] for name in names} for one in json.loads(text)]
     except (ValueError, TypeError, LookupError) as error:

@@ -169,7 +169,7 @@ def _made(name: str, path: Path, examples: int) -> MadePartition:
 
 
 def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
-    """Splits an npz one array at a time, so that only the largest array must fit into memory."""
+    """Splits an npz one array at a time, so that only the largest array must fit into memory; returns the rows by partition."""
     try:
         lengths = first_lengths(file)
     except (OSError, ValueError) as error:

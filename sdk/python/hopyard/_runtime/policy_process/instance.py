@@ -91,7 +91,7 @@ class Instance:
 
 
 def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
-    """Returns the result of a policy's `review` of an experiment's settings."""
+    """Creates a policy, calls its `review` on an experiment's settings, and returns the result or the error as a message."""
     try:
         policy = make(json.loads(message.parameters_json))
         said: object = policy.review(_terms(message))

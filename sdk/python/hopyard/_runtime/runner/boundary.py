@@ -28,7 +28,13 @@ class Boundary:
     """The common part of all kinds of runs. One thread trains, another one delivers the agent's commands."""
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox, plan: RunPlan | None = None) -> None:
-        """Starts to accept commands for a run. `plan` replaces the plan in `start`."""
+        """Starts to accept commands for a run.
+
+        Args:
+            start: Start message of the run.
+            outbox: Queue of messages to the agent.
+            plan: Replaces the plan in `start`; None: as `start` says.
+        """
         self._start = start
         self._outbox = outbox
         self._control = RunControl(plan or converters.plan(start))
@@ -183,7 +189,12 @@ class Boundary:
             self._control.unsaved(again=again)
 
     def ended(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
-        """Returns the message about the end of the run."""
+        """Returns the message about the end of the run.
+
+        Args:
+            reason: Why it ends.
+            with_snapshot: Whether the message names the last snapshot as the final state.
+        """
         return resource_manager_pb2.RunEnded(
             reason=RUN_END_REASONS.to_proto(reason),
             position=self.position,

@@ -36,7 +36,13 @@ def stays(start: resource_manager_pb2.StartRun) -> bool:
 
 
 def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangPlace | None) -> TrainerContext:
-    """Returns the trainer's context. `place` is the meeting place of its gang; None: the run has one rank."""
+    """Returns the trainer's context.
+
+    Args:
+        start: Start message of the run.
+        scratch: Folder for temporary files of the trainer.
+        place: Meeting place of the gang; None: the run has one rank.
+    """
     return TrainerContext(
         seed=start.start.seed,
         scratch=scratch,
@@ -66,7 +72,14 @@ def rendezvous(place: common_pb2.GangPlace) -> str:
 def report(
     report: IterationReport, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float
 ) -> common_pb2.Report:
-    """Returns the message of a report made at time `at`, in seconds since the epoch."""
+    """Returns the message of a report.
+
+    Args:
+        report: The report.
+        start: Settings of the run.
+        at_until: Whether the run is parked at its `until`, or has finished.
+        at: Time of the report in seconds since the epoch.
+    """
     message = common_pb2.Report(
         position=report.position,
         metrics=report.metrics,
@@ -88,7 +101,7 @@ def restatement(position: int, *, finished: bool) -> IterationReport:
 
 
 def amended(ticket: str, answer: AmendAnswer) -> wire.AttachRequest:
-    """Returns the reply to an amendment."""
+    """Returns the message that replies to the amendment `ticket`."""
     return wire.AttachRequest(
         amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)
     )

@@ -35,7 +35,14 @@ class Outbox:
         company_seconds: float = _COMPANY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Limits the queue to about `most` messages, and silence to `heartbeat_seconds`."""
+        """Creates an empty queue.
+
+        Args:
+            most: Number of queued messages at which `wait_for_room` blocks.
+            heartbeat_seconds: Silence after which a heartbeat is sent.
+            company_seconds: Minimum interval between messages with reports that may be delayed.
+            clock: Returns monotonic seconds.
+        """
         self._most = most
         self._heartbeat_seconds = heartbeat_seconds
         self._company_seconds = company_seconds

@@ -32,10 +32,11 @@ class Leaving(NamedTuple):
 
 
 class LeaseWatch:
-    """Detects that the agent has been silent for longer than its lease; a thread calls `expired` at each tick.
+    """Detects that the agent has been silent for longer than its lease; a thread calls `expired` every `tick_seconds`.
 
-    A process that was stopped itself (by a debugger, a loaded host, or C code that holds the interpreter lock) could
-    not receive messages. After a late tick, the agent therefore gets a full lease again.
+    All times are monotonic seconds. A process that was stopped itself (by a debugger, a loaded host, or C code that
+    holds the interpreter lock) could not receive messages. After a late tick, the agent therefore gets a full lease
+    again.
     """
 
     def __init__(self, now: float) -> None:
@@ -50,16 +51,16 @@ class LeaseWatch:
         return min(1.0, self._lease / 8)
 
     def renew(self, lease_seconds: float, now: float) -> None:
-        """Sets the lease of a new run (> 0 seconds)."""
+        """Sets the lease in seconds (> 0) and starts it at `now`."""
         self._lease = lease_seconds
         self.heard(now)
 
     def heard(self, now: float) -> None:
-        """Records that a message of the agent arrived."""
+        """Records that a message of the agent arrived at `now`."""
         self._heard = now
 
     def expired(self, now: float) -> bool:
-        """Returns whether the agent was silent for longer than the lease while this process was able to receive."""
+        """Returns whether the agent was silent for longer than the lease; counts as a tick."""
         stalled = now - self._ticked > 3 * self.tick_seconds
         self._ticked = now
         if stalled:

@@ -48,7 +48,13 @@ CASES: Final[dict[str, Case]] = {}
 def case(
     name: str, section: str, *needs: str
 ) -> Callable[[Callable[[RunFixture], None]], Callable[[RunFixture], None]]:
-    """Returns a decorator that registers a function as a case; the first line of its docstring is the title."""
+    """Returns a decorator that registers a function as a case; the first line of its docstring is the title.
+
+    Args:
+        name: Name of the case.
+        section: Section of docs/protocol.md about it, as a link's anchor.
+        needs: Names of the cases that must pass before this one can run.
+    """
 
     def add(function: Callable[[RunFixture], None]) -> Callable[[RunFixture], None]:
         title = (function.__doc__ or "").partition("\n")[0]
@@ -287,13 +293,18 @@ def heartbeats(bench: RunFixture) -> None:
 
 
 def soon(run: ProcessRun, position: int) -> None:
-    """Checks that a command sent after report 1 of slow iterations took effect at the next boundary."""
+    """Checks that a run with slow iterations ended at `position` 1 to 3, which is soon enough after a command at position 1."""
     if not 1 <= position <= 3:
         raise Unmet("the end at the next boundary, position 2", f"the end at position {position}")
 
 
 def failure(run: ProcessRun, *, user: bool) -> str:
-    """Waits until the run ends as a failure with `ended`; returns the message."""
+    """Waits until the run ends as a failure with `ended`; returns the message.
+
+    Args:
+        run: The run.
+        user: Whether the expected failure is one of user code (FAILED) or of the infrastructure (LOST).
+    """
     reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
     kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
     expected = f"ended {'FAILED, of class USER_CODE,' if user else 'LOST, of class INFRASTRUCTURE,'} with a message"

@@ -41,7 +41,14 @@ class ClientUnderTest:
 
 
 def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str) -> dict[str, str]:
-    """Returns the environment of the process."""
+    """Returns the environment of a client's process: this process's own, with the variables of docs/protocol.md.
+
+    Args:
+        client: The client.
+        hyperparameters: Hyperparameters of the job.
+        agent: HOST:PORT of the simulated agent.
+        token: Token that identifies the process.
+    """
     variables = {name: text for name, text in os.environ.items() if not name.startswith("HOPYARD_")}
     variables |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
     variables |= {"HOPYARD_AGENT": agent, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}
@@ -61,7 +68,7 @@ class ProcessUnderTest:
     def __init__(
         self, client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path
     ) -> None:
-        """Starts the process in a new session; its output goes to `log`.
+        """Starts the process in a new session; the arguments are those of `environment`, and its output goes to the file `log`.
 
         Raises:
             CannotStart: The process cannot be started.

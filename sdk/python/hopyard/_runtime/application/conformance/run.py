@@ -165,12 +165,18 @@ class ProcessRun:
         self.place.tell(wire.AttachResponse(**message))
 
     def decide(self, decision: str, position: int, allowed: int = 0) -> None:
-        """Sends a decision on the report of a position."""
+        """Sends a decision on the report of a position.
+
+        Args:
+            decision: CONTINUE, SUSPEND, TERMINATE or PARK.
+            position: The position.
+            allowed: New value of `allowed`; 0: unchanged.
+        """
         kind = resource_manager_pb2.Decision.Value(f"DECISION_{decision}")
         self.tell(decide=resource_manager_pb2.DecideRun(decision=kind, position=position, allowed=allowed))
 
     def amend(self, ticket: str, *, until: int = 0, snapshot_at: tuple[int, ...] = ()) -> None:
-        """Sends an amendment."""
+        """Sends an amendment that moves `until` (0: unchanged) and adds save points; the reply contains `ticket`."""
         self.tell(amend=resource_manager_pb2.AmendRun(ticket=ticket, until=until, snapshot_at=snapshot_at))
 
     # Expectations.
@@ -198,14 +204,14 @@ class ProcessRun:
         return report
 
     def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
-        """Checks that no message arrives for a while, because the run must wait."""
+        """Checks that no message arrives for some seconds, which are multiplied by `stretch`; `why` explains it in the error."""
         seconds *= self.stretch
         count = len(self.heard.said)
         if self.heard.wait(lambda: len(self.heard.said) > count or self.heard.closed, seconds):
             raise Unmet(f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream")
 
     def answered(self, ticket: str, *, accepted: bool, position: int | None = None) -> int:
-        """Waits for the reply to an amendment; returns the run's position in it."""
+        """Waits for the reply to the amendment `ticket`, checks `accepted` and `position`, and returns its position."""
         expected = f"amended {ticket}, {'accepted' if accepted else 'not accepted'}"
         expected += "" if position is None else f", position {position}"
         self.until(lambda: self.heard.amended(ticket) is not None, expected)
@@ -274,7 +280,13 @@ class ProcessRun:
         return self.checked(ended.snapshot)
 
     def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:
-        """Waits for the exit of the process, with `code` (None: any); returns the exit code."""
+        """Waits for the exit of the process with exit code `code` (None: any); returns the exit code.
+
+        Args:
+            code: Expected exit code.
+            when: Description of the situation, for the error.
+            seconds: Time limit, multiplied by `stretch`; None: the patience of the test run.
+        """
         assert self.process is not None
         limit = seconds * self.stretch if seconds is not None else self._patience
         found = self.process.wait(limit)
@@ -288,7 +300,12 @@ class ProcessRun:
         return found
 
     def until(self, condition: Callable[[], bool], expected: str) -> None:
-        """Waits until `condition` is true."""
+        """Waits until `condition` is true. It fails if the process ends, or after the patience of the test run.
+
+        Args:
+            condition: Checked after each message.
+            expected: Description of the condition, for the error.
+        """
         over = time.monotonic() + self._patience
         while not self.heard.wait(lambda: condition() or self.heard.misplaced is not None, min(0.2, self._patience)):
             ended = self.process is not None and self.process.exit_code is not None

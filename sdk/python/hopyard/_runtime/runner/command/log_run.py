@@ -53,7 +53,14 @@ class LoggedRun:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts to accept commands for the run."""
+        """Starts to accept commands for the run.
+
+        Args:
+            start: Start message of the run.
+            outbox: Queue of messages to the agent.
+            agent_pid: Process id of the agent.
+            clock: Returns monotonic seconds.
+        """
         plan = converters.plan(start)
         self._dumpable = start.HasField("process")
         if not self._dumpable:  # The program's state cannot be saved, so it always starts from scratch.
@@ -254,7 +261,10 @@ class LoggedRun:
             )
 
     def _leave(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
-        """Ends the run. A script whose processes will not be restored is told to end and may clean up."""
+        """Ends the run and returns the message about it.
+
+        A script whose processes will not be restored is told to end, and gets up to `_TIDY_SECONDS` to clean up.
+        """
         ended = self.boundary.ended(reason, with_snapshot)
         if self._mailbox is not None and self._body is not None and not (with_snapshot and self._dumped):
             self._mailbox.say(go=0, free=0, leave=reason)

@@ -203,5 +203,5 @@ class DumpableBody:
 
 
 def program_environment(inherited: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of the program, without the variables for the connection to the agent."""
+    """Returns the environment of the program: `inherited` without the variables for the connection to the agent, and `added`."""
     return {name: value for name, value in inherited.items() if name not in _OURS} | dict(added)

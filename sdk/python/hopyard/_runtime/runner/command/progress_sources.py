@@ -98,11 +98,11 @@ class Printed:
         self._reader = MetricReader(patterns, metric)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Returns a report if the line contains the experiment's metric, which ends an iteration."""
+        """Returns a report for the next position if the line contains the experiment's metric, which ends an iteration."""
         return IterationReport(position + 1, dict(self._reader.values), seconds) if self._reader.read(line) else None
 
     def missing(self) -> str:
-        """Returns a text with the metrics that no line contained."""
+        """Returns a text with the metrics that no line contained; empty: all were found."""
         return self._reader.missing()
 
     def last_lines(self) -> str:
@@ -153,7 +153,7 @@ class Reported:
         self._last.append(line[:_KEPT_CHARACTERS])
 
     def missing(self) -> str:
-        """Returns a text if the script has not reported anything."""
+        """Returns an error text if the script has never reported; empty: it has."""
         return "" if self._any else NOTHING_REPORTED
 
     def last_lines(self) -> str:

@@ -162,7 +162,7 @@ def word(ended: resource_manager_pb2.RunEnded) -> dict[str, object]:
 
 
 def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.RunEnded:
-    """Returns the end of a run caused by another rank."""
+    """Returns the end of a run at `position` because of another rank: FAILED if user code is responsible (`user`), else LOST."""
     return resource_manager_pb2.RunEnded(
         reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
         position=position,
@@ -175,7 +175,8 @@ def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.R
 def environment(start: wire.ApplicationStart, place: common_pb2.GangPlace | None) -> Iterator[None]:
     """Sets, for the duration of a run, the variables with which torch.distributed finds its gang (init_method env://).
 
-    Each process sees only the GPUs of its own slot, so LOCAL_RANK is always 0.
+    Each process sees only the GPUs of its own slot, so LOCAL_RANK is always 0. If `place` is None, the run has one
+    rank and nothing is set.
     """
     if place is None:
         yield

@@ -45,7 +45,15 @@ class Follower(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         verdict_seconds: float = VERDICT_SECONDS,
     ) -> None:
-        """Takes the place of the gang's rank 0; `join` connects to it."""
+        """Takes the meeting place of the gang and the rank of this process; `join` connects.
+
+        Args:
+            place: The meeting place, which rank 0 opened.
+            rank: Rank of this process, 1 or more.
+            noticed: Called, from any thread, when the gang breaks.
+            clock: Returns monotonic seconds.
+            verdict_seconds: Maximum seconds to wait for rank 0's verdict.
+        """
         super().__init__(noticed, clock)
         self.place = place
         self._rank = rank

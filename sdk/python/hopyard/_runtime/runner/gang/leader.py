@@ -38,7 +38,14 @@ class Leader(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
-        """Opens a place for `size` ranks on this host; `host` is the address by which the others reach it.
+        """Opens the meeting place on this host and starts to accept connections.
+
+        Args:
+            size: Number of ranks, including rank 0.
+            host: Address of this host by which the others reach it.
+            noticed: Called, from any thread, when the gang breaks.
+            clock: Returns monotonic seconds.
+            gather_seconds: Maximum seconds that `verdict` waits for messages of other ranks.
 
         Raises:
             OSError: No port is available.
@@ -76,7 +83,7 @@ class Leader(ProcessGang):
         self._tell({"go": True})
 
     def step(self, position: int, limit: int | None) -> None:
-        """Orders the other ranks to train the next iteration.
+        """Orders the other ranks to train the next iteration, from `position`. It should not pass `limit`; None: no limit.
 
         Raises:
             GangBrokenError: A rank is gone or has failed.
@@ -182,7 +189,7 @@ class Leader(ProcessGang):
 
 
 def _bound(host: str) -> socket.socket:
-    """Returns a socket bound to a free port, on loopback if `host` is, else on all interfaces."""
+    """Returns a socket bound to a free port: on `host` if it is a loopback address, else on all interfaces."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -202,7 +209,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tells(ended: resource_manager_pb2.RunEnded, failed: Mapping[int, tuple[bool, str]]) -> bool:
-    """Returns whether an end only repeats the failure of another rank."""
+    """Returns whether the message of an end only repeats a failure in `failed`, which other ranks announced."""
     return any(ended.message == f"rank {rank}: {message}" for rank, (_, message) in failed.items())
 
 

@@ -21,7 +21,7 @@ class Wakes:
 
     @contextmanager
     def subscribe(self, experiment: str) -> Iterator[Wake]:
-        """Yields a `Wake` that commits with statistics of the experiment set, until the context ends."""
+        """Yields a `Wake` that each commit with statistics of the experiment sets, as long as the context lasts."""
         event = asyncio.Event()
         self._waiting.setdefault(experiment, set()).add(event)
         try:
@@ -63,7 +63,7 @@ class Wake:
             Unavailable: The service is stopping.
         """
         if self._wakes.closed:
-            raise Unavailable("appstat is stopping: watch again, at its successor")
+            raise Unavailable("appstat is stopping: watch again after its restart")
         self._event.clear()
 
     async def wait(self) -> None:

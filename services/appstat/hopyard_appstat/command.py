@@ -36,7 +36,7 @@ def command(
         str | None,
         typer.Option(help="URL where snapshots and other blobs go: file:///FOLDER, s3://, gs://, az://; else --data."),
     ] = None,
-    max_blob_bytes: Annotated[int, typer.Option(min=1, help="Size of the largest blob that is taken.")] = (
+    max_blob_bytes: Annotated[int, typer.Option(min=1, help="Maximum size of a blob in bytes.")] = (
         DEFAULT_MAX_BLOB_BYTES
     ),
     insecure: Annotated[

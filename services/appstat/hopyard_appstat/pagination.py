@@ -67,7 +67,9 @@ class Paging:
         try:
             query, key = json.loads(base64.urlsafe_b64decode(self.token.encode("ascii")))
         except (ValueError, binascii.Error, TypeError) as error:
-            raise InvalidInput(f"page_token: found {self.token!r:.80}, allowed is what the page before gave") from error
+            raise InvalidInput(
+                f"page_token: found {self.token!r:.80}, allowed is the token of the previous page"
+            ) from error
         fits = (
             query == list(self.query)
             and isinstance(key, list)
@@ -75,7 +77,7 @@ class Paging:
             and all(type(part) is kind for part, kind in zip(key, types, strict=True))
         )
         if not fits:
-            raise InvalidInput("page_token: it is another question's; ask again without one")
+            raise InvalidInput("page_token: it belongs to another query; start again without one")
         return tuple(key)
 
     def token_after(self, key: Sequence[Any]) -> str:

@@ -150,10 +150,10 @@ class AppStatService:
         try:
             count, size = await self._blobs.clear_partials()
         except OSError as error:
-            _log.warning("partial uploads of an earlier life stay: %s", error)
+            _log.warning("partial uploads of an earlier process cannot be deleted: %s", error)
             return
         if count:
-            _log.info("%d partial uploads of an earlier life with %d bytes were deleted", count, size)
+            _log.info("deleted %d partial uploads of an earlier process (%d bytes)", count, size)
 
     def _open(self) -> Database:
         database = open_database(self._url, synchronous=self._synchronous)

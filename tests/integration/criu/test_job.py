@@ -99,7 +99,7 @@ def test_a_gpu_that_is_not_let_go_leaves_the_job_running(
     printed(job, 2)
     monkeypatch.setattr(gpu, "users", list)
     job._driver = Recorder(f"checkpoint {job.pid()}")
-    with pytest.raises(DumpFailedError, match="cannot let its GPU go"):
+    with pytest.raises(DumpFailedError, match="cannot release its GPU"):
         job.dump(tmp_path / "packed", {}, stopped=False, pending={})
     printed(job, len(printed(job, 1)) + 2)
 

@@ -48,7 +48,9 @@ def test_what_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
     assert host.gpus().health is Health.MISSING
     monkeypatch.setattr("hopyard._runtime.criu.binary.PRIVATE", tmp_path / "gone")
     assert (host.criu().health, host.criu().detail) == (Health.MISSING, "not installed")
-    assert host.criu().advice.endswith("run deploy/install-criu.sh, which puts a current one into a folder of its own")
+    assert host.criu().advice.endswith(
+        "run deploy/install-criu.sh, which installs a current version into a separate folder"
+    )
     assert host.shared_memory(tmp_path / "gone").health is Health.MISSING
 
 
@@ -97,7 +99,7 @@ def test_processes_are_restored_by_root_only(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("HOPYARD_CRIU", str(tmp_path / "criu"))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     script(tmp_path, "criu", 'echo "Version: 4.2.1"')
-    assert (host.criu().health, host.criu().advice[:40]) == (Health.PROBLEM, "processes can be restored by root only, ")
+    assert (host.criu().health, host.criu().advice[:40]) == (Health.PROBLEM, "only root with CAP_SYS_ADMIN can restore")
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:

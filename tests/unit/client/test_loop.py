@@ -131,5 +131,5 @@ with Client(sys.argv[1]) as client, Study(client) as study:
 async def test_a_process_that_was_forked_off_is_told_that_it_cannot_ask() -> None:
     said, _ = await said_by(FORK)  # gRPC itself complains of the fork.
     assert said.splitlines() == 3 * [
-        "process 2 was forked off from process 1, which speaks with a cluster already, and cannot"
+        "process 2 was forked from process 1, which already uses gRPC, so it cannot call a cluster"
     ]

@@ -36,7 +36,7 @@ def test_files_in_the_jobs_own_folder_come_with_it() -> None:
         ({"format": 2}, "has format 2; this version reads 1"),
         ({"machine": "riscv64"}, "the image is of a riscv64 process"),
         ({"files": {"/opt/gone/python3": 7}}, "the process runs /opt/gone/python3, which this node does not have"),
-        ({"files": {sys.executable: 7}}, r"others on this node: .*python.* \(\d+ bytes, was 7\)"),
+        ({"files": {sys.executable: 7}}, r"differ on this node: .*python.* \(\d+ bytes, was 7\)"),
         ({"cpu": ["avx512_future", "sse2"]}, "this CPU lacks avx512_future"),
     ],
 )

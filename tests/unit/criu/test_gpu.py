@@ -70,7 +70,7 @@ def test_all_are_locked_before_the_first_lets_its_gpu_go_and_the_way_back_is_the
 )
 def test_what_fails_on_the_way_is_undone_so_that_all_go_on(failing: str, undone: list[str]) -> None:
     recorder = Recorder(failing)
-    with pytest.raises(DumpFailedError, match=f"process {failing[-1]}.* cannot let its GPU go: CUDA_ERROR_NOT_READY"):
+    with pytest.raises(DumpFailedError, match=f"process {failing[-1]}.* cannot release its GPU: CUDA_ERROR_NOT_READY"):
         GpuSuspension([7, 8], recorder).suspend()
     calls = recorder.calls
     assert calls[calls.index(failing) + 1 :] == undone
@@ -96,7 +96,7 @@ def test_nvidias_own_library_is_asked_and_without_a_driver_a_process_is_left_as_
     pytest.importorskip("cuda.bindings", reason="NVIDIA's library is not installed: pip install 'hopyard[gpu]'")
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("this computer has a GPU: its driver would be asked")
-    with pytest.raises(DumpFailedError, match=r"process 1 .*cannot let its GPU go: .*driver"):
+    with pytest.raises(DumpFailedError, match=r"process 1 .*cannot release its GPU: .*driver"):
         GpuSuspension([1], driver()).suspend()
 
 

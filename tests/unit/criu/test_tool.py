@@ -36,7 +36,7 @@ def test_what_is_no_criu_is_told(tmp_path: Path) -> None:
     other.write_text("#!/bin/sh\necho 7\n")
     other.chmod(0o755)
     for path in (other, tmp_path / "gone"):
-        with pytest.raises(CriuUnavailableError, match=f"{path} is no CRIU that can be run"):
+        with pytest.raises(CriuUnavailableError, match=f"{path} is not a CRIU that can be run"):
             look(path)
 
 
@@ -45,17 +45,17 @@ def test_what_is_no_criu_is_told(tmp_path: Path) -> None:
     [
         (
             "(00.1) Error (criu/vdso.c:293): vdso: Unexpected rt vDSO area bounds\n(00.2) Error (criu/cr-dump.c:2): Dumping FAILED.",
-            "this CRIU is too old for this kernel: run deploy/install-criu.sh, which puts a current one into a folder of its own "
+            "this CRIU is too old for this kernel: run deploy/install-criu.sh, which installs a current version into a separate folder "
             "(vdso: Unexpected rt vDSO area bounds; Dumping FAILED.)",
         ),
         (
             "Error (criu/rlimit.c:1): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
             "Error (criu/page-xfer.c:1): Unable to write: No space left on device",
-            "there is no room for its image (Unable to write: No space left on device)",
+            "there is no room for the image (Unable to write: No space left on device)",
         ),
         ("Error (criu/x.c:1): something new", "something new"),
         ("Killed", "Killed"),
-        ("", "it said nothing"),
+        ("", "it printed nothing"),
     ],
 )
 def test_its_errors_are_explained_where_that_is_known(log: str, says: str) -> None:

@@ -162,8 +162,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = 
         ([member("a", tarfile.SYMTYPE, link="/etc")], "plain files"),
         ([member("a", tarfile.LNKTYPE, link="b")], "plain files"),
         ([member("a", tarfile.CHRTYPE)], "plain files"),
-        ([member("a"), member("a")], "place of another"),
-        ([member("a"), member("a/b")], "place of another"),
+        ([member("a"), member("a")], "conflicts with an earlier member"),
+        ([member("a"), member("a/b")], "conflicts with an earlier member"),
         ([member("big", size=1_100_000_000)], "more than"),
     ],
 )

@@ -355,6 +355,6 @@ def _extract(tar: tarfile.TarFile, target: Path) -> None:
             with path.open("xb") as out:
                 shutil.copyfileobj(content, out)
         except FileExistsError as error:
-            raise BundleError(f"member {member.name!r} stands on the place of another") from error
+            raise BundleError(f"member {member.name!r} conflicts with an earlier member") from error
         # Read-only, because all runs of the node share the file: a write fails instead of changing it.
         path.chmod(0o555 if member.mode & 0o111 else 0o444)

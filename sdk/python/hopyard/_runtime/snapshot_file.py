@@ -218,6 +218,8 @@ def _hash(opened: FileIO) -> SnapshotFileInfo:
 def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
     """Yields (name in the archive, path) of each file and folder below `directory`; folders before their contents.
 
+    Names begin with `prefix`.
+
     Raises:
         SnapshotRefusedError: The directory contains something other than files and folders.
     """

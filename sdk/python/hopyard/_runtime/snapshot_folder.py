@@ -330,12 +330,12 @@ def _listed(directory: Path, limits: SnapshotLimits) -> Iterator[FolderMember]:
 
 
 def _padding(size: int) -> bytes:
-    """Returns the padding after a file's contents, when the archive has `size` bytes."""
+    """Returns the zero bytes that follow a file's contents, when the archive has `size` bytes so far."""
     return bytes(-size % _ARCHIVE_BLOCK)
 
 
 def _end(size: int) -> bytes:
-    """Returns the end of an archive that has `size` bytes."""
+    """Returns the zero bytes that end an archive, when it has `size` bytes so far."""
     return bytes(2 * _ARCHIVE_BLOCK + -(size + 2 * _ARCHIVE_BLOCK) % _ARCHIVE_RECORD)
 
 

@@ -28,10 +28,10 @@ Read = Callable[[], bytes | None]
 Write = Callable[[dict[str, Any]], None]
 
 Answer = Callable[[bytes], dict[str, Any]]
-"""Returns the answer to a question."""
+"""A function that returns the answer to a question."""
 
 Begin = Callable[[dict[str, Any]], tuple[dict[str, Any], Answer]]
-"""Processes the first frame; returns the answer to it and the function that answers the questions."""
+"""A function that processes the first frame; returns the answer to it and the function that answers the questions."""
 
 
 def failed(error: str) -> dict[str, Any]:

@@ -226,8 +226,11 @@ def _key(sha256: str) -> str:
 
 
 def _unavailable(error: BaseError) -> Exception:
-    """Returns the error to raise for a failure that remains after the object store client's retries."""
+    """Returns the error for a failure of the object store: `Exhausted` if a quota is exceeded, else `Unavailable`.
+
+    The object store's client has already retried the operation.
+    """
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "quota" in text.lower():
-        return Exhausted(f"the object store refuses more: {text}")
-    return Unavailable(f"the object store did not do it: {text}")
+        return Exhausted(f"the quota of the object store is exceeded: {text}")
+    return Unavailable(f"the object store failed: {text}")

@@ -128,7 +128,7 @@ class BlobStore:
         try:
             size, found = await self._receive(path, chunks)
             if found != sha256:
-                raise DataLoss(f"blob {sha256}: the {size} bytes that came have the hash {found}; send it again")
+                raise DataLoss(f"blob {sha256}: the {size} bytes received have the hash {found}; send it again")
             await self._backend.adopt(sha256, path)
         except OSError as error:
             raise Exhausted(f"blob {sha256} cannot be stored: {error.strerror or error}; make room") from error

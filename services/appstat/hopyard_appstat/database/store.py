@@ -239,7 +239,7 @@ class Store:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._readers, self._database.fold)
             except DBAPIError as error:
-                _log.warning("what was committed stays in the WAL just now: %s", error.orig)
+                _log.warning("the WAL checkpoint failed and is retried after the next commit: %s", error.orig)
 
     async def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def read() -> T:

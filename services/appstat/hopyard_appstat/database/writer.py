@@ -63,7 +63,7 @@ class Writer:
             Unavailable: The database cannot be written at present, or the service is stopping.
         """
         if self._closing:
-            raise Unavailable("appstat is stopping: try again, at its successor")
+            raise Unavailable("appstat is stopping: try again after its restart")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         await self._queue.put((operation, done))
         return await done
@@ -119,7 +119,9 @@ class Writer:
         except Exception as error:  # noqa: BLE001
             if len(operations) == 1:
                 return [(None, error)], set()
-            _log.warning("a group of %d operations failed, each is tried alone: %r", len(operations), error)
+            _log.warning(
+                "a transaction of %d operations failed; each is now committed separately: %r", len(operations), error
+            )
         outcomes: list[_Outcome] = []
         touched: set[str] = set()
         for operation in operations:

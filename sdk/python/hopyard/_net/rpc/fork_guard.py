@@ -24,6 +24,6 @@ def begin() -> None:
 def forked(parent: int) -> Conflict:
     """Returns the error for a process that was forked from `parent`."""
     return Conflict(
-        f"process {os.getpid()} was forked off from process {parent}, which speaks with a cluster already, and cannot: start processes "
-        'afresh (multiprocessing.get_context("spawn")), or fork before the first call'
+        f"process {os.getpid()} was forked from process {parent}, which already uses gRPC, so it cannot call a cluster: start "
+        'processes with multiprocessing.get_context("spawn"), or fork before the first call'
     )

@@ -98,6 +98,6 @@ def check_host(host: str) -> None:
         unspecified = not host
     if unspecified:
         raise InvalidInput(
-            f"--host needs the address by which other computers reach this one, found {host!r}: it is told to them; "
+            f"--host needs the address by which other computers reach this one, found {host!r}; "
             "`hostname -I` lists this computer's addresses"
         )

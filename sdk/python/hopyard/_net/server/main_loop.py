@@ -33,7 +33,7 @@ GC_THRESHOLDS: Final = (20_000, 20, 50)
 """Arguments of `gc.set_threshold`: number of new objects before the youngest generation is collected, and so on."""
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
-"""Main function of a service: starts it, waits until the event is set (`Background.wait`), stops it and returns."""
+"""The main function of a service: starts it, waits until the event is set (`Background.wait`), stops it and returns."""
 
 
 def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:

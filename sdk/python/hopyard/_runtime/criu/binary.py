@@ -28,17 +28,17 @@ LEAST: Final = (4, 0)
 LEAST_SOCKETS: Final = (4, 2)
 """Minimum version for open network connections, on which older versions fail."""
 
-INSTALL: Final = "run deploy/install-criu.sh, which puts a current one into a folder of its own"
+INSTALL: Final = "run deploy/install-criu.sh, which installs a current version into a separate folder"
 
 _SECONDS: Final = 20.0
 _SYS_ADMIN: Final = 1 << 21
 _KNOWN: Final = (
     ("Unexpected rt vDSO area bounds", f"this CRIU is too old for this kernel: {INSTALL}"),
     (r"io_uring", "a process uses io_uring, which CRIU cannot dump"),
-    (r"No space left on device|ENOSPC", "there is no room for its image"),
-    (r"has bad size|has bad mode|has bad build-id", "a file that it has open or runs is another one here"),
+    (r"No space left on device|ENOSPC", "there is no room for the image"),
+    (r"has bad size|has bad mode|has bad build-id", "a file that a process has open or executes differs on this host"),
     (r"/dev/nvidia", "a process uses a GPU"),
-    (r"Operation not permitted|EPERM", "it lacks rights: CRIU needs root with all capabilities"),
+    (r"Operation not permitted|EPERM", "CRIU lacks rights: it needs root with all capabilities"),
 )
 _HARMLESS: Final = ("Can't setup RLIMIT_NOFILE for self",)
 """Errors that CRIU reports in containers although it continues."""
@@ -69,7 +69,9 @@ class Criu:
             CriuUnavailableError: It does not work; the message says why.
         """
         if not _may_restore():
-            raise CriuUnavailableError("processes can be restored by root only, with CAP_SYS_ADMIN; this is neither")
+            raise CriuUnavailableError(
+                "only root with CAP_SYS_ADMIN can restore processes; this process is not root or lacks the capability"
+            )
         done = _run(str(self.path), "check")
         if done is None or done.returncode:
             why = "it takes too long" if done is None else explain(done.stdout + done.stderr)
@@ -104,7 +106,7 @@ def look(path: Path | None) -> Criu:
     done = _run(str(path), "--version")
     found = re.search(r"Version: (\d+(?:\.\d+)*)", done.stdout) if done is not None else None
     if found is None:
-        raise CriuUnavailableError(f"{path} is no CRIU that can be run: {INSTALL}, or name another in {VARIABLE}")
+        raise CriuUnavailableError(f"{path} is not a CRIU that can be run: {INSTALL}, or name another in {VARIABLE}")
     version = tuple(map(int, found[1].split(".")))
     if version < LEAST:
         wanted = ".".join(map(str, LEAST))
@@ -117,7 +119,7 @@ def explain(log: str) -> str:
     log = "\n".join(line for line in log.splitlines() if not any(harmless in line for harmless in _HARMLESS))
     errors = [line.partition("Error ")[2] for line in log.splitlines() if "Error (" in line]
     said = "; ".join(re.sub(r"^\([^)]*\): ", "", line).strip() for line in errors[:_MOST_ERRORS])
-    said = said or next(iter(reversed(log.strip().splitlines())), "it said nothing")
+    said = said or next(iter(reversed(log.strip().splitlines())), "it printed nothing")
     for pattern, meaning in _KNOWN:
         if re.search(pattern, log):
             return f"{meaning} ({said})"

@@ -55,11 +55,11 @@ def check(needed: Mapping[str, Any], have: set[str] | None = None) -> None:
     if needed["format"] != FORMAT:
         raise RestoreMismatchError(f"the image has format {needed['format']}; this version reads {FORMAT}")
     if needed["machine"] != platform.machine():
-        raise RestoreMismatchError(f"the image is of a {needed['machine']} process; this is a {platform.machine()}")
+        raise RestoreMismatchError(f"the image is of a {needed['machine']} process; this host is {platform.machine()}")
     if lacking := sorted(set(needed["cpu"]) - (instructions() if have is None else have)):
         raise RestoreMismatchError(
-            f"this CPU lacks {_listed(lacking)}, which the CPU had that the process began on; allowed: nodes with CPUs that can "
-            "do as much"
+            f"this CPU lacks {_listed(lacking)}, which the CPU has on which the process started; allowed: nodes whose CPUs have "
+            "all of its instruction sets"
         )
     files: Mapping[str, int] = needed["files"]
     missing = [file for file in files if not os.path.exists(file)]
@@ -71,7 +71,7 @@ def check(needed: Mapping[str, Any], have: set[str] | None = None) -> None:
     other = [f"{file} ({_size(file)} bytes, was {size})" for file, size in files.items() if _size(file) != size]
     if other:
         raise RestoreMismatchError(
-            f"the process runs files that are others on this node: {_listed(other)}; the interpreter and its libraries must be "
+            f"the process runs files that differ on this node: {_listed(other)}; the interpreter and its libraries must be "
             "the same on all nodes"
         )
 

@@ -39,7 +39,7 @@ class CudaProcess(Protocol):
 
 
 Driver = Callable[[int], CudaProcess]
-"""Returns the CUDA process with a process id."""
+"""A function that returns the CUDA process with a given process id."""
 
 
 class GpuLostError(ProcessSnapshotError):
@@ -91,7 +91,7 @@ class GpuSuspension:
                 done.append((pid, process.restore))
         except Exception as error:
             _undo(done)
-            raise DumpFailedError(f"{name(pid)} cannot let its GPU go: {error}") from error
+            raise DumpFailedError(f"{name(pid)} cannot release its GPU: {error}") from error
 
     def resume(self) -> None:
         """Gives the processes their GPUs back and lets them continue.

@@ -161,7 +161,7 @@ class DumpableJob:
                 disk.
             kept: Data that `restore` returns.
             stopped: Whether the processes are already stopped.
-            pending: Files of the folder by name of which only the part after an offset is stored.
+            pending: Offset by file name: of these files in the folder, only the part after the offset is stored.
 
         Raises:
             DumpRefusedError: The processes have something that cannot be dumped.
@@ -334,7 +334,7 @@ class DumpableJob:
                 error = DumpFailedError(f"the dump failed: {failure}")
                 self._rooms.free(images)
                 if self.poll() is not None:
-                    raise DumpFailedError(f"the dump failed, and the program ended by it: {failure}") from failure
+                    raise DumpFailedError(f"the dump failed and ended the program: {failure}") from failure
         raise error or DumpFailedError("there is no room for an image")
 
     def _restore(self, images: Path) -> int:

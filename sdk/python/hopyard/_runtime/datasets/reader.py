@@ -110,7 +110,7 @@ def _hash(file: Path, give_up: Callable[[], bool]) -> tuple[int, str]:
             digest.update(chunk)
             size += len(chunk)
     if size and not file.stat().st_size:
-        raise InvalidInput(f"{file}: needed is a regular file; this one is made up as it is read")
+        raise InvalidInput(f"{file}: needed is a regular file; the content of this one is generated when it is read")
     return size, digest.hexdigest()
 
 

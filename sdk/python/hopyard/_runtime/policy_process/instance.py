@@ -20,7 +20,7 @@ from hopyard.v1 import policy_pb2 as pb
 _LOG = logging.getLogger(__name__)
 
 Make = Callable[[Mapping[str, Any]], Policy]
-"""Creates a policy from its parameters."""
+"""A function that creates a policy from its parameters."""
 
 
 class Instance:

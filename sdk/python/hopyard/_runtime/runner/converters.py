@@ -41,7 +41,7 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
     Args:
         start: Start message of the run.
         scratch: Folder for temporary files of the trainer.
-        place: Meeting place of the gang; None: the run has one rank.
+        place: Host, ports and secret of the gang; None: the run has one rank.
     """
     return TrainerContext(
         seed=start.start.seed,

@@ -89,7 +89,7 @@ class TrainingRun:
                 self._gang.close()
 
     def _open_gang(self) -> Leader | Follower | None:
-        """Returns this process's membership in its gang; None: the run has one rank."""
+        """Returns this process's side of its gang; None: the run has one rank."""
         start = self._start
         if not start.HasField("gang"):
             return None

@@ -317,7 +317,13 @@ def failure(run: ProcessRun, *, user: bool) -> str:
 
 
 def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
-    """Waits for the exit of a process that has reported the failure of its run; its exit code must not be 0."""
+    """Waits for the exit of a process that has reported the failure of its run; its exit code must not be 0.
+
+    Args:
+        bench: The fixture of the case.
+        run: The run.
+        reason: Reason of the end, such as FAILED, for the error.
+    """
     run.tell(exit=wire.ApplicationExit(reason="the run is over"))
     # A process that makes several runs does not exit because one of them failed.
     if run.exits(None, f"after ended {reason}") == 0 and not bench.client.trainer:

@@ -27,7 +27,14 @@ def values(hyperparameters: Mapping[str, Any], x: float | None = None) -> Iterat
 
 
 def value(hyperparameters: Mapping[str, Any], position: int, *, base: int = 0, x: float | None = None) -> float:
-    """Returns the metric's value at a position, for a run that began at position `base` with the value `x`."""
+    """Returns the metric's value at a position.
+
+    Args:
+        hyperparameters: Hyperparameters of the run.
+        position: The position.
+        base: Position at which the run began.
+        x: Value in the snapshot at `base`; None: the run began from scratch.
+    """
     if hyperparameters.get("nan_at") == position:
         return math.nan
     series = values(hyperparameters, x)

@@ -249,7 +249,7 @@ class LoggedRun:
             self.boundary.save(dump, PROVIDER)
         except (DumpRefusedError, DumpFailedError) as error:
             if body.poll() is not None:
-                raise TrainingCommandError(f"the processes did not outlive a snapshot: {error}", user=False) from error
+                raise TrainingCommandError(f"taking a snapshot ended the processes: {error}", user=False) from error
             _tell(f"no snapshot at position {self.boundary.position}: {error}")
             self.boundary.unsaved(again=not (self._open and isinstance(error, DumpRefusedError)))
         else:

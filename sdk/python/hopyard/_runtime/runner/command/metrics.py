@@ -82,7 +82,7 @@ def _text(line: bytes) -> str:
 
 
 class MetricReader:
-    """Finds metrics in lines.
+    """Finds metrics in lines of a program's output.
 
     Args:
         patterns: Regular expression with one group, by metric name.

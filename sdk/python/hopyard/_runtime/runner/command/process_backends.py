@@ -151,7 +151,7 @@ class DumpableBody:
         Args:
             file: Path of the snapshot.
             kept: Data that `begin` returns after a restore.
-            pending: Files of the folder by name of which only the part after an offset is stored.
+            pending: Offset by file name: of these files in the folder, only the part after the offset is stored.
 
         Raises:
             ProcessSnapshotError: The processes cannot be dumped.

@@ -110,10 +110,10 @@ class Link:
 
 
 class ProcessGang(ABC):
-    """One process's membership in its gang."""
+    """One process's side of its gang."""
 
     place: common_pb2.GangPlace
-    """The meeting place of the gang."""
+    """Host, ports and secret with which the ranks find and join the gang."""
 
     def __init__(self, noticed: Callable[[], None], clock: Callable[[], float]) -> None:
         """Starts without connections; `noticed` is called, from any thread, when the gang breaks."""

@@ -45,10 +45,10 @@ class Follower(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         verdict_seconds: float = VERDICT_SECONDS,
     ) -> None:
-        """Takes the meeting place of the gang and the rank of this process; `join` connects.
+        """Does not connect to rank 0; `join` does.
 
         Args:
-            place: The meeting place, which rank 0 opened.
+            place: Host, ports and secret of the gang, which rank 0 opened.
             rank: Rank of this process, 1 or more.
             noticed: Called, from any thread, when the gang breaks.
             clock: Returns monotonic seconds.
@@ -93,7 +93,7 @@ class Follower(ProcessGang):
             if self._orders:
                 return self._orders.popleft()
         self._check()
-        raise GangBrokenError("rank 0 says nothing any more", user=False)
+        raise GangBrokenError("rank 0 sends no more orders", user=False)
 
     def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
         if self._link is not None:

@@ -27,7 +27,7 @@ _ACCEPT_SECONDS: Final = 0.5
 
 
 class Leader(ProcessGang):
-    """The meeting place of a gang, which accepts connections as soon as it is created."""
+    """Rank 0's side of a gang. It accepts connections as soon as it is created."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Leader(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
-        """Opens the meeting place on this host and starts to accept connections.
+        """Opens the ports of the gang on this host and starts to accept connections.
 
         Args:
             size: Number of ranks, including rank 0.

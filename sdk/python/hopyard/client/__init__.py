@@ -1,6 +1,6 @@
-"""The client of a Hopyard cluster: `Client`, and `AsyncClient` for asyncio. `types` and `datasets` have the values they return.
+"""The client of a Hopyard cluster: `Client`, and `AsyncClient` for asyncio. `types` and `datasets` define the values they return.
 
-The names load on first use: a command that only prints its help needs no gRPC.
+Both names are loaded on first use, so a command that only prints its help does not import gRPC.
 """
 
 from importlib import import_module

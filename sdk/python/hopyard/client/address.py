@@ -1,4 +1,4 @@
-"""Finding a cluster: by address, or by the data directory its services wrote their addresses into."""
+"""Finds the scheduler of a cluster by its address, or by the address file in its data directory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from hopyard.errors import InvalidInput, Unavailable
 
 DEFAULT_DATA: Final = Path("hopyard-data")
-"""Where an embedded cluster lives unless it is told otherwise."""
+"""Default data directory of a local cluster."""
 
 SERVER_VARIABLE: Final = "HOPYARD_SERVER"
 DATA_VARIABLE: Final = "HOPYARD_DATA"
 
 
 def read_address(data: Path, service: str = "scheduler") -> str | None:
-    """The HOST:PORT that a service of this data directory wrote down last; None: it wrote none."""
+    """Return the HOST:PORT in the address file that a service wrote into the data directory, or None if there is none."""
     try:
         return (data / f"{service}.address").read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:
@@ -24,16 +24,16 @@ def read_address(data: Path, service: str = "scheduler") -> str | None:
 
 
 def find_server(server: str | None, data: str | Path | None) -> str:
-    """The scheduler's address.
+    """Return the scheduler's address.
 
     Args:
-        server: HOST:PORT; wins over everything else.
-        data: A data directory whose cluster runs.
+        server: HOST:PORT; takes precedence over the environment.
+        data: Data directory of a running cluster.
 
-    With neither, the environment's HOPYARD_SERVER, then HOPYARD_DATA, then `./hopyard-data` are looked at.
+    Without either, the environment variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
 
     Raises:
-        InvalidInput: Both are given.
+        InvalidInput: Both arguments are given.
         Unavailable: No cluster serves the data directory.
     """
     if server is not None and data is not None:

@@ -1,4 +1,4 @@
-"""The asynchronous client."""
+"""The client for asyncio: `AsyncClient` adds the calls that change a cluster to the queries of `ClientQueries`."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ if TYPE_CHECKING:
 
 _GARBAGE_SECONDS: Final = 1800.0
 _REGISTER_SECONDS: Final = 24 * 3600.0
-"""Nodes read all that is registered, which may be terabytes."""
+"""Deadline of a registration, in which nodes read the complete files, which may be terabytes."""
 _MOST: Final = 2**31 - 1
 
 
 class AsyncClient(ClientQueries):
     """A client of a Hopyard cluster, for asyncio. Use it as a context manager, or `close` it.
 
-    It raises `hopyard.errors`; an experiment file that is wrong raises `hopyard.spec.SpecError`. Calls have a
-    deadline, and are tried again while the cluster is not reachable. Experiments are named by id or by an
+    Methods raise the errors in `hopyard.errors`; an invalid experiment file raises `hopyard.spec.SpecError`. Each call
+    has a deadline, and is retried while the cluster is not reachable. Experiments are given by id or as an
     `Experiment`.
 
     Args:
-        server: The scheduler's HOST:PORT.
-        data: A data directory whose cluster runs (see `hopyard up`). With neither this nor `server`, the environment's
-            HOPYARD_SERVER or HOPYARD_DATA, then `./hopyard-data`.
-        timeout: Deadline in seconds of one try of a call.
-        patience: Seconds in which a call is tried again while the cluster is not reachable.
+        server: HOST:PORT of the scheduler.
+        data: Data directory of a running cluster (see `hopyard up`). Without `server` and `data`, the environment
+            variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
+        timeout: Deadline in seconds of each try of a call.
+        patience: Seconds for which a call is retried while the cluster is not reachable.
     """
 
     async def create(
         self, spec: SpecLike | Submission, folder: str | Path | None = None, *, interpreter: str = ""
     ) -> Experiment:
-        """Start an experiment.
+        """Create and start an experiment.
 
         Args:
-            spec: Path of an experiment file; or its text (with line breaks, or starting with a brace); or its
-                contents as a mapping, in which `trainer` may be the Trainer class itself; or what `prepare` made of one of these.
-            folder: Where the training code lies; None: beside the experiment file or the trainer's class, else the
-                current directory. It is packed and travels to the machines.
-            interpreter: Path on the nodes of the Python that trains, unless the specification names one; empty: the node
-                agent's own.
+            spec: Path of an experiment file; or its text (with line breaks, or starting with a brace); or its contents
+                as a mapping, in which `trainer` may be the trainer class itself; or the result of `prepare`.
+            folder: Folder of the training code, which is packed and sent to the nodes; None: the folder of the
+                experiment file or of the trainer class, else the current directory.
+            interpreter: Path on the nodes of the Python interpreter for training, unless the specification names one;
+                empty: the interpreter of the node agent.
 
         Returns:
-            The experiment; `note` is what its policy says of its terms.
+            The experiment. Its `note` is the policy's remark about the settings.
 
         Raises:
-            SpecError: All mistakes of the specification, before anything is sent.
-            InvalidInput: A file is not there, or cannot be read.
+            SpecError: The specification is invalid. The error lists all mistakes; nothing was sent.
+            InvalidInput: A file is missing or unreadable.
         """
-        # Specifications need pydantic, which takes a while to import and which nothing else here needs.
+        # Specifications import pydantic, which is slow and which no other method needs.
         from hopyard.client.submission import Submission, pack, prepare
 
         connection = await self._connection()
@@ -85,38 +85,38 @@ class AsyncClient(ClientQueries):
         return replace(converters.experiment(answer.experiment), note=printable(answer.note))
 
     async def pause(self, experiment: str | Experiment) -> Experiment:
-        """Suspend all its runs at their next boundary and start none; `wait(..., until={PAUSED})` waits for that."""
+        """Suspend all runs at their next boundary and start none. `wait(..., until={PAUSED})` waits until all are suspended."""
         connection = await self._connection()
         request = experiment_pb2.PauseExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.PauseExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def resume(self, experiment: str | Experiment) -> Experiment:
-        """Go on with a paused experiment."""
+        """Continue a paused experiment."""
         connection = await self._connection()
         request = experiment_pb2.ResumeExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.ResumeExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def stop(self, experiment: str | Experiment) -> Experiment:
-        """End it: terminate all its jobs. The best job's snapshot is kept."""
+        """End the experiment by terminating all its jobs. The snapshot of the best job is kept."""
         connection = await self._connection()
         request = experiment_pb2.StopExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def close_experiment(self, experiment: str | Experiment) -> Experiment:
-        """End one that is open for requests as one that has done its work: what was asked and is not trained yet is terminated."""
+        """End a study as completed. Jobs that are not yet trained to their requested position are terminated."""
         connection = await self._connection()
         request = experiment_pb2.CloseExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.CloseExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def keep_experiment(self, experiment: str | Experiment) -> None:
-        """Keep one that is open for requests (`stop.idle`) open: its idle time begins anew.
+        """Restart the idle timer (`stop.idle`) of a study, so that it stays open.
 
         Raises:
-            Conflict: It has ended.
+            Conflict: The experiment has ended.
         """
         connection = await self._connection()
         request = experiment_pb2.KeepExperimentRequest(experiment=id_of(experiment))
@@ -130,21 +130,23 @@ class AsyncClient(ClientQueries):
         *,
         request_id: str = "",
     ) -> Job:
-        """Have a configuration trained to a position, beside what the experiment tries by itself.
+        """Request the training of a configuration to a position, in addition to the configurations of the generator.
 
         Args:
-            experiment: Which; its policy must serve requests, as `stage_tree` does.
-            hyperparameters: All values of its space.
-            position: In its unit, in 1..max_iterations.
-            request_id: Names the request: a second one with this id gets the same job. Empty: each call is a new one.
+            experiment: The experiment or its id. Its policy must support requests, as `stage_tree` does.
+            hyperparameters: A value for each name of the space.
+            position: Position in the experiment's unit, in 1..max_iterations.
+            request_id: Key that makes the call idempotent: a second call with it returns the same job. Empty: a new
+                key.
 
         Returns:
-            The job that was made for it. It is COMPLETED at the position, and may be so already: others may have trained the
-            same. `hopyard.client` waits for jobs and shows curves as for any other.
+            The created job. It completes at the position, possibly at once if the same training exists already. It can
+            be watched and queried like any other job.
 
         Raises:
-            InvalidInput: It does not lie in the space, or there is no such position.
-            Conflict: The experiment has ended, its policy serves no requests, or the id stands for another request.
+            InvalidInput: The configuration is not in the space, or the position is out of range.
+            Conflict: The experiment has ended, its policy does not support requests, or the id belongs to another
+                request.
         """
         (job,) = await self.request_all(experiment, [(hyperparameters, position)], request_ids=[request_id])
         return job
@@ -156,18 +158,19 @@ class AsyncClient(ClientQueries):
         *,
         request_ids: Sequence[str] = (),
     ) -> list[Job]:
-        """Have several configurations trained, each to its position, all or none; at most 1,000. See `request`.
+        """Request the training of up to 1,000 configurations, each to its position. Either all are accepted or none. See `request`.
 
         Args:
-            experiment: Which.
-            wanted: Configurations and positions.
-            request_ids: One for each; none: each is a new one.
+            experiment: The experiment or its id.
+            wanted: Pairs of a configuration and a position.
+            request_ids: One request id for each pair; empty: new ids.
 
         Returns:
-            Their jobs, in their order.
+            The created jobs, in the order of `wanted`.
 
         Raises:
-            InvalidInput: All that is wrong, and with which; or the ids are not as many.
+            InvalidInput: Some requests are invalid, or the number of ids differs. The scheduler's error lists all
+                mistakes.
             Conflict: As for `request`.
         """
         ids = list(request_ids) or [""] * len(wanted)
@@ -199,16 +202,16 @@ class AsyncClient(ClientQueries):
         max_iterations: int = 0,
         seconds: float = 0.0,
     ) -> Experiment:
-        """Give it more to do; one that has ended goes on.
+        """Raise the limits of an experiment. An ended experiment continues.
 
         Args:
-            experiment: Which.
-            jobs: How many jobs more.
-            max_iterations: The new length of a job in units, not below the present one; 0: unchanged.
-            seconds: How much time more.
+            experiment: The experiment or its id.
+            jobs: Number of additional jobs.
+            max_iterations: The new length of a job in the experiment's unit, not below the current one; 0: unchanged.
+            seconds: Additional seconds for `stop.max_time`.
 
         Raises:
-            InvalidInput: Nothing to extend by, less than there is, or more than can be counted.
+            InvalidInput: No extension is given, `max_iterations` is below the current one, or a number is out of range.
         """
         if max(jobs, max_iterations) > _MOST:
             raise InvalidInput(f"an extension is at most {_MOST} jobs or units, found {max(jobs, max_iterations)}")
@@ -233,19 +236,20 @@ class AsyncClient(ClientQueries):
         concurrency: int | None = None,
         clear: Collection[str] = (),
     ) -> Experiment:
-        """Change its terms, whatever state it is in; None leaves a term as it is.
+        """Change settings of an experiment in any state. None leaves a setting unchanged.
 
         Args:
-            experiment: Which.
-            target: It ends when a job reaches this value, at once if one has.
-            weight: Of its share, above 0.
-            slots: The most slots that it uses, at least 1. What is above a lower limit its policy gives up, or after a
-                period of grace the scheduler takes.
-            concurrency: The most jobs that train at a time, at least 1; what is above goes likewise.
-            clear: Terms that are to hold no more: "target", "slots", "concurrency".
+            experiment: The experiment or its id.
+            target: Value of the metric that ends the experiment, immediately if a job has already reached it.
+            weight: Weight of its share, above 0.
+            slots: Maximum number of slots, at least 1. If it is lowered, the policy gives up the excess slots, or
+                the scheduler takes them after a grace period.
+            concurrency: Maximum number of jobs that train at the same time, at least 1. Excess jobs are handled in the
+                same way.
+            clear: Settings to remove: "target", "slots", "concurrency".
 
         Raises:
-            InvalidInput: Nothing to change, or a value that cannot be.
+            InvalidInput: No change is given, or a value is out of range.
         """
         if max(slots or 0, concurrency or 0) > _MOST:
             raise InvalidInput(f"slots and concurrency are at most {_MOST}")
@@ -263,21 +267,21 @@ class AsyncClient(ClientQueries):
         return converters.experiment(answer.experiment)
 
     async def pause_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Suspend one job at its next boundary, and keep it so whatever the policy wants; the experiment goes on without it."""
+        """Suspend a job at its next boundary and hold it until `resume_job`. The policy cannot start it; other jobs continue."""
         connection = await self._connection()
         request = job_manager_pb2.PauseJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.PauseJob(request))
         return converters.job(answer.job)
 
     async def resume_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Let a job go on that `pause_job` paused: the policy may start it again."""
+        """Release a job that `pause_job` holds, so that the policy may start it again."""
         connection = await self._connection()
         request = job_manager_pb2.UnpauseJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.UnpauseJob(request))
         return converters.job(answer.job)
 
     async def stop_job(self, experiment: str | Experiment, job: str) -> Job:
-        """End one job: a running one at its next boundary, a waiting one at once. What it reported stays."""
+        """Terminate a job: a running one at its next boundary, a waiting one immediately. Its reports are kept."""
         connection = await self._connection()
         request = job_manager_pb2.TerminateJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.TerminateJob(request))
@@ -294,15 +298,16 @@ class AsyncClient(ClientQueries):
         """Fetch a snapshot, verify its hash, and unpack it.
 
         Args:
-            experiment: Which.
-            job: Id of the job; None: the best one.
-            to: The folder to make; None: one named after experiment, job and position in the current directory.
-            which: The job's snapshot at its best position, or its newest.
+            experiment: The experiment or its id.
+            job: Id of the job; None: the best job.
+            to: The folder to create; None: a folder in the current directory, named after experiment, job and position.
+            which: "best": the snapshot at the job's best position, or the newest if there is none; "newest".
 
         Raises:
-            NotFound: There is no best job yet, or it has no snapshot.
-            AlreadyExists: The folder is there.
-            DataLoss: The bytes are not what their hash promises.
+            NotFound: There is no best job yet, or the job has no snapshot.
+            AlreadyExists: The folder already exists.
+            DataLoss: The bytes do not match their hash.
+            Unsupported: The snapshot contains processes, which only a node can restore.
         """
         present = await self.get(experiment)
         name = job or present.best_job
@@ -330,18 +335,18 @@ class AsyncClient(ClientQueries):
     async def export_experiment(
         self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
     ) -> Exported:
-        """Write an experiment to one file, from which another cluster can go on with it (docs/exporting.md).
+        """Write an experiment to one file, from which another cluster can continue it (docs/exporting.md).
 
-        An experiment of a group takes the group with it: they share one journal.
+        The experiments of a group share one journal and are exported together.
 
         Args:
-            experiment: Which; paused, or over.
-            to: The file to make; None: one named after the experiment in the current directory.
-            snapshots: Whether its snapshots travel too. Without them jobs begin anew elsewhere.
+            experiment: The experiment or its id. It must be paused or ended.
+            to: The file to create; None: a file in the current directory, named after the experiment.
+            snapshots: Whether to include snapshots. Without them, jobs start from the beginning after an import.
 
         Raises:
-            Conflict: It runs, or went on meanwhile.
-            AlreadyExists: The file is there.
+            Conflict: The experiment runs, or changed during the export.
+            AlreadyExists: The file already exists.
         """
         from hopyard.client.transfer.export_import import write
 
@@ -349,17 +354,17 @@ class AsyncClient(ClientQueries):
         return await write(self, await self._connection(), present, Path(to) if to is not None else None, snapshots)
 
     async def import_experiment(self, file: str | Path, name: str | None = None) -> ImportedExperiment:
-        """Bring an experiment from a file: it is there as it was, and goes on when it is resumed or extended.
+        """Import an experiment from a file. It has the exported state, and continues after `resume` or `extend`.
 
         Args:
-            file: What `export_experiment` made.
-            name: Id that it gets; None: its own.
+            file: A file that `export_experiment` wrote.
+            name: The id of the imported experiment; None: its original id.
 
         Raises:
             NotFound: There is no such file.
-            InvalidInput: It is none of an export, or of a newer version.
-            DataLoss: It is truncated or was altered; nothing was changed.
-            AlreadyExists: Its id is taken here.
+            InvalidInput: The file is not an export, or has a newer format version.
+            DataLoss: The file is truncated or modified. Nothing was imported.
+            AlreadyExists: The id already exists in this cluster.
         """
         from hopyard.client.transfer.export_import import read
 
@@ -368,18 +373,18 @@ class AsyncClient(ClientQueries):
     async def register_data(
         self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
     ) -> DataSet:
-        """Take partitioned data into the catalog, once each node named has read what it holds; all or nothing.
+        """Add a data set to the catalog, after all named nodes have read their files. Either everything is registered or nothing.
 
         Args:
-            name: What experiments call it.
-            partitions: "train/0", "train/1", ... and "eval/0", ...: each with its replicas (node and absolute path), or with its
-                URL, and with that size, hash and examples if they are known.
-            request_id: A call that was cut is made again with the same one; None: a new one.
+            name: The name of the data set in experiment files.
+            partitions: Partitions "train/0", "train/1", ... and "eval/0", ..., each with its replicas (node and
+                absolute path) or with a URL and, if known, size, hash and number of examples.
+            request_id: Key that makes the call idempotent, for a retry after a lost response; None: a new key.
 
         Raises:
-            InvalidInput: What is wrong: a name, a node that is not known, files that are missing, replicas that differ.
-            AlreadyExists: The name is taken.
-            Conflict: A node that is named is not connected.
+            InvalidInput: A name is invalid, a node is unknown, a file is missing, or replicas differ.
+            AlreadyExists: The name already exists.
+            Conflict: A named node is not connected.
         """
         connection = await self._connection()
         request = data_pb2.RegisterDataRequest(
@@ -389,11 +394,11 @@ class AsyncClient(ClientQueries):
         return converters.data_set(answer.data)
 
     async def drop_data(self, name: str) -> None:
-        """Take a data set out of the catalog; its files stay.
+        """Remove a data set from the catalog. Its files are kept.
 
         Raises:
-            NotFound: There is none of this name.
-            Conflict: An experiment that is not over uses it.
+            NotFound: There is no data set with this name.
+            Conflict: An unfinished experiment uses it.
         """
         connection = await self._connection()
         request = data_pb2.DropDataRequest(name=name)
@@ -408,14 +413,15 @@ class AsyncClient(ClientQueries):
         idle: Sequence[str] = (),
         for_others: bool = False,
     ) -> Garbage:
-        """Delete what nobody needs from the store and from the nodes that are connected.
+        """Delete everything from the store and the connected nodes that no experiment needs.
 
         Args:
-            dry_run: Change nothing, only answer what there is.
-            older_than: What was written or wanted within so many seconds stays; None: ten minutes.
-            foreign: Delete also what the index of a store given by URL does not know, which may be another cluster's.
-            idle: Hashes of snapshots on nodes whose agents do not run; the answer says which of them nobody needs.
-            for_others: Delete also what finished experiments keep for nothing but that later ones may go on from it.
+            dry_run: Only report what would be deleted.
+            older_than: Keep everything that was written or requested within this many seconds; None: ten minutes.
+            foreign: Also delete blobs in a store given by URL that this cluster's index does not contain. They may
+                belong to another cluster.
+            idle: Hashes of snapshots on nodes without a running agent. The result lists those that no experiment needs.
+            for_others: Also delete the snapshots that finished experiments keep only for other experiments.
         """
         connection = await self._connection()
         request = experiment_pb2.CollectGarbageRequest(

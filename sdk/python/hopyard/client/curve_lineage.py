@@ -1,4 +1,4 @@
-"""Whose reports make up the curve of a job that went on from another's training."""
+"""Finds the ancestors whose reports make up the beginning of a forked job's curve."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from hopyard.client.types import Job
 
 
 def ancestor(job: Job, upto: float, passed: Collection[str]) -> str | None:
-    """The job that trained, up to `job.fork_position`, what a job had trained up to a position; None: it did all of that itself.
+    """Return the id of the job that trained the part of `job` up to its fork position, or None if `job` trained it itself.
 
-    Two jobs may each have taken a state of the other, at different times. Then the one to which the way comes back began by itself.
+    Two jobs may have forked from each other at different times. The cycle ends at the job to which it returns: that
+    job's first training was its own.
 
     Args:
-        job: Where the way along the ancestors is.
-        upto: Up to where its training counts.
-        passed: The jobs before it on the way.
+        job: The current job on the path along the ancestors.
+        upto: Position up to which the reports of `job` count for the curve.
+        passed: Ids of the jobs that are already on the path.
     """
     if job.parent is None or job.id in passed or (upto <= job.fork_position and job.parent in passed):
         return None

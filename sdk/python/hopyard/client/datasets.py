@@ -1,4 +1,4 @@
-"""Partitioned data as clients see them."""
+"""The data sets of the catalog as the client returns them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopyard._runtime.datasets.usage import Storage, storage
 
 
 class ReplicaState(enum.Enum):
-    """How a copy of a partition stands: its node holds it, lost or changed it, is away, or has not said yet."""
+    """The state of a replica: PRESENT (unchanged on its node), BROKEN (lost or changed), AWAY (node not connected), or UNKNOWN."""
 
     PRESENT = "PRESENT"
     BROKEN = "BROKEN"
@@ -19,7 +19,7 @@ class ReplicaState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DataReplica:
-    """A copy of a partition at a path on a node; `detail` says what is wrong with it."""
+    """A copy of a partition at a path on a node. `detail` describes the problem of a BROKEN one."""
 
     node: str
     path: str
@@ -29,15 +29,15 @@ class DataReplica:
 
 @dataclass(frozen=True, slots=True)
 class DataPartition:
-    """A part of a data set.
+    """A partition of a data set.
 
     Attributes:
-        name: Its split and number: "train/3", "eval/0".
-        size_bytes: Its bytes.
-        sha256: Their hash.
-        examples: How many it has; None: not known.
-        replicas: Where it lies; of one with a URL, which nodes have read it.
-        url: Where nodes get it from; empty: it lies on nodes only.
+        name: Split and number, such as "train/3" or "eval/0".
+        size_bytes: Size of the partition.
+        sha256: SHA-256 of its bytes.
+        examples: Number of examples; None: unknown.
+        replicas: Its replicas; of a partition with a URL, the nodes that have downloaded it.
+        url: URL from which nodes download it; empty: it exists only on nodes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DataPartition:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Partitioned data of the catalog; `experiments` are those that use it and are not over."""
+    """A data set of the catalog. `experiments` are the ids of the unfinished experiments that use it."""
 
     name: str
     partitions: tuple[DataPartition, ...]
@@ -59,7 +59,7 @@ class DataSet:
 
     @property
     def storage(self) -> Storage:
-        """What its nodes hold of it, but for copies that are broken, against full copies on each of them."""
+        """Bytes that the nodes hold without broken replicas, compared with a full copy of the data set on each of these nodes."""
         return storage(
             (one.size_bytes, {each.node for each in one.replicas if each.state is not ReplicaState.BROKEN})
             for one in self.partitions

@@ -1,6 +1,7 @@
-"""An event loop on a thread of its own, for code that has none.
+"""Runs coroutines on an event loop in a background thread, for callers without an event loop.
 
-All of a process share one: gRPC wakes every event loop that it serves for each answer, and those that it was not for complain.
+All `LoopThread` objects of a process share one event loop: gRPC wakes every event loop in the process for each
+response, and a loop for which the response is not intended logs an error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for threads without an event loop. The thread starts with the first of them; `close` ends it for this user."""
+    """Runs coroutines for threads without an event loop. The first coroutine starts the thread; `close` releases it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,11 +28,11 @@ class LoopThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether it is that of a process from which this one was forked off: it runs there, and nothing here."""
+        """Whether this object was started in the parent of a forked process. The thread then exists only in the parent."""
         return self._shared is not None and self._shared.process != os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; when the waiting thread is interrupted, the coroutine is cancelled."""
+        """Run a coroutine to its end and return its result. If the waiting thread is interrupted, the coroutine is cancelled."""
         future = self.start(work)
         try:
             return future.result()
@@ -40,10 +41,11 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine beside the calling thread. To cancel the future is to cancel the coroutine.
+        """Start a coroutine in the background. Cancelling the future cancels the coroutine.
 
         Raises:
-            Conflict: This process was forked off from the one that began it.
+            Conflict: This object was started in the parent of this forked process.
+            RuntimeError: The caller runs on the background event loop.
         """
         with self._lock:
             if self._shared is not None and self.inherited:
@@ -61,7 +63,7 @@ class LoopThread:
         return future
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
-        """Iterate over an asynchronous generator, which is closed when the iteration is left."""
+        """Iterate over an asynchronous generator. The generator is closed when the iteration ends or is abandoned."""
         try:
             while True:
                 try:
@@ -72,7 +74,7 @@ class LoopThread:
             self.run(items.aclose())
 
     def close(self) -> None:
-        """Cancel what still runs here; the last one to close ends the thread. Safe to call twice."""
+        """Cancel the coroutines of this object. The last object to close ends the thread. Safe to call twice."""
         with self._lock:
             shared, self._shared = self._shared, None
             running = list(self._running)
@@ -83,7 +85,7 @@ class LoopThread:
 
 
 class _Shared:
-    """A loop, its thread, and how many use it."""
+    """The event loop of the process, its thread, and the number of its users."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -100,9 +102,7 @@ _shared: _Shared | None = None
 def _take() -> _Shared:
     global _shared
     with _LOCK:
-        if (
-            _shared is None or _shared.process != os.getpid()
-        ):  # A process that was forked off has no thread of its parent.
+        if _shared is None or _shared.process != os.getpid():  # A forked process does not inherit the parent's threads.
             _shared = _Shared()
         _shared.users += 1
         return _shared

@@ -1,4 +1,4 @@
-"""The asynchronous client's eyes: a cluster is found, its experiments, jobs and nodes are looked at, nothing is changed."""
+"""The read-only half of the asynchronous client: finds the cluster, and queries experiments, jobs, statistics, logs and nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hopyard.traces import Trace
 
 PATIENCE_SECONDS: Final = 30.0
-"""How long a call is tried again while the cluster is not reachable, unless the client is told otherwise."""
+"""Default time for which a call is retried while the cluster is not reachable."""
 
 _PAGE: Final = 1000
 _WATCH_SECONDS: Final = 3600.0
@@ -51,7 +51,7 @@ ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
 
 
 class ClientQueries:
-    """What `AsyncClient` can do without changing anything."""
+    """The methods of `AsyncClient` that change nothing."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class ClientQueries:
 
     @classmethod
     def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """A client with a cluster of its own in the directory `data`, on this computer.
+        """Create a client with its own cluster in the directory `data` on this computer.
 
-        The cluster starts with the first call (or on entering the context), and stops when the client is closed; what
-        was going on then goes on when the directory is opened again.
+        The cluster starts with the first call (or when the context is entered) and stops when the client is closed.
+        Experiments that are unfinished then continue when the directory is opened again.
 
         Args:
-            data: The directory; made where it is missing.
-            slots: How many jobs train at a time.
+            data: The data directory. It is created if it is missing.
+            slots: Number of jobs that can train at the same time.
         """
         from hopyard.client.local_cluster.embedded import EmbeddedCluster
 
@@ -89,7 +89,7 @@ class ClientQueries:
         return client
 
     async def __aenter__(self) -> Self:
-        """Find the cluster, or start it."""
+        """Connect to the cluster, or start the client's own one."""
         await self._connection()
         return self
 
@@ -108,10 +108,10 @@ class ClientQueries:
             await self._cluster.stop()
 
     async def get(self, experiment: str | Experiment) -> Experiment:
-        """An experiment's present state.
+        """Return the current state of an experiment.
 
         Raises:
-            NotFound: There is none with this id.
+            NotFound: There is no experiment with this id.
         """
         connection = await self._connection()
         request = experiment_pb2.GetExperimentRequest(experiment=id_of(experiment))
@@ -119,7 +119,7 @@ class ClientQueries:
         return converters.experiment(answer.experiment)
 
     async def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
-        """All experiments, newest first; with `state`, those in it."""
+        """Return all experiments, or those in `state`, newest first."""
         connection = await self._connection()
         request = experiment_pb2.ListExperimentsRequest(page_size=_PAGE)
         if state is not None:
@@ -133,7 +133,7 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def data_sets(self) -> list[DataSet]:
-        """The data sets of the partition catalog, by name."""
+        """Return the data sets of the catalog, ordered by name."""
         connection = await self._connection()
         request = data_pb2.ListDataRequest(page_size=_PAGE)
         found: list[DataSet] = []
@@ -145,10 +145,10 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def data_set(self, name: str) -> DataSet:
-        """A data set, and where its partitions are now.
+        """Return a data set with the current nodes of its partitions.
 
         Raises:
-            NotFound: There is none of this name.
+            NotFound: There is no data set with this name.
         """
         connection = await self._connection()
         request = data_pb2.GetDataRequest(name=name)
@@ -156,14 +156,14 @@ class ClientQueries:
         return converters.data_set(answer.data)
 
     async def watch(self, experiment: str | Experiment) -> AsyncGenerator[Change]:
-        """The present state of the experiment and its jobs, then every change, until it ends.
+        """Yield the current state of the experiment and its jobs, then every change until the experiment ends.
 
-        When the connection is lost it is opened again, and the present state comes once more. A slow reader gets the
-        newest state of each job, not every step between.
+        A lost connection is reopened, and the current state is then yielded again. A slow reader gets the newest state
+        of each job and may miss intermediate states.
 
         Raises:
             NotFound: There is no such experiment.
-            Unavailable: The cluster was not reachable for longer than the client's patience.
+            Unavailable: The cluster was not reachable for longer than the client's `patience`.
         """
         connection = await self._connection()
         request = experiment_pb2.WatchExperimentRequest(experiment=id_of(experiment))
@@ -173,7 +173,7 @@ class ClientQueries:
             messages = call.__aiter__()
             try:
                 while True:
-                    # Once the experiment has ended the server closes the stream; a lost goodbye must not hold us.
+                    # The server closes the stream after the experiment has ended; do not wait for long if the close is lost.
                     async with asyncio.timeout(_LAST_WORDS_SECONDS if ended else None):
                         message = await anext(messages)
                     failures = 0
@@ -183,9 +183,9 @@ class ClientQueries:
                     if change is not None:
                         yield change
             except TimeoutError:
-                continue  # after a long while, to open it anew
+                continue  # the deadline of the stream, which is then reopened; or its close was lost
             except StopAsyncIteration:
-                failures, lost_at = failures + 1, time.monotonic()  # closed by a server that stops, when not ended
+                failures, lost_at = failures + 1, time.monotonic()  # the server closed the stream
             except Unavailable as error:
                 failures += 1
                 lost_at = lost_at if failures > 1 else time.monotonic()
@@ -203,15 +203,15 @@ class ClientQueries:
         *,
         until: Collection[ExperimentState] = ENDED,
     ) -> Experiment:
-        """Wait until the experiment has ended, or is in one of the states `until`.
+        """Wait until the experiment has ended or is in one of the states `until`, and return it.
 
         Args:
-            experiment: Which.
-            timeout: Seconds to wait at most; None: as long as it takes.
-            until: States to wait for; an experiment that ends in another one is answered all the same.
+            experiment: The experiment or its id.
+            timeout: Maximum time to wait in seconds; None: no limit.
+            until: States to wait for. An experiment that ends in another state is returned as well.
 
         Raises:
-            TimedOut: It took longer.
+            TimedOut: The timeout has passed.
         """
         newest: Experiment | None = None
         try:
@@ -228,7 +228,7 @@ class ClientQueries:
         return await self.get(experiment)
 
     async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """An experiment's jobs in order of creation; with `state`, those in it."""
+        """Return the jobs of an experiment, or those in `state`, in order of creation."""
         connection = await self._connection()
         request = job_manager_pb2.ListJobsRequest(experiment=id_of(experiment), page_size=_PAGE)
         if state is not None:
@@ -242,10 +242,10 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def job(self, experiment: str | Experiment, job: str) -> Job:
-        """One job.
+        """Return a job.
 
         Raises:
-            NotFound: There is none with this id.
+            NotFound: The experiment has no job with this id.
         """
         connection = await self._connection()
         request = job_manager_pb2.GetJobRequest(experiment=id_of(experiment), job=job)
@@ -253,12 +253,12 @@ class ClientQueries:
         return converters.job(answer.job)
 
     async def best(self, experiment: str | Experiment) -> Job | None:
-        """The job with the best value of the metric so far; None before the first report."""
+        """Return the job with the best value of the metric so far, or None before the first report."""
         present = await self.get(experiment)
         return await self.job(present.id, present.best_job) if present.best_job is not None else None
 
     async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """All accepted reports, ordered by job and position; of one job, or of all."""
+        """Return all accepted reports of an experiment, or of one job, ordered by job and position."""
         return [one async for page in self._statistics(id_of(experiment), job or "") for one in page]
 
     async def _statistics(self, experiment: str, job: str = "") -> AsyncGenerator[list[Statistic]]:
@@ -272,9 +272,9 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
-        """What it found as a table: a row a job in order of creation; with `reports`, a row a report.
+        """Return the results as a table with one row per job in order of creation, or with `reports` one row per report.
 
-        `results(...).rows` are plain values, `results(...).frame()` is a pandas DataFrame.
+        `results(...).rows` are plain values. `results(...).frame()` is a pandas DataFrame.
         """
         from hopyard.results import job_results, report_results
 
@@ -284,9 +284,9 @@ class ClientQueries:
         return job_results(present, await self.jobs(present))
 
     async def traces(self, experiment: str | Experiment) -> list[Trace]:
-        """The curves of its jobs with the seconds that each report took, in order of creation, for `hopyard.traces.write_traces`.
+        """Return the learning curves with the seconds of each report, in order of job creation, for `hopyard.traces.write_traces`.
 
-        What jobs trained again after a rewind is there once. Jobs that have not reported anything have no trace.
+        A position that was trained again after a rewind occurs once. Jobs without reports are omitted.
         """
         from hopyard.traces.recorder import Recorder
 
@@ -297,15 +297,15 @@ class ClientQueries:
         return recorder.traces(present, await self.jobs(present))
 
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
-        """A job's curve, in order of position. That of a forked job begins with its ancestor's, up to the fork.
+        """Return the learning curve of a job, ordered by position. That of a forked job begins with its ancestor's, up to the fork.
 
-        That is so for ancestors of the same experiment. Where a job was forked from one of another experiment of its group, its curve
-        begins at that fork: ask that experiment for the part before it.
+        If a job was forked from a job of another experiment of its group, the curve begins at the fork. Query that
+        experiment for the earlier part.
 
         Args:
-            experiment: Which.
+            experiment: The experiment or its id.
             job: Id of the job.
-            metric: Name of a metric; None: the one the experiment optimises.
+            metric: Name of a metric; None: the metric that the experiment optimizes.
 
         Raises:
             NotFound: There is no such experiment or job.
@@ -326,7 +326,7 @@ class ClientQueries:
         return found
 
     async def _parent(self, experiment: str, parent: str | None) -> Job | None:
-        """What a job was forked from, if that is of the same experiment: in a group it may be another one's."""
+        """Return the job `parent` if the experiment has it; in a group it may belong to another experiment, then return None."""
         if parent is None:
             return None
         try:
@@ -337,10 +337,10 @@ class ClientQueries:
     async def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> AsyncGenerator[LogChunk]:
-        """What a job (a rank of it, on several slots) printed, node by node; with `follow` also what it prints until it ends.
+        """Yield the output of a job, or of one rank of its gang, node by node; with `follow` also new output until the job ends.
 
         Raises:
-            NotFound: There is no such job, it has not run yet, or a node it may have run on is not reachable.
+            NotFound: There is no such job, it has not run yet, or a node on which it may have run is not reachable.
         """
         connection = await self._connection()
         group = (await self.job(experiment, job)).group or id_of(experiment)
@@ -350,7 +350,7 @@ class ClientQueries:
                 yield chunk
 
     async def nodes(self) -> list[Node]:
-        """The cluster's nodes with their slots."""
+        """Return the nodes of the cluster with their slots."""
         connection = await self._connection()
         request = resource_manager_pb2.ListNodesRequest(page_size=_PAGE)
         found: list[Node] = []
@@ -362,7 +362,7 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def cluster(self) -> ClusterAddresses:
-        """Where the cluster's services answer."""
+        """Return the addresses and the version of the cluster's services."""
         connection = await self._connection()
         request = experiment_pb2.GetClusterRequest()
         return converters.cluster(await connection.call(lambda: connection.experiments.GetCluster(request)))
@@ -376,5 +376,5 @@ class ClientQueries:
 
 
 def id_of(experiment: str | Experiment) -> str:
-    """How the cluster calls it."""
+    """Return the id of an experiment that is given by id or as an `Experiment`."""
     return experiment.id if isinstance(experiment, Experiment) else experiment

@@ -1,4 +1,4 @@
-"""What `create` was given, made ready to send: the specification checked here already, and the code packed."""
+"""Prepares an experiment for `create`: validates the specification and packs the code folder, before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hopyard.errors import InvalidInput
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, parse_spec
 
 SpecLike = str | Path | Mapping[str, Any]
-"""A path; or the text of an experiment file (it has line breaks, or starts with a brace); or its contents as a mapping,
-in which `trainer` may be the class itself."""
+"""A specification: the path of an experiment file, or its text (with line breaks, or starting with a brace), or its contents as
+a mapping, in which `trainer` may be the trainer class itself.
+"""
 
 
 _PACK_TRIES: Final = 5
@@ -23,13 +24,13 @@ _PACK_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An experiment ready to be created.
+    """A validated experiment that is ready to be created.
 
     Attributes:
-        text: The specification as it is sent.
-        source: How messages call it.
-        spec: What it says.
-        folder: The folder of its code; None: nothing of it has to travel.
+        text: The text of the specification as it is sent.
+        source: The name of the specification in error messages.
+        spec: The parsed specification.
+        folder: The folder of the training code; None: no code is sent.
     """
 
     text: str
@@ -38,9 +39,11 @@ class Submission:
     folder: Path | None
 
     def interpreter(self, given: str) -> str:
-        """The Python that the nodes are told of, where the file does not say all: what it names wins over `given`.
+        """Return the path of the Python interpreter to send to the nodes, or an empty string if the specification suffices.
 
-        A relative one that lies beside the code does not travel with it; nodes on this machine find it here.
+        An interpreter in the specification takes precedence over `given`. A relative path in the code folder is
+        resolved if
+        the file exists here, since it is not part of the bundle: nodes on this host then use it in place.
         """
         named, working = self.spec.interpreter, self.spec.working_directory or ""
         if named is None:
@@ -52,16 +55,16 @@ class Submission:
 
 
 def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
-    """Read and check a specification.
+    """Read and validate a specification.
 
     Args:
-        given: See `SpecLike`.
-        folder: Where the training code lies; None: beside the experiment file, or beside the trainer's class, else the
-            current directory.
+        given: The specification; see `SpecLike`.
+        folder: The folder of the training code; None: the folder of the experiment file or of the trainer class, else
+            the current directory.
 
     Raises:
-        SpecError: All mistakes in it.
-        InvalidInput: The file, the folder, or the trainer's file in it is not there or cannot be read.
+        SpecError: The specification is invalid. The error lists all mistakes.
+        InvalidInput: The experiment file, the folder, or the trainer's file in it is missing or unreadable.
     """
     if isinstance(given, Mapping):
         data, found = _with_trainer_path(given)
@@ -79,17 +82,17 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
 
 
 def pack(folder: Path) -> Bundle:
-    """Pack a code folder. Files that vanish meanwhile, such as an editor's, are left out.
+    """Pack a code folder. Files that disappear during packing, such as an editor's temporary files, are omitted.
 
     Raises:
-        InvalidInput: The folder holds what cannot travel, or too much, or changes all the time.
+        InvalidInput: The folder contains files that cannot be packed, is too large, or changes during every try.
     """
     gone = ""
     for _ in range(_PACK_TRIES):
         try:
             return bundle.pack(folder)
         except FileNotFoundError as error:
-            gone = str(error.filename)  # the next look will not find it at all
+            gone = str(error.filename)  # the next try lists the folder again, without this file
         except BundleError as error:
             raise InvalidInput(f"the code folder cannot be packed: {error}") from error
     raise InvalidInput(
@@ -99,15 +102,15 @@ def pack(folder: Path) -> Bundle:
 
 
 def is_text(given: str) -> bool:
-    """Whether it is the text of an experiment file, and not its path."""
+    """Return whether `given` is the text of an experiment file and not its path."""
     return "\n" in given or given.lstrip().startswith("{")
 
 
 def read_text(file: Path) -> str:
-    """The text of an experiment file.
+    """Return the text of an experiment file.
 
     Raises:
-        InvalidInput: it is not there, or is no UTF-8 text.
+        InvalidInput: The file is missing, or is not UTF-8 text.
     """
     try:
         return file.read_text(encoding="utf-8")
@@ -120,7 +123,7 @@ def read_text(file: Path) -> str:
 
 
 def _with_trainer_path(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
-    """Put `file.py:Class` where the trainer's class itself is given."""
+    """Replace a trainer class in `given` by "file.py:Class". Also return the folder of that file, or None if no class was given."""
     trainer = given.get("trainer")
     if not isinstance(trainer, type):
         return given, None

@@ -1,4 +1,4 @@
-"""The synchronous client: the asynchronous one on an event loop of its own."""
+"""The synchronous client: runs the asynchronous one on a background event loop."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A client of a Hopyard cluster. Use it as a context manager, or `close` it; `AsyncClient` says what it promises.
+    """A client of a Hopyard cluster. Use it as a context manager, or `close` it. `AsyncClient` documents its guarantees.
 
         with Client.local(slots=2) as client:
             experiment = client.wait(client.create("experiment.yaml"))
             print(client.best(experiment))
 
     Args:
-        server: The scheduler's HOST:PORT.
-        data: A data directory whose cluster runs; see `AsyncClient`.
-        timeout: Deadline in seconds of one try of a call.
-        patience: Seconds in which a call is tried again while the cluster is not reachable.
+        server: HOST:PORT of the scheduler.
+        data: Data directory of a running cluster; see `AsyncClient`.
+        timeout: Deadline in seconds of each try of a call.
+        patience: Seconds for which a call is retried while the cluster is not reachable.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class Client:
 
     @classmethod
     def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """A client with a cluster of its own in the directory `data`; see `AsyncClient.local`."""
+        """Create a client with its own cluster in the directory `data`; see `AsyncClient.local`."""
         client = cls()
         client._client = AsyncClient.local(data, slots=slots)
         return client
 
     @property
     def asynchronous(self) -> AsyncClient:
-        """The client behind this one: it lives on the event loop of `hopyard.client.portal`."""
+        """The underlying asynchronous client. It runs on the event loop of `hopyard.client.portal`."""
         return self._client
 
     def __enter__(self) -> Self:
-        """Find the cluster, or start it."""
+        """Connect to the cluster, or start the client's own one."""
         try:
             self._loop.run(self._client.__aenter__())
         except BaseException:
@@ -92,7 +92,7 @@ class Client:
     def close(self) -> None:
         """Close the connections, and stop the client's own cluster. Safe to call twice.
 
-        In a process that was forked off it does nothing.
+        It does nothing in a forked process that inherited the client.
         """
         if self._loop.inherited:
             return
@@ -100,19 +100,19 @@ class Client:
         self._loop.close()
 
     def create(self, spec: SpecLike, folder: str | Path | None = None, *, interpreter: str = "") -> Experiment:
-        """Start an experiment; see `AsyncClient.create`."""
+        """Create and start an experiment; see `AsyncClient.create`."""
         return self._loop.run(self._client.create(spec, folder, interpreter=interpreter))
 
     def get(self, experiment: str | Experiment) -> Experiment:
-        """An experiment's present state."""
+        """Return the current state of an experiment."""
         return self._loop.run(self._client.get(experiment))
 
     def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
-        """All experiments, newest first; with `state`, those in it."""
+        """Return all experiments, or those in `state`, newest first."""
         return self._loop.run(self._client.experiments(state))
 
     def watch(self, experiment: str | Experiment) -> Iterator[Change]:
-        """The present state of experiment and jobs, then every change, until it ends; see `AsyncClient.watch`."""
+        """Yield the current state of experiment and jobs, then every change until the experiment ends; see `AsyncClient.watch`."""
         return self._loop.iterate(self._client.watch(experiment))
 
     def wait(
@@ -122,33 +122,33 @@ class Client:
         *,
         until: Collection[ExperimentState] = ENDED,
     ) -> Experiment:
-        """Wait until the experiment has ended, or is in one of the states `until`; see `AsyncClient.wait`."""
+        """Wait until the experiment has ended or is in one of the states `until`; see `AsyncClient.wait`."""
         return self._loop.run(self._client.wait(experiment, timeout, until=until))
 
     def pause(self, experiment: str | Experiment) -> Experiment:
-        """Suspend all its runs at their next boundary and start none."""
+        """Suspend all runs at their next boundary and start no new ones."""
         return self._loop.run(self._client.pause(experiment))
 
     def resume(self, experiment: str | Experiment) -> Experiment:
-        """Go on with a paused experiment."""
+        """Continue a paused experiment."""
         return self._loop.run(self._client.resume(experiment))
 
     def stop(self, experiment: str | Experiment) -> Experiment:
-        """End it: terminate all its jobs. The best job's snapshot is kept."""
+        """End the experiment by terminating all its jobs. The snapshot of the best job is kept."""
         return self._loop.run(self._client.stop(experiment))
 
     def close_experiment(self, experiment: str | Experiment) -> Experiment:
-        """End one that is open for requests as one that has done its work; see `AsyncClient.close_experiment`."""
+        """End a study as completed; see `AsyncClient.close_experiment`."""
         return self._loop.run(self._client.close_experiment(experiment))
 
     def keep_experiment(self, experiment: str | Experiment) -> None:
-        """Keep one that is open for requests open; see `AsyncClient.keep_experiment`."""
+        """Restart the idle timer of a study; see `AsyncClient.keep_experiment`."""
         self._loop.run(self._client.keep_experiment(experiment))
 
     def request(
         self, experiment: str | Experiment, hyperparameters: Mapping[str, Any], position: int, *, request_id: str = ""
     ) -> Job:
-        """Have a configuration trained to a position; see `AsyncClient.request`."""
+        """Request the training of a configuration to a position; see `AsyncClient.request`."""
         return self._loop.run(self._client.request(experiment, hyperparameters, position, request_id=request_id))
 
     def request_all(
@@ -158,13 +158,13 @@ class Client:
         *,
         request_ids: Sequence[str] = (),
     ) -> list[Job]:
-        """Have several configurations trained, each to its position, all or none; see `AsyncClient.request_all`."""
+        """Request the training of several configurations, all or none; see `AsyncClient.request_all`."""
         return self._loop.run(self._client.request_all(experiment, wanted, request_ids=request_ids))
 
     def extend(
         self, experiment: str | Experiment, *, jobs: int = 0, max_iterations: int = 0, seconds: float = 0.0
     ) -> Experiment:
-        """Give it more to do; one that has ended goes on; see `AsyncClient.extend`."""
+        """Raise the limits of an experiment. An ended one continues; see `AsyncClient.extend`."""
         return self._loop.run(
             self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
         )
@@ -179,56 +179,56 @@ class Client:
         concurrency: int | None = None,
         clear: Collection[str] = (),
     ) -> Experiment:
-        """Change its terms; None leaves a term as it is; see `AsyncClient.update`."""
+        """Change settings of an experiment. None leaves a setting unchanged; see `AsyncClient.update`."""
         changed = self._client.update(
             experiment, target=target, weight=weight, slots=slots, concurrency=concurrency, clear=clear
         )
         return self._loop.run(changed)
 
     def pause_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Suspend one job, and keep it so until `resume_job`; the experiment goes on without it."""
+        """Suspend a job at its next boundary and hold it until `resume_job`. Other jobs continue."""
         return self._loop.run(self._client.pause_job(experiment, job))
 
     def resume_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Let a job go on that `pause_job` paused."""
+        """Release a job that `pause_job` holds, so that the policy may start it again."""
         return self._loop.run(self._client.resume_job(experiment, job))
 
     def stop_job(self, experiment: str | Experiment, job: str) -> Job:
-        """End one job; what it reported stays."""
+        """Terminate a job. Its reports are kept; see `AsyncClient.stop_job`."""
         return self._loop.run(self._client.stop_job(experiment, job))
 
     def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """An experiment's jobs in order of creation; with `state`, those in it."""
+        """Return the jobs of an experiment, or those in `state`, in order of creation."""
         return self._loop.run(self._client.jobs(experiment, state))
 
     def job(self, experiment: str | Experiment, job: str) -> Job:
-        """One job."""
+        """Return a job; see `AsyncClient.job`."""
         return self._loop.run(self._client.job(experiment, job))
 
     def best(self, experiment: str | Experiment) -> Job | None:
-        """The job with the best value of the metric so far; None before the first report."""
+        """Return the job with the best value of the metric so far, or None before the first report."""
         return self._loop.run(self._client.best(experiment))
 
     def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """All accepted reports, ordered by job and position; of one job, or of all."""
+        """Return all accepted reports of an experiment, or of one job, ordered by job and position."""
         return self._loop.run(self._client.statistics(experiment, job))
 
     def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
-        """What it found as a table; see `AsyncClient.results`."""
+        """Return the results as a table; see `AsyncClient.results`."""
         return self._loop.run(self._client.results(experiment, reports=reports))
 
     def traces(self, experiment: str | Experiment) -> list[Trace]:
-        """The curves of its jobs with the seconds that each report took; see `AsyncClient.traces`."""
+        """Return the learning curves with the seconds of each report; see `AsyncClient.traces`."""
         return self._loop.run(self._client.traces(experiment))
 
     def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
-        """A job's curve, in order of position; see `AsyncClient.curve`."""
+        """Return the learning curve of a job, ordered by position; see `AsyncClient.curve`."""
         return self._loop.run(self._client.curve(experiment, job, metric))
 
     def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> Iterator[LogChunk]:
-        """What a job (a rank of it, on several slots) printed, node by node; with `follow` also what it prints until it ends."""
+        """Yield the output of a job, or of one rank of its gang, node by node; with `follow` also new output until the job ends."""
         return self._loop.iterate(self._client.logs(experiment, job, follow=follow, rank=rank))
 
     def download(
@@ -249,29 +249,29 @@ class Client:
         return self._loop.run(self._client.export_experiment(experiment, to, snapshots=snapshots))
 
     def import_experiment(self, file: str | Path, name: str | None = None) -> ImportedExperiment:
-        """Bring an experiment from a file; see `AsyncClient.import_experiment`."""
+        """Import an experiment from a file; see `AsyncClient.import_experiment`."""
         return self._loop.run(self._client.import_experiment(file, name))
 
     def nodes(self) -> list[Node]:
-        """The cluster's nodes with their slots."""
+        """Return the nodes of the cluster with their slots."""
         return self._loop.run(self._client.nodes())
 
     def data_sets(self) -> list[DataSet]:
-        """See `AsyncClient.data_sets`."""
+        """Return the data sets of the catalog, ordered by name."""
         return self._loop.run(self._client.data_sets())
 
     def data_set(self, name: str) -> DataSet:
-        """See `AsyncClient.data_set`."""
+        """Return a data set with the current nodes of its partitions; see `AsyncClient.data_set`."""
         return self._loop.run(self._client.data_set(name))
 
     def register_data(
         self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
     ) -> DataSet:
-        """See `AsyncClient.register_data`."""
+        """Add a data set to the catalog; see `AsyncClient.register_data`."""
         return self._loop.run(self._client.register_data(name, partitions, request_id=request_id))
 
     def drop_data(self, name: str) -> None:
-        """See `AsyncClient.drop_data`."""
+        """Remove a data set from the catalog. Its files are kept; see `AsyncClient.drop_data`."""
         self._loop.run(self._client.drop_data(name))
 
     def collect_garbage(
@@ -283,7 +283,7 @@ class Client:
         idle: Sequence[str] = (),
         for_others: bool = False,
     ) -> Garbage:
-        """See `AsyncClient.collect_garbage`."""
+        """Delete everything that no experiment needs; see `AsyncClient.collect_garbage`."""
         return self._loop.run(
             self._client.collect_garbage(
                 dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle, for_others=for_others
@@ -291,5 +291,5 @@ class Client:
         )
 
     def cluster(self) -> ClusterAddresses:
-        """Where the cluster's services answer."""
+        """Return the addresses and the version of the cluster's services."""
         return self._loop.run(self._client.cluster())

@@ -1,4 +1,4 @@
-"""What the client answers with: plain frozen values. Wire types stop at `hopyard.client.wire.converters`."""
+"""The values that the client returns: frozen dataclasses and enums. `hopyard.client.wire.converters` converts messages to them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class NodeState(enum.Enum):
-    """Whether a node can be used."""
+    """The state of a node: UP accepts runs, DRAINING accepts no new ones, LOST has no session with the scheduler."""
 
     UP = "UP"
     DRAINING = "DRAINING"
@@ -50,14 +50,14 @@ class NodeState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What an experiment optimises.
+    """The metric that an experiment optimizes.
 
     Attributes:
-        name: Its name in the reports.
-        mode: Which direction is better.
-        target: The experiment ends when a job reaches it; None: no target.
-        kill_threshold: A policy may end a job that stays worse; None: none.
-        target_over: The target is reached by the mean of a job's last so many reports, at least 1.
+        name: Name of the metric in the reports.
+        mode: The better direction.
+        target: The experiment ends when a job reaches this value; None: no target.
+        kill_threshold: A policy may terminate a job that stays worse than this value; None: no threshold.
+        target_over: Number of a job's last reports whose mean must reach the target, at least 1.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Metric:
     target_over: int = 1
 
     def better(self, left: float, right: float) -> bool:
-        """Whether `left` is strictly better than `right`; what is not finite is worse than everything finite."""
+        """Return whether `left` is strictly better than `right`. A value that is not finite is worse than any finite value."""
         if not math.isfinite(left):
             return False
         if not math.isfinite(right):
@@ -77,15 +77,15 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """How an experiment's snapshots moved.
+    """Counters of how the snapshots of an experiment moved.
 
     Attributes:
-        direct: Runs that got their snapshot from another agent.
-        direct_bytes: Bytes of these.
-        fetched: Runs that got it from the store.
-        fetched_bytes: Bytes of these.
-        stored: Snapshots that were brought to the store.
-        stored_bytes: Bytes of these.
+        direct: Number of runs that fetched their snapshot from another agent.
+        direct_bytes: Bytes of these snapshots.
+        fetched: Number of runs that fetched their snapshot from the store.
+        fetched_bytes: Bytes of these snapshots.
+        stored: Number of snapshots that were uploaded to the store.
+        stored_bytes: Bytes of these snapshots.
     """
 
     direct: int = 0
@@ -98,33 +98,33 @@ class Hops:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment.
+    """An experiment and its progress.
 
     Attributes:
-        id: Opaque and unique in the cluster.
-        name: As in the experiment file.
-        state: Where it stands.
-        reason: Why it is in this state, in words; empty while it simply runs.
-        spec: The whole specification.
-        bundle: SHA-256 of its code bundle; empty: none.
-        metric: What it optimises.
-        created_at: Seconds since the Unix epoch.
-        ended_at: The same; None while it has not ended.
+        id: Opaque id, unique in the cluster.
+        name: The name in the experiment file.
+        state: The current state.
+        reason: Why the experiment is in this state, as a sentence; empty while it runs normally.
+        spec: The complete specification.
+        bundle: SHA-256 of the code bundle; empty: no bundle.
+        metric: The metric that the experiment optimizes.
+        created_at: Time of creation in seconds since the Unix epoch.
+        ended_at: Time of the end in seconds since the Unix epoch; None while the experiment has not ended.
         jobs: Number of jobs by the name of their state.
-        best_job: The job with the best value so far; None before the first report.
-        best_value: That value.
-        best_position: The position it was reached at.
-        slots: How many it holds.
-        share: How many its share gives it.
-        running_seconds: Time it was not paused.
-        group: The experiment that its group began with; its own id if it is alone.
-        warning: What a person should know although it goes on, in words; empty: nothing.
-        snapshot_bytes: What its snapshots take.
-        hops: How they moved between slots; of a group those of all its experiments.
-        slot_seconds: Time of slots that is billed to it: of its own runs, and its part of what it wants together with others of
-            its group.
-        note: What its policy says of its terms, such as that there are too few jobs for its rungs; only as `create` answers it. Empty:
-            nothing.
+        best_job: Id of the job with the best value so far; None before the first report.
+        best_value: The best value so far.
+        best_position: The position of the best value.
+        slots: Number of slots that the experiment holds.
+        share: Number of slots that the experiment may use now.
+        running_seconds: Time since creation without pauses.
+        group: Id of the first experiment of the group; the experiment's own id if it is in no group.
+        warning: A problem that does not stop the experiment, as a sentence; empty: none.
+        snapshot_bytes: Size of all its snapshots. Equal contents count once.
+        hops: Transfers of its snapshots; in a group, those of all experiments of the group.
+        slot_seconds: Slot time that is charged to the experiment: that of its own runs, and in a group an equal
+            part of runs that several experiments need.
+        note: A remark of the policy about the settings, such as too few jobs for its rungs. Only `create` returns it.
+            Empty: none.
     """
 
     id: str
@@ -153,16 +153,16 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Training state of a job at a position, named by the SHA-256 of its packed bytes.
+    """The training state of a job at one position, named by the SHA-256 of its packed bytes.
 
     Attributes:
-        job: Whose state it is.
-        position: Where it was taken.
-        sha256: Of the packed bytes, lower-case hex.
+        job: Id of the job.
+        position: The position at which it was taken.
+        sha256: SHA-256 of the packed bytes, lower-case hexadecimal.
         size_bytes: Size of the packed bytes.
-        provider: What took it and can load it.
-        nodes: The nodes that hold it on their disk.
-        stored: Whether the snapshot store holds it.
+        provider: The mechanism that took it and can load it, such as "framework" or "criu".
+        nodes: Ids of the nodes that have it on disk.
+        stored: Whether the snapshot store has it.
     """
 
     job: str
@@ -176,7 +176,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job: the training of one configuration. See `hopyard.v1.Job` for each field's meaning."""
+    """A job: the training of one configuration. The message `Job` in `experiment.proto` documents the fields."""
 
     experiment: str
     id: str
@@ -201,13 +201,13 @@ class Job:
 
     @property
     def reached(self) -> int:
-        """How far it is: where it stands itself, or up to where results of others count for it."""
+        """The position that the job has results for, either from its own training or from jobs with the same training."""
         return max(self.position, self.shared_position)
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A report of a job; `at` is when it was made, in seconds since the Unix epoch."""
+    """A report of a job. `at` is the time of the report in seconds since the Unix epoch."""
 
     job: str
     report: Report
@@ -216,18 +216,18 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class JobGone:
-    """A job that is no more: the generator had no further configuration for it."""
+    """A job that was removed because the generator had no further configuration for it."""
 
     job: str
 
 
 Change = Experiment | Job | JobReport | JobGone
-"""What `watch` yields."""
+"""An item that `watch` yields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One accepted report as AppStat keeps it; `at` is when it was made, in seconds since the Unix epoch."""
+    """An accepted report as AppStat stores it. `at` is the time of the report in seconds since the Unix epoch."""
 
     job: str
     attempt: int
@@ -237,12 +237,13 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a job's curve: the experiment's metric at a position.
+    """A point of a learning curve: the value of one metric at a position.
 
     Attributes:
-        position: How far the job had trained.
-        value: The metric; parts of one position are combined, weighted by their examples.
-        seconds: Training time of the job up to here.
+        position: The job's position.
+        value: Value of the metric. Partial evaluations at one position are averaged, weighted by their number of
+            examples.
+        seconds: Training time of the job up to this position.
     """
 
     position: int
@@ -252,17 +253,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot bundle on a node.
+    """One schedulable place on a node.
 
     Attributes:
         id: "node/index".
-        experiment: Who holds it; None: nobody.
-        job: What runs on it; None: it is idle.
-        cpus: CPU threads a training process gets.
-        gpus: GPU indices it sees.
-        rank: Which of the job's processes runs here, if that is on several slots.
-        world: How many slots the job is on.
-        hardware: The kind of host that it is of; empty: not known.
+        experiment: The experiment that holds it; None: none.
+        job: The job that runs on it; None: it is idle.
+        cpus: Number of CPU threads of a training process on it.
+        gpus: Indices of the GPUs that a training process on it sees.
+        rank: Rank of the process that runs here in its gang; 0 without a gang.
+        world: Number of slots of the job's run.
+        hardware: Hardware class of the host; empty: unknown.
     """
 
     id: str
@@ -279,7 +280,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A host with an agent; `silent_seconds` since its last sign of life."""
+    """A host with a node agent. `silent_seconds` is the time since its last message."""
 
     id: str
     address: str
@@ -290,14 +291,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddresses:
-    """Where the cluster's services answer.
+    """Addresses and version of the services of a cluster.
 
     Attributes:
-        epoch: The scheduler's.
+        epoch: Epoch of the scheduler.
         appstat_address: HOST:PORT of AppStat.
-        version: Of the distribution that runs.
-        trouble: What keeps the cluster from going on just now; empty: nothing.
-        now: The scheduler's clock as it answered, seconds since the Unix epoch; None: it is older and does not say.
+        version: Version of the running Hopyard distribution.
+        trouble: A problem that blocks the whole cluster now, such as a full journal disk, as a sentence; empty: none.
+        now: The scheduler's clock at the time of the response, in seconds since the Unix epoch; None: an older
+            scheduler does not send it.
     """
 
     epoch: int
@@ -309,7 +311,7 @@ class ClusterAddresses:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A piece of a job's output, and the node whose log it is."""
+    """Bytes of a job's output. `offset` is their offset in the log on the node `node`."""
 
     node: str
     data: bytes
@@ -321,14 +323,14 @@ class Download:
     """A downloaded snapshot.
 
     Attributes:
-        folder: Where its files lie.
-        job: Whose state it is.
-        position: Where it was taken.
-        sha256: Of the packed bytes.
+        folder: The folder with its files.
+        job: Id of the job.
+        position: The position at which it was taken.
+        sha256: SHA-256 of the packed bytes.
         metric: Name of the experiment's metric.
-        value: The metric at that position; None: none was reported there.
-        best_value: The job's best value; None: it has none.
-        best_position: Where that was reported; None: nowhere.
+        value: Value of the metric at that position; None: no report there.
+        best_value: The job's best value; None: no report yet.
+        best_position: The position of the best value; None: no report yet.
         best_missing: Whether the job has no snapshot at its best position.
     """
 
@@ -345,16 +347,17 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An experiment, or a group of them, in a file.
+    """The result of an export of an experiment or of a group.
 
     Attributes:
-        file: The file.
+        file: The written file.
         experiments: Ids of the experiments in it.
-        size_bytes: Its size.
-        events: Events of their journal.
-        statistics: Their accepted reports.
-        snapshots: How many snapshots are in it.
-        left_behind: Those that could not be read, or were not wanted: jobs cannot go on from them elsewhere.
+        size_bytes: Size of the file.
+        events: Number of journal events.
+        statistics: Number of accepted reports.
+        snapshots: Number of snapshots in the file.
+        left_behind: Snapshots that are not in the file, because they were unreadable or not requested. After an import,
+            jobs cannot continue from them.
     """
 
     file: Path
@@ -368,7 +371,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class ImportedExperiment:
-    """An experiment from a file, and how many snapshots it has here. Of a group it is the one that the group began with."""
+    """The result of an import: the experiment (of a group, its first one) and the number of snapshots that were imported."""
 
     experiment: Experiment
     snapshots: int
@@ -376,13 +379,13 @@ class ImportedExperiment:
 
 @dataclass(frozen=True, slots=True)
 class GarbageKind:
-    """Things of one kind in one place that nobody needs.
+    """Garbage of one kind in one place.
 
     Attributes:
-        kind: What they are, in words.
-        place: "store", or where else they lie.
-        count: How many.
-        size_bytes: All their bytes.
+        kind: Description of the kind.
+        place: "store", or the node or folder.
+        count: Number of items.
+        size_bytes: Total size of the items.
     """
 
     kind: str
@@ -393,14 +396,14 @@ class GarbageKind:
 
 @dataclass(frozen=True, slots=True)
 class KeptForOthers:
-    """What an experiment keeps in the store for nothing but that others may go on from it, such as branch points of a stage tree.
+    """Snapshots that an experiment keeps in the store only so that other experiments can start from them, such as branch points.
 
     Attributes:
-        experiment: Its id; of a group, that of the experiment which it began with.
-        count: How many snapshots.
-        size_bytes: All their bytes.
-        seconds_again: Seconds of training, as measured, that would have to be done again to have all of it back.
-        given_up: Whether it was deleted, or would be.
+        experiment: Id of the experiment; of a group, that of its first experiment.
+        count: Number of snapshots.
+        size_bytes: Total size of the snapshots.
+        seconds_again: Measured training time that would be needed to recreate all of them, in seconds.
+        given_up: Whether they were deleted, or would be in a dry run.
     """
 
     experiment: str
@@ -412,16 +415,16 @@ class KeptForOthers:
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """What the snapshots of all experiments take in the store, or will when they are there. Equal contents count once.
+    """Usage of the store by the snapshots of all experiments, including pending uploads. Equal contents count once.
 
     Attributes:
-        quota_bytes: So many bytes they may take; None: any.
-        used_bytes: So many they take.
-        needed_bytes: So many of these somebody needs: they are never given up for the quota.
-        spare: How many snapshots may be given up.
-        spare_seconds: Seconds of training, as measured, that would have to be done again to have all of these back.
-        next_bytes: Bytes of the one that would be given up first; 0: there is none.
-        next_seconds: Seconds of training to have that one back.
+        quota_bytes: Quota of the store; None: no quota.
+        used_bytes: Bytes in use.
+        needed_bytes: Bytes of snapshots that are needed now. Eviction never deletes them.
+        spare: Number of snapshots that may be evicted.
+        spare_seconds: Measured training time that would be needed to recreate all of these, in seconds.
+        next_bytes: Size of the snapshot that would be evicted first; 0: none.
+        next_seconds: Training time to recreate that snapshot, in seconds.
     """
 
     quota_bytes: int | None
@@ -435,15 +438,15 @@ class StoreUse:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a garbage collection deleted, or would delete.
+    """The result of a garbage collection: what it deleted, or would delete.
 
     Attributes:
-        dry_run: Whether nothing was changed.
-        found: By kind and place; what there is none of is left out.
-        notes: What could not be looked at or was left alone.
-        unneeded: Those of the hashes that were asked about that nobody needs.
-        kept: What experiments kept for nothing but that others may go on from it.
-        store: How full the store is then; None: an older scheduler does not say.
+        dry_run: Whether nothing was deleted.
+        found: Garbage by kind and place, without empty kinds.
+        notes: Sentences about places that could not be inspected or were skipped.
+        unneeded: Those of the hashes in the argument `idle` that no experiment needs.
+        kept: Snapshots that experiments keep only for other experiments.
+        store: Usage of the store after the collection; None: an older scheduler does not send it.
     """
 
     dry_run: bool

@@ -1,4 +1,4 @@
-"""One cluster for a data directory: a lock that says who holds it; the kernel releases it when its holders are gone."""
+"""A file lock that allows one cluster per data directory and names its holder. The kernel releases it when all holders exit."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _POLL_SECONDS: Final = 0.1
 
 
 class DataLock:
-    """Holds a data directory; see `acquire`.
+    """The lock of a data directory. Create it with `acquire`.
 
     Attributes:
-        descriptor: To be inherited by child processes, so that the directory stays locked until the last of them has
-            ended.
+        path: The lock file.
+        descriptor: File descriptor of the lock. Child processes inherit it, so the directory stays locked until the
+            last of them has exited.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -30,15 +31,15 @@ class DataLock:
 
     @classmethod
     def acquire(cls, data: Path, purpose: str) -> Self:
-        """Lock a data directory, making it where it is missing.
+        """Lock a data directory, which is created if it is missing.
 
         Args:
             data: The directory.
-            purpose: For the message that others get, such as "hopyard run".
+            purpose: Description of the holder in the error message of others, such as "hopyard run".
 
         Raises:
-            Conflict: Another cluster holds it; the message says which process.
-            OSError: It cannot be written; the file is named.
+            Conflict: Another cluster holds the lock. The message names its process.
+            OSError: The lock file cannot be written. The error names it.
         """
         data.mkdir(parents=True, exist_ok=True)
         path = data / "cluster.lock"
@@ -60,7 +61,7 @@ class DataLock:
         return cls(path, descriptor)
 
     def release(self) -> None:
-        """Give it back. Safe to call twice."""
+        """Close the descriptor, which releases the lock unless a child process still holds it. Safe to call twice."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -69,18 +70,18 @@ class DataLock:
 async def acquire_when_free(
     data: Path, purpose: str, *, patience: float, note: Callable[[str], None] = lambda text: None
 ) -> DataLock:
-    """Lock a data directory; one that is only held by services whose starter is gone is waited for.
+    """Lock a data directory. If only the services of a dead starter hold the lock, wait until they have exited.
 
-    Services that lose the process that started them (it was killed) stop in order, which takes some seconds.
+    Services whose starting process was killed shut down in order, which takes some seconds.
 
     Args:
         data: The directory.
-        purpose: For the message that others get.
-        patience: Seconds to wait for such services.
-        note: Told once that they are waited for.
+        purpose: Description of the holder in the error message of others.
+        patience: Maximum time to wait for such services, in seconds.
+        note: Called once with a message when the wait begins.
 
     Raises:
-        Conflict: A living cluster holds the directory, or those services have not ended in time.
+        Conflict: A live cluster holds the lock, or the services have not exited in time.
     """
     end = time.monotonic() + patience
     noted = False
@@ -98,7 +99,7 @@ async def acquire_when_free(
 
 
 def lock_holder(data: Path) -> tuple[int, str] | None:
-    """Process id and purpose of whoever last locked the directory; None: nobody ever did, or it cannot be told."""
+    """Return process id and purpose of the last holder of the lock, or None if the lock file is missing or unreadable."""
     try:
         found: Any = json.loads((data / "cluster.lock").read_text(encoding="utf-8"))
         return int(found["pid"]), str(found["purpose"])
@@ -107,7 +108,7 @@ def lock_holder(data: Path) -> tuple[int, str] | None:
 
 
 def is_locked(data: Path) -> bool:
-    """Whether a cluster holds the directory just now."""
+    """Return whether a cluster holds the lock of the directory now."""
     try:
         descriptor = os.open(data / "cluster.lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -138,5 +139,5 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # as somebody else's
+        return True  # it belongs to another user
     return True

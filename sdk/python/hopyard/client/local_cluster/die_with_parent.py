@@ -1,11 +1,12 @@
-"""Runs a service's module as a child that does not outlive its parent.
+"""Runs a service's module in a child process that exits when its parent exits.
 
-`python -m hopyard.client.local_cluster.die_with_parent PARENT MODULE ARGUMENT...` is `python -m MODULE ARGUMENT...`, but it gets
-SIGTERM when the process PARENT ends, however that ends: a killed `hopyard run` leaves no services behind.
+`python -m hopyard.client.local_cluster.die_with_parent PARENT MODULE ARGUMENT...` is `python -m MODULE ARGUMENT...`,
+but it receives SIGTERM when the process PARENT ends for any reason. A killed `hopyard run` therefore leaves no services
+running.
 
-The kernel tells of the end of each thread that the child falls to in turn, so a killed parent with threads is told of several
-times, at once. A second SIGTERM would end a service in the middle of its orderly stop: the signal from the kernel is another
-one, and only the first becomes SIGTERM.
+The kernel sends its signal once for each thread of the parent that adopts the child and ends, so a killed parent with
+threads causes several signals. A second SIGTERM would interrupt the orderly shutdown of a service. Therefore the kernel
+sends another signal (SIGUSR1), and only the first one is converted to SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 PARENT_ENDED: Final = signal.SIGUSR1
-"""What the kernel sends."""
+"""The signal that the kernel sends when the parent ends."""
 
 
 def main() -> None:
-    """See the module."""
+    """Run the module named on the command line; the module docstring describes the arguments."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     if sys.platform == "linux":
         signal.signal(PARENT_ENDED, _parent_ended)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, PARENT_ENDED)
-        if os.getppid() != parent:  # it ended before the line above
+        if os.getppid() != parent:  # the parent ended before prctl
             sys.exit(1)
     sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""A cluster of one's own in a directory: its services in one child process, its node agent in another."""
+"""A local cluster in a data directory: one child process runs the services, another one the node agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODE: Final = "local"
 
 
 def scheduler_service(data: Path, synchronous: str = "normal") -> ServiceSpec:
-    """The process that serves scheduler, AppStat and hpgen together; `synchronous` as in `EmbeddedCluster`."""
+    """Return the process that runs scheduler, AppStat and hpgen together. For `synchronous` see `EmbeddedCluster`."""
     arguments = ("--data", str(data), "--synchronous", synchronous)
     return ServiceSpec("scheduler", "hopyard._net.server.embedded", arguments, data, "scheduler")
 
@@ -31,15 +31,15 @@ def agent_service(
     cpus: int | None = None,
     snapshot_quota: str | None = None,
 ) -> ServiceSpec:
-    """A node agent with `slots` slots; its files lie in `data`.
+    """Return the process of a node agent.
 
     Args:
-        data: Its folder.
-        scheduler: Address.
-        slots: Slots.
-        node: Its name.
-        cpus: CPU threads of each slot; None: this host's, shared evenly.
-        snapshot_quota: Bytes of snapshots that it keeps at most, such as 50GiB; None: no limit.
+        data: The agent's folder.
+        scheduler: HOST:PORT of the scheduler, or its data directory.
+        slots: Number of slots of the node.
+        node: Name of the node.
+        cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
+        snapshot_quota: Quota of the snapshot folder, such as "50GiB"; None: no quota.
     """
     arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
     if cpus is not None:
@@ -50,17 +50,17 @@ def agent_service(
 
 
 class EmbeddedCluster:
-    """A cluster in a data directory, for as long as it is open.
+    """A local cluster that runs from `start` to `stop`.
 
-    What was going on when it was closed stands in the directory, and goes on when it is opened again.
+    Its state is in the data directory: experiments that are unfinished at `stop` continue at the next `start`.
 
     Args:
-        data: The directory; made where it is missing.
-        slots: Slots of the node agent; 0: no agent, so nothing trains.
-        cpus: CPU threads of each slot; None: this host's, shared evenly.
-        purpose: For whoever finds the directory locked.
-        synchronous: When the database waits for the disk. `normal`: what was acknowledged survives the death of any process;
-            `full`: a power failure too.
+        data: The data directory. It is created if it is missing.
+        slots: Number of slots of the node agent; 0: no agent, so nothing trains.
+        cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
+        purpose: Description of this cluster in the error message of others that find the directory locked.
+        synchronous: Durability of the database. `normal`: committed data survives the death of any process; `full`:
+            also a power failure.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class EmbeddedCluster:
         self._scheduler = ""
 
     async def start(self) -> str:
-        """Start it; answers the scheduler's address once everything serves.
+        """Start the processes, wait until all of them serve, and return the scheduler's address.
 
         Raises:
-            Conflict: Another cluster holds the directory; the message says which process.
-            Unavailable, TimedOut: A service did not come up; the message ends with the end of its log.
+            Conflict: Another cluster holds the directory. The message names its process.
+            Unavailable, TimedOut: A service failed to start. The message ends with the end of its log.
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
-            # Both begin at once: the agent finds the scheduler's address in its folder.
+            # Both start at the same time: the agent waits for the scheduler's address file in the data directory.
             starting = [await self._begin(scheduler_service(self.data, self._synchronous))]
             if self.slots:
                 starting.append(await self._begin(self._agent(str(self.data))))
@@ -104,9 +104,9 @@ class EmbeddedCluster:
         return scheduler
 
     async def start_agent(self, slots: int, cpus: int | None = None) -> None:
-        """Start a node agent with `slots` slots in a cluster that has none yet; raises like `start`.
+        """Start a node agent with `slots` slots in a cluster without an agent. It raises the same errors as `start`.
 
-        Each slot has `cpus` CPU threads; None: those of this host, shared evenly.
+        Each slot has `cpus` CPU threads; None: the CPUs of this host, divided equally.
         """
         self.slots, self._cpus = slots, cpus
         await (await self._begin(self._agent(self._scheduler))).ready()
@@ -115,10 +115,10 @@ class EmbeddedCluster:
         return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus)
 
     async def died(self) -> None:
-        """Wait until one of its processes ends by itself.
+        """Wait until one of the processes exits without having been stopped.
 
         Raises:
-            Unavailable: When that happens; the message ends with the end of its log.
+            Unavailable: Always, when a process has exited. The message ends with the end of its log.
         """
         waits = [asyncio.create_task(process.wait(), name=process.service.name) for process in self._processes]
         try:
@@ -131,10 +131,10 @@ class EmbeddedCluster:
         raise Unavailable(dead.obituary())
 
     async def stop(self, grace: float = STOP_SECONDS) -> None:
-        """Stop it: first the agent, which hands over what it still has, then the services. Safe to call twice.
+        """Stop the agent, which first delivers its pending messages, then the services, and release the lock. Safe to call twice.
 
         Args:
-            grace: Seconds each process gets before it is killed.
+            grace: Seconds that each process has before it is killed.
         """
         for process in reversed(self._processes):
             await process.stop(grace)
@@ -144,7 +144,7 @@ class EmbeddedCluster:
             self._processes = []
 
     def kill(self) -> None:
-        """End all its processes at once; `stop` must still be awaited."""
+        """Kill all processes immediately. `stop` must still be awaited."""
         for process in self._processes:
             process.kill()
 

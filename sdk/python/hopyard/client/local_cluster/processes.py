@@ -1,4 +1,4 @@
-"""Services as child processes: started, awaited until they serve, stopped, and their last words when they die."""
+"""Runs services as child processes: starts them, waits until they serve, stops them, and reports how they ended."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from hopyard.client.address import read_address
 from hopyard.errors import HopyardError, TimedOut, Unavailable
 
 START_SECONDS: Final = 60.0
-"""How long a service may take until it serves; a cold disk and two cores are slow."""
+"""Maximum time until a service serves. It is long, since a start from a cold disk is slow."""
 
 STOP_SECONDS: Final = 20.0
-"""How long a service may take to stop before it is killed."""
+"""Time that a service has to stop before it is killed."""
 
 LOCK_SECONDS: Final = 30.0
-"""How long a cluster waits for what a killed one left behind to end."""
+"""Time for which a new cluster waits for the services of a killed one to exit."""
 
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 15
@@ -34,15 +34,15 @@ _FULL_BYTES: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """One service as it is to be run.
+    """The command and the address file of a service.
 
     Attributes:
-        name: For people, and of its log file.
-        module: What `python -m` runs.
-        arguments: Its command line.
-        data: The directory it writes its address file into.
-        address_name: Of that file, without the suffix.
-        environment: Added to the environment.
+        name: Name of the service in messages, and of its log file.
+        module: The module that `python -m` runs.
+        arguments: The arguments of the module.
+        data: The directory into which the service writes its address file.
+        address_name: Name of the address file without its suffix.
+        environment: Additional environment variables.
     """
 
     name: str
@@ -54,12 +54,12 @@ class ServiceSpec:
 
 
 class ServiceProcess:
-    """A running service.
+    """The child process of a service.
 
     Args:
-        service: What to run.
-        logs: The directory of its log file, which is appended to.
-        inherit: File descriptors that the child keeps open.
+        service: The service to run.
+        logs: The directory of its log file, to which the process appends.
+        inherit: File descriptors that the child inherits.
     """
 
     def __init__(self, service: ServiceSpec, logs: Path, inherit: Sequence[int] = ()) -> None:
@@ -72,19 +72,19 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None before the start."""
+        """The process id; None before the start."""
         return self._process.pid if self._process else None
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process was started and has not exited."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self, extra: Sequence[str] = ()) -> None:
-        """Start the process; `extra` is added to its arguments."""
+        """Start the process. `extra` is appended to its arguments."""
         service = self.service
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        # A file left by an earlier life would send us to whoever has its port now.
+        # A stale address file would name a port that another process may use now.
         (service.data / f"{service.address_name}.address").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._log_start = log.tell()
@@ -98,16 +98,16 @@ class ServiceProcess:
                 stderr=log,
                 env={**os.environ, **service.environment},
                 pass_fds=self._inherit,
-                # A terminal's Ctrl-C is for the command that started it, which stops it in order.
+                # Ctrl-C in a terminal must reach only the command that started the service, which then stops it in order.
                 start_new_session=True,
             )
 
     async def ready(self, limit: float = START_SECONDS) -> str:
-        """Wait until it says that it serves; answers its address.
+        """Wait until the service has written its address file and serves, and return its address.
 
         Raises:
-            Unavailable: It died first; the message ends with the end of its log.
-            TimedOut: It took longer than `limit` seconds; likewise.
+            Unavailable: The process exited first. The message ends with the end of its log.
+            TimedOut: It took longer than `limit` seconds. The message ends with the end of its log.
         """
         end = time.monotonic() + limit
         while time.monotonic() < end:
@@ -121,13 +121,13 @@ class ServiceProcess:
         raise TimedOut(f"{self.service.name} did not serve within {limit:g} s{self._last_words()}")
 
     async def wait(self) -> int:
-        """Wait until it has ended; answers its exit code (negative: the signal that killed it)."""
+        """Wait until the process has exited, and return its exit code (negative: the number of the signal that killed it)."""
         if self._process is None:
             raise RuntimeError(f"{self.service.name} was not started")
         return await self._process.wait()
 
     async def stop(self, grace: float = STOP_SECONDS) -> None:
-        """Ask it to stop, and kill it when it takes longer than `grace` seconds. Safe to call twice."""
+        """Send SIGTERM, and kill the process if it has not exited after `grace` seconds. Safe to call twice."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -141,13 +141,13 @@ class ServiceProcess:
             await process.wait()
 
     def kill(self) -> None:
-        """End it, and what it started in its session, at once."""
+        """Kill the process and its session immediately."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def obituary(self) -> str:
-        """How it ended, and its last words."""
+        """Return a message with the exit code or signal of the process and the end of its log."""
         code = self._process.returncode if self._process else None
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         return f"{self.service.name} ended ({how}){self._last_words()}"
@@ -167,8 +167,8 @@ class ServiceProcess:
 
 
 async def is_serving(address: str, within: float = 1.0) -> bool:
-    """Whether the server at `address` says that it is healthy (grpc.health.v1: SERVING)."""
-    # By hand: an empty request, and a response whose field 1 is 1. A client needs no health package for that.
+    """Return whether the server at `address` reports that it serves (gRPC health check) within `within` seconds."""
+    # Encoded by hand (an empty request, a response whose field 1 is 1), so that the client needs no health package.
     try:
         async with channel(address, timeout=within) as opened:
             check = opened.unary_unary(

@@ -1,6 +1,7 @@
-"""The file that an experiment travels in (docs/exporting.md): a zip of compressed members, with a manifest that names their hashes.
+"""The export file of an experiment (docs/exporting.md): a zip of compressed members, with a manifest of their hashes.
 
-The manifest is written last and found first. A reader verifies every member before it uses any.
+The manifest is the last member, and is read first through the directory of the zip. A reader must verify all members
+before it uses any.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """A member of an archive.
+    """The manifest entry of a member.
 
     Attributes:
-        sha256: Of its bytes as they lie in the archive, compressed.
-        packed_bytes: How many these are.
-        size_bytes: How many they are when they are unpacked.
+        sha256: SHA-256 of the compressed bytes in the archive.
+        packed_bytes: Number of compressed bytes.
+        size_bytes: Number of uncompressed bytes.
     """
 
     sha256: str
@@ -46,17 +47,17 @@ class ArchiveMember:
 
 
 class ArchiveWriter:
-    """Writes an archive. The file gets its name when all is written and flushed; before, and after an error, it is not there.
+    """Writes an archive atomically: the file appears under its name after `finish` and fsync, and not at all after an error.
 
         with ArchiveWriter(path) as archive:
             archive.add("journal.jsonl", chunks)
             archive.finish({...})
 
     Args:
-        path: The file to make.
+        path: The file to create.
 
     Raises:
-        AlreadyExists: It is there.
+        AlreadyExists: The file already exists.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,13 +71,13 @@ class ArchiveWriter:
         self._finished = False
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the writer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the file its name if it was finished, else leave nothing."""
+        """Flush the file and rename it to its name if `finish` was called without an error, else delete it."""
         try:
             if self._finished and error is None:
                 self._zip.close()
@@ -84,7 +85,7 @@ class ArchiveWriter:
                 os.fsync(self._file.fileno())
                 os.replace(self._partial, self._path)
         finally:
-            # Closing what could not be written must not hide why.
+            # An error while closing must not hide the original one.
             with suppress(OSError, ValueError):
                 self._zip.close()
             with suppress(OSError):
@@ -93,7 +94,7 @@ class ArchiveWriter:
 
     @contextmanager
     def member(self, name: str) -> Iterator[MemberWriter]:
-        """Write a member; what is written to it is compressed."""
+        """Open a member for writing. The bytes written to it are compressed."""
         info = zipfile.ZipInfo(f"{name}.zst", _TIME)
         with self._zip.open(info, "w", force_zip64=True) as raw:
             writer = MemberWriter(raw)
@@ -107,7 +108,7 @@ class ArchiveWriter:
                 writer.write(chunk)
 
     def finish(self, about: Mapping[str, Any]) -> None:
-        """Write the manifest: what the archive is about, and its members. Nothing comes after it."""
+        """Write the manifest with the fields `about` and the list of members. It must be the last call."""
         members = {
             name: {field: getattr(one, field) for field in ArchiveMember.__slots__}
             for name, one in self._members.items()
@@ -119,7 +120,7 @@ class ArchiveWriter:
 
 
 class MemberWriter:
-    """Compresses and hashes what is written to a member."""
+    """Compresses and hashes the bytes that are written to a member."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -129,12 +130,12 @@ class MemberWriter:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Write some bytes."""
+        """Compress and write some bytes."""
         self._size += len(data)
         self._put(self._zstd.compress(data))
 
     def close(self) -> ArchiveMember:
-        """Write the rest; answers what was written."""
+        """Flush the compressor, and return the manifest entry of the member."""
         self._put(self._zstd.flush())
         return ArchiveMember(self._hash.hexdigest(), self._packed, self._size)
 
@@ -146,11 +147,11 @@ class MemberWriter:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive says of itself.
+    """The manifest of an archive.
 
     Attributes:
-        about: All of it, as it was read.
-        members: Its members by name.
+        about: All fields of the manifest as read from JSON.
+        members: The members by name.
     """
 
     about: Mapping[str, Any]
@@ -158,12 +159,12 @@ class Manifest:
 
 
 class ArchiveReader:
-    """Reads an archive that may be truncated, altered, or none at all.
+    """Reads an archive of unknown origin, which may be truncated, modified, or another kind of file.
 
     Raises:
-        NotFound: The file is not there.
-        InvalidInput: It is no archive, or one of a newer format.
-        DataLoss: It is truncated or altered.
+        NotFound: There is no such file.
+        InvalidInput: The file is a zip but not an export, or has another format version.
+        DataLoss: The file is not a complete zip, or its manifest is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -184,7 +185,7 @@ class ArchiveReader:
             raise
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the reader."""
         return self
 
     def __exit__(
@@ -195,10 +196,10 @@ class ArchiveReader:
         self._file.close()
 
     def verify(self) -> None:
-        """Look at every member.
+        """Verify the hash and the size of every member.
 
         Raises:
-            DataLoss: One is missing, or its bytes are not those that the manifest promises.
+            DataLoss: A member is missing, or does not match the manifest.
         """
         for name, member in self.manifest.members.items():
             digest, size = hashlib.sha256(), 0
@@ -209,10 +210,10 @@ class ArchiveReader:
                 raise self._damaged(f"member {name} is not what the manifest promises")
 
     def packed(self, name: str) -> Iterator[bytes]:
-        """A member's bytes as they lie in the archive, in chunks.
+        """Yield the compressed bytes of a member in chunks.
 
         Raises:
-            DataLoss: They are not there, or damaged.
+            DataLoss: The member is missing or damaged.
         """
         try:
             with self._zip.open(f"{name}.zst") as raw:
@@ -222,10 +223,10 @@ class ArchiveReader:
             raise self._damaged(f"member {name} cannot be read: {error}") from error
 
     def unpacked(self, name: str) -> Iterator[bytes]:
-        """A member's contents in chunks, no more of them than the manifest says.
+        """Yield the uncompressed bytes of a member in chunks, at most as many as the manifest states.
 
         Raises:
-            DataLoss: They are not there, or damaged.
+            DataLoss: The member is missing or damaged, or has another size.
         """
         left = self.manifest.members[name].size_bytes
         zstd = zstandard.ZstdDecompressor(max_window_size=2**27)

@@ -1,4 +1,4 @@
-"""Bytes by their hash: into AppStat's store and out of it, or from a node that holds a snapshot."""
+"""Uploads blobs to AppStat's store, and downloads them from the store or from a node. A blob is named by its SHA-256."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CHUNK_BYTES: Final = 1024 * 1024
 _TRANSFER_SECONDS: Final = 3600.0
 
 BUNDLE_OWNER: Final = "bundle"
-"""Who needs the code bundles that clients put: they stay."""
+"""Owner of the code bundles that clients upload. Clients never remove it, so bundles stay until garbage collection."""
 
 
 async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
-    """Put a code bundle into the store unless it is there.
+    """Upload a code bundle unless the store has it.
 
     Returns:
-        Whether they had to be sent.
+        Whether the data was sent.
     """
 
     async def put(stub: AppStatServiceAsyncStub) -> bool:
@@ -41,16 +41,16 @@ async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
 
 
 async def put_chunks(connection: Connection, sha256: str, owner: str, chunks: Callable[[], Iterable[bytes]]) -> None:
-    """Put a blob for an owner unless it is there.
+    """Upload a blob for an owner unless the store has it for that owner.
 
     Args:
-        connection: Where to.
-        sha256: Its hash.
-        owner: Who needs it.
-        chunks: Its bytes from the beginning, each time it is called; a chunk is at most 1 MiB.
+        connection: The connection to the cluster.
+        sha256: The hash of the blob.
+        owner: The owner that needs the blob.
+        chunks: Returns the bytes from the beginning on each call (a retry calls it again), in chunks of at most 1 MiB.
 
     Raises:
-        DataLoss: The bytes do not have that hash.
+        DataLoss: The bytes do not match the hash.
     """
 
     async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
@@ -67,11 +67,11 @@ async def put_chunks(connection: Connection, sha256: str, owner: str, chunks: Ca
 
 
 async def fetch_stored(connection: Connection, sha256: str, file: Path) -> None:
-    """Write the blob under `sha256` to `file`.
+    """Write the blob `sha256` from the store to `file`.
 
     Raises:
-        NotFound: The store does not hold it.
-        DataLoss: What came does not have that hash.
+        NotFound: The store does not have it.
+        DataLoss: The received bytes do not match the hash.
     """
 
     async def fetch(stub: AppStatServiceAsyncStub) -> None:
@@ -82,7 +82,7 @@ async def fetch_stored(connection: Connection, sha256: str, file: Path) -> None:
 
 
 async def fetch_from_node(connection: Connection, address: str, sha256: str, file: Path) -> None:
-    """Write the snapshot `sha256` that a node holds on its disk to `file`; raises like `fetch_stored`."""
+    """Write the snapshot `sha256` from a node's disk to `file`. It raises the same errors as `fetch_stored`."""
     stream = connection.node(address).FetchSnapshot(
         node_agent_pb2.FetchSnapshotRequest(sha256=sha256), timeout=_TRANSFER_SECONDS
     )
@@ -91,7 +91,7 @@ async def fetch_from_node(connection: Connection, address: str, sha256: str, fil
 
 async def _write(stream: AsyncIterable[M], data: Callable[[M], bytes], sha256: str, file: Path) -> None:
     digest = hashlib.sha256()
-    # Chunks are at most 1 MiB and a client has nothing else to do meanwhile: a thread a chunk would only cost time.
+    # A blocking write of 1 MiB is short, and nothing else waits for this event loop; a thread for each chunk would be slower.
     with file.open("wb") as opened:
         async for message in stream:
             digest.update(data(message))

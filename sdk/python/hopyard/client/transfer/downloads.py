@@ -1,4 +1,4 @@
-"""Snapshots on the user's disk: which one, from where, verified and unpacked."""
+"""Downloads a snapshot: selects it, fetches it from the store or a node, verifies its hash, and unpacks it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ Which = Literal["best", "newest"]
 
 
 def choose(job: Job, which: Which) -> Snapshot:
-    """The snapshot to download.
+    """Select the snapshot to download.
 
     Args:
-        job: Whose.
-        which: "best": the one at the job's best position, else the newest; "newest": the one furthest along.
+        job: The job.
+        which: "best": the snapshot at the job's best position, or the newest if there is none; "newest": the snapshot
+            at the highest position.
 
     Raises:
-        NotFound: The job has none.
+        NotFound: The job has no snapshot.
     """
     if not job.snapshots:
         raise NotFound(
@@ -39,7 +40,7 @@ def choose(job: Job, which: Which) -> Snapshot:
 
 
 def _why(job: Job) -> str:
-    """Why a job has no snapshot, as far as its state tells."""
+    """Return why a job may have no snapshot, derived from its state, as the second half of an error message."""
     whose = "a script's come from hopyard.report(checkpoint=...), and a log program has none to download"
     if job.state is JobState.COMPLETED:
         return f"it has trained to its end and left none: {whose}"
@@ -54,13 +55,13 @@ def _why(job: Job) -> str:
 async def download(
     connection: Connection, job: Job, snapshot: Snapshot, nodes: Sequence[Node], target: Path
 ) -> Download:
-    """Fetch a snapshot from the store, or from a node that holds it, verify it, and unpack it to `target`.
+    """Fetch a snapshot from the store or from a node, verify it, and unpack it to the folder `target`.
 
     Raises:
-        Unsupported: It is one of processes, which only a node can restore.
-        AlreadyExists: `target` is there.
-        NotFound, Unavailable: Nobody who could be reached has it.
-        DataLoss: Its bytes are not what its hash promises.
+        Unsupported: The snapshot contains processes, which only a node can restore.
+        AlreadyExists: `target` already exists.
+        NotFound, Unavailable: No reachable service has it.
+        DataLoss: The bytes do not match the hash.
     """
     if snapshot.provider == PROVIDER:
         raise Unsupported(
@@ -85,18 +86,18 @@ def _make_room(target: Path) -> None:
 
 
 async def fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node], file: Path) -> None:
-    """Write a snapshot's packed bytes to a file: from the store, or from a node that holds it.
+    """Write the packed bytes of a snapshot from the store, or else from a node that has it, to a file.
 
     Raises:
-        NotFound, Unavailable: Nobody who could be reached has it.
-        DataLoss: Its bytes are not what its hash promises.
+        NotFound, Unavailable: No reachable service has it.
+        DataLoss: The bytes do not match the hash.
     """
     missed: NotFound | Unavailable | DataLoss
     try:
         return await fetch_stored(connection, snapshot.sha256, file)
     except NotFound as error:
         missed = error
-    # Taken, but not shipped yet: then it lies on the node it was taken on.
+    # A snapshot that is not uploaded yet exists only on nodes.
     for node in [node for node in nodes if node.id in snapshot.nodes]:
         try:
             return await fetch_from_node(connection, node.address, snapshot.sha256, file)

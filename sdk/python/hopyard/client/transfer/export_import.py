@@ -1,4 +1,4 @@
-"""Experiments that leave a cluster in a file, and come to one."""
+"""Exports experiments of a cluster to an archive, and imports them from one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _IMPORT_SECONDS: Final = 3600.0
 async def write(
     client: AsyncClient, connection: Connection, experiment: Experiment, path: Path | None, snapshots: bool
 ) -> Exported:
-    """See `AsyncClient.export_experiment`."""
+    """Export an experiment with its group to `path`; see `AsyncClient.export_experiment`."""
     stream = experiment.group or experiment.id
     group = await _at_rest(client, stream)
     path = path if path is not None else Path(f"{stream}{SUFFIX}")
@@ -82,10 +82,10 @@ async def write(
 
 
 async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
-    """The experiments of a stream, oldest first; none of them runs.
+    """Return the experiments of a stream, oldest first, after checking that none of them runs.
 
     Raises:
-        Conflict: One does.
+        Conflict: An experiment is neither paused nor ended.
     """
     group = [one for one in reversed(await client.experiments()) if (one.group or one.id) == stream]
     for one in group:
@@ -99,10 +99,10 @@ async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
 
 
 async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experiment]) -> None:
-    """Looks whether the store has these experiments as they are shown: the scheduler is ahead of its journal for a moment.
+    """Check that AppStat has the experiments in their current state. The scheduler may be ahead of the journal for a moment.
 
     Raises:
-        Unavailable: It has not yet.
+        Unavailable: AppStat does not have the current state of an experiment yet.
     """
     missing = {(one.id, one.state.value) for one in group}
     for state in sorted({state for _, state in missing}):
@@ -126,7 +126,7 @@ async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, 
                 head = {"position": record.position, "at": record.at, "version": record.version, "kind": record.kind}
                 if record.checksum:
                     head["checksum"] = record.checksum
-                # As Python writes JSON, in which numbers may be NaN.
+                # Not strict JSON: numbers in payloads may be NaN.
                 line = json.dumps({**head, "payload": json.loads(record.payload)}, separators=(",", ":"))
                 member.write(line.encode() + b"\n")
                 count += 1
@@ -167,7 +167,7 @@ def _statistic(one: appstat_pb2.Statistic) -> dict[str, Any]:
 async def _write_snapshots(
     client: AsyncClient, connection: Connection, archive: ArchiveWriter, held: Sequence[Snapshot], scratch: Path
 ) -> list[Snapshot]:
-    """Writes what can be had of the snapshots; answers the others."""
+    """Write the snapshots that can be fetched, and return the others."""
     nodes = await client.nodes() if held else []
     left = []
     for snapshot in held:
@@ -182,7 +182,7 @@ async def _write_snapshots(
 
 
 def _distinct(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """One for each content, one that is in the store if there is one."""
+    """Return one snapshot for each content, preferably one that the store has."""
     found: dict[str, Snapshot] = {}
     for one in sorted(snapshots, key=lambda one: not one.stored):
         found.setdefault(one.sha256, one)
@@ -212,7 +212,7 @@ def _plain(experiment: Experiment) -> dict[str, Any]:
 
 
 def _json(value: object) -> bytes:
-    """Strict JSON: what is not finite stands as text."""
+    """Return a value as strict JSON, in which numbers that are not finite are strings."""
     return json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -228,8 +228,8 @@ def _finite(value: object) -> object:
 
 
 async def read(client: AsyncClient, connection: Connection, path: Path, name: str | None) -> ImportedExperiment:
-    """See `AsyncClient.import_experiment`."""
-    # Not opened on a thread: a caller that is cancelled meanwhile would leave an open file to nobody.
+    """Import the experiments in the archive `path`; see `AsyncClient.import_experiment`."""
+    # Opened without a thread: if the caller were cancelled meanwhile, nobody would close the file.
     with ArchiveReader(path) as archive:
         await asyncio.to_thread(archive.verify)
         journal = archive.manifest.members.get(JOURNAL)
@@ -239,7 +239,7 @@ async def read(client: AsyncClient, connection: Connection, path: Path, name: st
         request = experiment_pb2.ImportExperimentRequest(
             journal=journal.sha256, id=name or "", request_id=uuid.uuid4().hex
         )
-        # Whose the bytes are until the experiment is there: nobody else ends this need, and garbage collection does in time.
+        # Owner of the blobs until the experiment exists. After a crash, garbage collection removes it.
         owner = f"import {request.request_id}"
         try:
             await _put_all(connection, archive, owner)
@@ -252,7 +252,11 @@ async def read(client: AsyncClient, connection: Connection, path: Path, name: st
 
 
 async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | None) -> None:
-    """Says before anything is sent what the scheduler would say after."""
+    """Check the ids before the upload, since the scheduler checks them only afterwards.
+
+    Raises:
+        AlreadyExists: An id exists in this cluster.
+    """
     given = archive.manifest.about.get("experiments", [])
     wanted = [name] if name is not None else [str(one.get("id")) for one in given if isinstance(one, dict)]
     taken = {one.id for one in await client.experiments()}
@@ -264,7 +268,11 @@ async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | No
 
 
 async def _put_all(connection: Connection, archive: ArchiveReader, owner: str) -> None:
-    """Puts journal, code and snapshots. What was put long ago may be gone as garbage, so it is looked after again."""
+    """Upload journal, bundles and snapshots for `owner`. Garbage collection may delete early uploads, so missing ones are repeated.
+
+    Raises:
+        Aborted: Blobs were still missing after the last try.
+    """
     blobs = _blobs(archive)
     for _ in range(_TRIES):
         for sha256, member in blobs.items():
@@ -279,7 +287,7 @@ async def _put_all(connection: Connection, archive: ArchiveReader, owner: str) -
 
 
 def _blobs(archive: ArchiveReader) -> dict[str, str]:
-    """Members that the store needs, by the hash of what it gets."""
+    """Return the members to upload, by the hash of the uploaded bytes."""
     blobs = {archive.manifest.members[JOURNAL].sha256: JOURNAL}
     for member in archive.manifest.members:
         for folder in (BUNDLES, SNAPSHOTS):
@@ -298,7 +306,7 @@ async def _all_there(connection: Connection, hashes: Sequence[str], owner: str) 
 
 
 async def _disown(connection: Connection, archive: ArchiveReader, owner: str) -> None:
-    """Ends the need of what was put. If that fails, garbage collection does it."""
+    """Remove `owner` from the uploaded blobs. Errors are ignored, since garbage collection removes such owners later."""
     hashes = list(_blobs(archive))
     with suppress(HopyardError):
         for start in range(0, len(hashes), _HASHES):

@@ -1,4 +1,4 @@
-"""A job's output, from the nodes it ran on."""
+"""Reads a job's output from the nodes on which it ran."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Ask = Callable[[], Awaitable[Job]]
 
 
 class LogReader:
-    """Reads the output of one job, wherever it runs.
+    """Reads the output of one job or of one rank of its gang.
 
-    A job that moved has a log on each node it ran on; each is read from where the last reading ended.
+    A job that moved has a log on each node. The reader keeps an offset for each node and continues there.
 
     Args:
-        connection: To the cluster.
-        experiment: Id of the experiment.
+        connection: The connection to the cluster.
+        experiment: Id of the experiment, or of its group; logs on nodes are stored under it.
         job: Id of the job.
-        nodes: Asks for the nodes there are.
-        present: Asks for the job's present state.
-        rank: Whose output, of a job on several slots.
+        nodes: Returns the current nodes of the cluster.
+        present: Returns the current state of the job.
+        rank: The rank whose output is read; 0 without a gang.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class LogReader:
         self._offsets: dict[str, int] = {}
 
     async def written(self) -> AsyncGenerator[LogChunk]:
-        """What has been written so far, node by node.
+        """Yield the output that exists now, node by node, from the stored offsets.
 
         Raises:
-            NotFound: It has not run yet, or a node that it may have run on cannot be reached.
+            NotFound: The job has not run yet, or a node on which it may have run is not reachable.
         """
         found, missed = False, []
         nodes = await self._nodes()
@@ -69,7 +69,7 @@ class LogReader:
                 continue
             except Unavailable:
                 missed.append(node.id)
-        # A node makes the log with the first thing printed: a job that has run and left none has printed nothing.
+        # The log is created with the first output: a job that has run and has no log has printed nothing.
         if found or (nodes and not missed and not self._rank and (await self._present()).attempt > 0):
             return
         beyond = f"; not reachable: {', '.join(missed)}" if missed else ""
@@ -77,12 +77,12 @@ class LogReader:
         raise NotFound(f"no node has a log of {whose} of experiment {self._experiment}{beyond}")
 
     async def follow(self) -> AsyncGenerator[LogChunk]:
-        """What has been written so far, then everything as it is written, until the job has ended."""
+        """Yield the existing output, then new output until the job has ended."""
         try:
             async for chunk in self.written():
                 yield chunk
         except NotFound:
-            pass  # it has not started yet
+            pass  # the job has not started yet
         backoff, failures = Backoff(first=_POLL_SECONDS, most=5.0), 0
         while True:
             job = await self._present()
@@ -97,7 +97,7 @@ class LogReader:
                 except Unavailable:
                     failures += 1
             if job.state.ended:
-                # What was written between the last reading and the end.
+                # The output between the last read and the end.
                 async for chunk in self._rest():
                     yield chunk
                 return

@@ -1,1 +1,1 @@
-"""The client's side of the RPCs: channels to the services, and converters between messages and client types."""
+"""The client's side of the RPCs: channels to the services, and converters between messages and the client's types."""

@@ -1,4 +1,4 @@
-"""The client's channels, opened on first use: to the scheduler, to AppStat, to each node that is asked."""
+"""The gRPC channels of a client to the scheduler, to AppStat and to node agents, each opened on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
 from hopyard.v1.resource_manager_pb2_grpc import ResourceManagerServiceStub
 
 if TYPE_CHECKING:
-    # The asynchronous faces of the stubs exist for type checkers only.
+    # The asynchronous classes of the stubs exist only in the type stubs.
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
     from hopyard.v1.data_pb2_grpc import DataServiceAsyncStub
     from hopyard.v1.experiment_pb2_grpc import ExperimentServiceAsyncStub
@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Where the calls of one client go.
+    """The channels of one client, with deadlines and retries for its calls.
 
     Args:
-        server: The scheduler's HOST:PORT.
-        timeout: Deadline in seconds of each try of a call with one answer.
-        patience: Seconds in which a call is tried again while its service is not reachable.
+        server: HOST:PORT of the scheduler.
+        timeout: Deadline in seconds of each try of a unary call.
+        patience: Seconds for which a call is retried while its service is not reachable.
     """
 
     def __init__(self, server: str, *, timeout: float, patience: float) -> None:
@@ -45,30 +45,30 @@ class Connection:
 
     @property
     def experiments(self) -> ExperimentServiceAsyncStub:
-        """The scheduler's front door."""
+        """The stub of the scheduler's ExperimentService."""
         return ExperimentServiceStub(self._channel(self.server))
 
     @property
     def jobs(self) -> JobManagerServiceAsyncStub:
-        """The scheduler's job manager."""
+        """The stub of the scheduler's JobManagerService."""
         return JobManagerServiceStub(self._channel(self.server))
 
     @property
     def resources(self) -> ResourceManagerServiceAsyncStub:
-        """The scheduler's resource manager."""
+        """The stub of the scheduler's ResourceManagerService."""
         return ResourceManagerServiceStub(self._channel(self.server))
 
     @property
     def data(self) -> DataServiceAsyncStub:
-        """The scheduler's partition catalog."""
+        """The stub of the scheduler's DataService, the data set catalog."""
         return DataServiceStub(self._channel(self.server))
 
     def node(self, address: str) -> NodeAgentServiceAsyncStub:
-        """A node's agent."""
+        """Return the stub of the node agent at `address`."""
         return NodeAgentServiceStub(self._channel(address))
 
     async def appstat(self) -> AppStatServiceAsyncStub:
-        """AppStat, wherever the scheduler says it answers."""
+        """Return the stub of AppStat. Its address comes from the scheduler and is cached."""
         if self._appstat is None:
             stub = self.experiments
             answer = await self.call(lambda: stub.GetCluster(experiment_pb2.GetClusterRequest()))
@@ -76,7 +76,13 @@ class Connection:
         return AppStatServiceStub(self._channel(self._appstat))
 
     async def with_appstat(self, ask: Callable[[AppStatServiceAsyncStub], Awaitable[T]]) -> T:
-        """Ask AppStat, trying again while it is not reachable; it is looked for anew each time."""
+        """Call `ask` with the stub of AppStat, with retries while AppStat is not reachable. Each retry requests its address again.
+
+        `ask` must be idempotent.
+
+        Raises:
+            Unavailable: AppStat or the scheduler was not reachable for longer than `patience`.
+        """
 
         async def once() -> T:
             try:
@@ -88,14 +94,18 @@ class Connection:
         return await self.call(once)
 
     async def call(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Call, trying again with backoff while the service is not reachable; the call must be idempotent."""
+        """Call `once`, and retry it with backoff while the service is not reachable. `once` must be idempotent.
+
+        Raises:
+            Unavailable: The service was not reachable for longer than `patience`.
+        """
         try:
             return await retry(once, deadline=self.patience)
         except Unavailable as error:
             raise self.unanswered(error) from error
 
     def unanswered(self, error: Unavailable) -> Unavailable:
-        """What is said when patience has run out; said once, however many calls lie within one another."""
+        """Return the error for an exhausted `patience`: `error` prefixed with the server's address, once even in nested calls."""
         beginning = f"no answer from the cluster at {self.server}: "
         return Unavailable(beginning + str(error).removeprefix(beginning))
 

@@ -1,4 +1,4 @@
-"""Between the wire and `hopyard.client.types`; nothing of the wire is seen beyond the client."""
+"""Converters between messages and the client's types. No other module of the client's interface exposes messages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ REPLICA_STATES: Final = EnumMap(
 
 
 def metric(message: common_pb2.Metric) -> Metric:
-    """What an experiment optimises."""
+    """Convert the metric of an experiment."""
     return Metric(
         message.name,
         METRIC_MODES.from_proto(message.mode, field="metric.mode"),
@@ -82,7 +82,11 @@ def metric(message: common_pb2.Metric) -> Metric:
 
 
 def experiment(message: experiment_pb2.Experiment) -> Experiment:
-    """An experiment."""
+    """Convert an experiment.
+
+    Raises:
+        Internal: Its specification is not a JSON object.
+    """
     return Experiment(
         id=message.id,
         name=message.name,
@@ -109,12 +113,12 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
 
 
 def hops(message: experiment_pb2.Hops) -> Hops:
-    """How an experiment's snapshots moved."""
+    """Convert the transfer counters of an experiment."""
     return Hops(**{one.name: getattr(message, one.name) for one in fields(Hops)})
 
 
 def snapshot(message: common_pb2.Snapshot) -> Snapshot:
-    """A snapshot's name and whereabouts."""
+    """Convert a snapshot."""
     return Snapshot(
         job=message.job,
         position=message.position,
@@ -127,7 +131,7 @@ def snapshot(message: common_pb2.Snapshot) -> Snapshot:
 
 
 def job(message: experiment_pb2.Job) -> Job:
-    """A job."""
+    """Convert a job."""
     return Job(
         experiment=message.experiment,
         id=message.id,
@@ -153,7 +157,7 @@ def job(message: experiment_pb2.Job) -> Job:
 
 
 def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
-    """What a watch brings; None for a kind of change that this version does not know."""
+    """Convert an item of a watch, or return None for a kind of change that this version does not know."""
     match message.WhichOneof("change"):
         case "experiment":
             return experiment(message.experiment)
@@ -169,12 +173,12 @@ def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
 
 
 def statistic(message: appstat_pb2.Statistic) -> Statistic:
-    """An accepted report as AppStat keeps it."""
+    """Convert an accepted report."""
     return Statistic(message.job, message.attempt, report_from_proto(message.report), message.report.at)
 
 
 def slot(message: resource_manager_pb2.Slot) -> Slot:
-    """A slot."""
+    """Convert a slot."""
     return Slot(
         id=message.id,
         node=message.node,
@@ -190,7 +194,7 @@ def slot(message: resource_manager_pb2.Slot) -> Slot:
 
 
 def node(message: resource_manager_pb2.Node) -> Node:
-    """A node."""
+    """Convert a node and its slots."""
     return Node(
         id=message.id,
         address=message.address,
@@ -201,20 +205,20 @@ def node(message: resource_manager_pb2.Node) -> Node:
 
 
 def cluster(message: experiment_pb2.GetClusterResponse) -> ClusterAddresses:
-    """Where the services answer."""
+    """Convert the addresses of the services."""
     now = message.now if message.HasField("now") else None
     return ClusterAddresses(message.epoch, message.appstat_address, message.version, message.trouble, now)
 
 
 def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:
-    """The points of one job's curve for the metric `name`.
+    """Return the points of one job's learning curve for the metric `name`.
 
-    Parts of one position are combined into their mean, weighted by examples (0 counts as 1), which stands above a report
-    of the whole. Positions without the metric are left out.
+    Partial evaluations at one position are averaged, weighted by their number of examples (0 counts as 1). The mean
+    takes precedence over a report of the whole. Positions without the metric are omitted.
 
     Args:
-        statistics: Of one job, ordered by position.
-        name: The metric.
+        statistics: Reports of one job, ordered by position.
+        name: Name of the metric.
     """
     by_position: dict[int, list[Report]] = {}
     seconds, elapsed = 0.0, {}
@@ -248,7 +252,7 @@ def _spec(message: experiment_pb2.Experiment) -> dict[str, Any]:
 
 
 def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) -> Garbage:
-    """What a garbage collection found."""
+    """Convert the result of a garbage collection."""
     found = tuple(GarbageKind(one.kind, one.place, one.count, one.size_bytes) for one in message.garbage)
     kept = tuple(
         KeptForOthers(one.experiment, one.count, one.size_bytes, one.seconds_again, one.given_up)
@@ -259,7 +263,7 @@ def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) ->
 
 
 def store_use(message: experiment_pb2.StoreUse) -> StoreUse:
-    """How full the store is."""
+    """Convert the usage of the store."""
     return StoreUse(
         message.quota_bytes or None,
         message.used_bytes,
@@ -272,14 +276,14 @@ def store_use(message: experiment_pb2.StoreUse) -> StoreUse:
 
 
 def data_set(message: data_pb2.DataSet) -> DataSet:
-    """A data set of the catalog."""
+    """Convert a data set of the catalog."""
     return DataSet(
         message.name, tuple(map(_partition, message.partitions)), message.registered_at, tuple(message.experiments)
     )
 
 
 def data_set_to_proto(name: str, partitions: Iterable[DataPartition]) -> data_pb2.DataSet:
-    """A data set that is to be registered."""
+    """Convert a data set for its registration."""
     message = data_pb2.DataSet(name=name)
     for one in partitions:
         message.partitions.add(

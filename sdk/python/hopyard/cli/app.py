@@ -1,4 +1,4 @@
-"""The commands there are, put together."""
+"""Builds the command line from the built-in commands, the services and the commands of other distributions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Commands find their cluster by --server, --data, $HOPYARD_SERVER, $HOPYARD_DATA,
 by its id or name; without one, the newest is meant. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
 """
 
-# What installing which extra brings, so that a missing one can be named.
+# The extra that installs each command, for the message if it is missing.
 EXTRAS: Final = {"scheduler": "scheduler", "agent": "agent", "appstat": "appstat", "hpgen": "hpgen"}
 _SERVICE_HELP: Final = {
     "scheduler": "Run the scheduler: who trains what, where, and for how long.",
@@ -45,15 +45,16 @@ _SERVICE_HELP: Final = {
     "hpgen": "Run the hyperparameter generator: it proposes configurations.",
 }
 _COMPLETING: Final = "_HOPYARD_COMPLETE"
-# Options and arguments of a service are the service's to parse.
+# The service parses its own options and arguments.
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def build(arguments: list[str]) -> Callable[..., Any]:
-    """The command line as something to call.
+    """Build the command line as a callable.
 
     Args:
-        arguments: What it will be called with: third parties' commands are only looked for when one may be meant.
+        arguments: The arguments that will be parsed. Commands of other distributions are looked up only if they may
+            name one.
     """
     app = typer.Typer(
         name="hopyard",
@@ -105,7 +106,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
 
 
 def _know_options(group: TyperGroup) -> None:
-    """What a shell that completes asks for is loaded in earnest, so that its options and experiments are offered too."""
+    """For shell completion, load the plugin command that is being completed, so that its options and values are offered."""
     words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
     name = next((word for word in words if not word.startswith("-")), "")
     found = next(iter(entry_points(group=COMMANDS, name=name)), None) if name else None
@@ -117,10 +118,10 @@ def _know_options(group: TyperGroup) -> None:
 
 
 def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
-    """The command that a distribution registered.
+    """Load the command that a distribution registered.
 
     Raises:
-        WrongUse: It is not installed, or one of its dependencies is not; the message says what to install.
+        WrongUse: The command or one of its dependencies is not installed. The message says what to install.
     """
     extra = EXTRAS.get(name)
     if found is None:
@@ -175,4 +176,4 @@ def _options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Define the options of `hopyard` itself."""

@@ -1,6 +1,6 @@
-"""What the shell offers at the tab key: experiments and jobs of a cluster that runs, and plugins. Never an error, never slow.
+"""Shell completion of experiments and jobs of a running cluster, and of plugins.
 
-Nothing is started: where no cluster answers within `SECONDS`, nothing is offered.
+It starts nothing and raises no errors. If no cluster answers within `SECONDS`, it offers nothing.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
 
 SECONDS: Final = 0.5
-"""How long asking a cluster may take."""
+"""Time limit of a query to the cluster."""
 
 Offers = list[tuple[str, str]]
-"""What may be typed, each with a word about it."""
+"""Completions, each with a short description."""
 
 
 def complete_experiment(context: typer.Context, incomplete: str) -> Offers:
-    """Ids and names of experiments, newest first."""
+    """Offer ids and names of experiments, newest first."""
     return _matching(_ask(context, _experiments), incomplete)
 
 
 def complete_job(context: typer.Context, incomplete: str) -> Offers:
-    """Jobs of the experiment that was named, else of the newest."""
+    """Offer the jobs of the named experiment, or of the newest."""
     given = context.params.get("experiment")
     return _matching(_ask(context, lambda client: _jobs(client, given)), incomplete)
 
 
 def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offers:
-    """For `[EXPERIMENT] JOB`: after an experiment its jobs; at first the newest one's jobs, and experiments."""
+    """Complete `[EXPERIMENT] JOB`: after an experiment its jobs; as the first word the newest experiment's jobs, and experiments."""
     names = list(context.params.get("names") or ())
 
     async def both(client: AsyncClient) -> Offers:
@@ -46,14 +46,14 @@ def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offer
 
 
 def complete_policy(incomplete: str) -> Offers:
-    """Policies that are installed."""
+    """Offer the installed policies."""
     from hopyard._common.plugins import POLICIES, plugin_names
 
     return _matching([(name, "policy") for name in plugin_names(POLICIES)], incomplete)
 
 
 def complete_plugin(incomplete: str) -> Offers:
-    """Plugins of every kind that are installed."""
+    """Offer the installed plugins of all kinds."""
     from hopyard._common.plugins import KINDS, plugin_names
 
     return _matching([(name, kind) for kind, group in KINDS.items() for name in plugin_names(group)], incomplete)
@@ -81,7 +81,7 @@ async def _jobs(client: AsyncClient, given: str | None) -> Offers:
 
 
 def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
-    """What a cluster that runs answers; nothing where none does, whatever goes wrong."""
+    """Return the result of `work` on the running cluster; empty if there is none, or after any error."""
     try:
         address = _address(context.params)
         if address is None:
@@ -89,12 +89,12 @@ def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]
         import asyncio
 
         return asyncio.run(_within(address, work))
-    except Exception:  # noqa: BLE001 - a shell that waits for completions must not be told of errors
+    except Exception:  # noqa: BLE001 - completion in a shell must not print errors
         return []
 
 
 def _address(params: dict[str, Any]) -> str | None:
-    """Where a cluster would answer; None: none runs. What was typed counts more than the environment."""
+    """Return the address of the selected cluster, or None if none runs. Typed options take precedence over the environment."""
     from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
 
     server, data = params.get("server"), params.get("data")

@@ -1,4 +1,4 @@
-"""From --server and --data to a client: a cluster that runs, or one opened for as long as the command takes."""
+"""Creates the client for a command from --server and --data: of a running cluster, or of one that runs during the command."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _QUIET_SECONDS: Final = 2.0
 
 
 def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
-    """What --server and --data mean together with the environment: an address, or a data directory.
+    """Return the server address, if any, and the data directory that --server, --data and the environment select.
 
     Raises:
-        WrongUse: Both were given.
+        WrongUse: Both options were typed.
     """
     if server is not None and data is not None:
-        # One of them may come from the environment: what was typed wins.
+        # One of them may come from the environment; the typed one takes precedence.
         if os.environ.get(SERVER_VARIABLE) == server:
             return None, data
         if os.environ.get(DATA_VARIABLE) == str(data):
@@ -45,11 +45,11 @@ def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
 
 
 def where(server: str | None, data: Path | None) -> str:
-    """The options, with a blank before them, that lead the next command to the same cluster as this one's.
+    """Return the options, with a leading blank, with which another command finds the same cluster; empty if it needs none.
 
     Args:
-        server: The address that was given.
-        data: The data directory that was given.
+        server: The value of --server.
+        data: The value of --data.
     """
     server, folder = choose(server, data)
     if server is not None:
@@ -59,10 +59,10 @@ def where(server: str | None, data: Path | None) -> str:
 
 
 async def running_server(data: Path) -> str | None:
-    """The address of the cluster that serves a data directory; None: none does.
+    """Return the address of the cluster that serves a data directory, or None if none does.
 
     Raises:
-        Conflict: Somebody holds the directory, but does not serve (any more, or yet).
+        Conflict: A process holds the directory's lock, but its scheduler has not answered within 15 seconds.
     """
     end = time.monotonic() + _SETTLE_SECONDS
     while True:
@@ -82,14 +82,14 @@ async def running_server(data: Path) -> str | None:
 async def connected(
     server: str | None, data: Path | None, *, purpose: str, agent: bool = False, fresh: bool = False
 ) -> AsyncIterator[AsyncClient]:
-    """A client for a command that looks or acts.
+    """Open a client for a command that queries or changes a cluster.
 
-    When nothing serves the data directory its services are opened for the moment, without an agent: so nothing trains.
-    With `agent`, what lies on the node can be read too; it is left out while an experiment could train on it.
-    With `fresh`, a data directory in which no cluster has run yet is made.
+    If no cluster serves the data directory, the services run during the command, without an agent, so that nothing
+    trains. With `agent`, a node agent also runs, so that files on the node are readable, unless an experiment is
+    RUNNING, which would then train. With `fresh`, a data directory in which no cluster has run is created.
 
     Raises:
-        NotFound: No cluster has ever run in the data directory.
+        NotFound: No cluster has run in the data directory.
     """
     server, folder = choose(server, data)
     if server is None:
@@ -100,7 +100,7 @@ async def connected(
         return
     if not fresh:
         _need_cluster(folder)
-    # Usually it takes a moment and needs no words.
+    # The start usually takes less than two seconds and needs no message.
     told = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
     cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)
     try:
@@ -117,14 +117,14 @@ async def connected(
 
 
 async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL_SECONDS) -> None:
-    """Wait until a node is up: an agent serves before its session with the scheduler is open.
+    """Wait until a node is UP. An agent serves before its session with the scheduler is open.
 
     Args:
-        nodes: Asks for the nodes there are.
-        poll: Seconds between two questions.
+        nodes: Returns the nodes of the cluster.
+        poll: Seconds between two calls of `nodes`.
 
     Raises:
-        Unavailable: None has come up in the usual time.
+        Unavailable: No node was UP within 15 seconds.
     """
     end = time.monotonic() + _SETTLE_SECONDS
     while not any(node.state is NodeState.UP for node in await nodes()):
@@ -134,10 +134,10 @@ async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL
 
 
 async def resting(server: str | None, data: Path | None) -> Path | None:
-    """The data directory meant, if no cluster serves it, so that nothing trains there; None: one does.
+    """Return the selected data directory if no cluster serves it, so that nothing trains there, else None.
 
     Raises:
-        NotFound: No cluster has ever run in it.
+        NotFound: No cluster has run in the data directory.
     """
     server, folder = choose(server, data)
     if server is not None or await running_server(folder) is not None:
@@ -155,7 +155,7 @@ def with_client(
     agent: bool = False,
     fresh: bool = False,
 ) -> T:
-    """Run `work` with a client; see `connected`."""
+    """Run `work` with a client and return its result; see `connected`."""
 
     async def main() -> T:
         async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh) as client:
@@ -165,10 +165,10 @@ def with_client(
 
 
 async def find(client: AsyncClient, given: str | None) -> Experiment:
-    """The experiment with this id; else the newest with this name; without either, the newest of all.
+    """Return the experiment with the id `given`, else the newest with the name `given`; without `given` the newest of all.
 
     Raises:
-        NotFound: There is none.
+        NotFound: There is no such experiment.
     """
     if given is not None:
         try:
@@ -185,15 +185,15 @@ async def find(client: AsyncClient, given: str | None) -> Experiment:
 
 
 async def find_unfinished(client: AsyncClient, given: str | None) -> tuple[Experiment, list[Experiment]]:
-    """The experiment to go on with: the one named by id, else the newest that is paused, else one that has not ended.
+    """Select the experiment to resume: the one with the id `given`, else the newest paused one, else the newest unfinished one.
 
-    With a name only experiments of that name are looked at.
+    If `given` is a name, only experiments with this name are considered.
 
     Returns:
-        It, and the other unfinished ones among which it was chosen. When all have ended, the newest.
+        The experiment and the other unfinished candidates. If all candidates have ended, the newest one.
 
     Raises:
-        NotFound: There is none at all.
+        NotFound: There is no such experiment.
     """
     newest = await find(client, given)
     if given is not None and newest.id == given:

@@ -1,4 +1,4 @@
-"""What a person sees when something goes wrong: one line that says what to do, and an exit code."""
+"""Converts errors to a message for the user and an exit code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ EXIT_WRONG_USE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 DEBUG_VARIABLE: Final = "HOPYARD_DEBUG"
-"""Set, errors come with their traceback."""
+"""Environment variable: if it is set, errors are shown with their traceback."""
 
 
 class WrongUse(InvalidInput):
-    """The command line itself cannot be carried out."""
+    """The command line is invalid. The exit code is 2."""
 
 
 class Interrupted(BaseException):
-    """The person pressed Ctrl-C. Not an `Exception`, for the same reason as KeyboardInterrupt."""
+    """The user pressed Ctrl-C. It is not an `Exception`, so that handlers of errors do not catch it (like KeyboardInterrupt)."""
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """The message for an error, and the exit code."""
-    # Specifications load pydantic; when none was read, this cannot be one's mistake.
+    """Return the message and the exit code for an error."""
+    # Importing SpecError loads pydantic. If the module is not loaded, the error cannot be a SpecError.
     spec_errors = sys.modules.get("hopyard.spec.errors")
     if spec_errors is not None and isinstance(error, spec_errors.SpecError):
         return str(error), EXIT_WRONG_USE
@@ -50,11 +50,11 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def report(error: Exception) -> int:
-    """Write an error to stderr; answers the exit code. With HOPYARD_DEBUG set it is raised instead."""
+    """Write an error to stderr and return the exit code. If HOPYARD_DEBUG is set, raise the error instead."""
     if os.environ.get(DEBUG_VARIABLE):
         raise error
     text, code = explain(error)
     lines = printable(text).splitlines()
-    # A specification's mistakes are one a line, each with its place; everything else is one line and details.
+    # A SpecError has one line for each mistake; other errors have one line and possibly details.
     sys.stderr.write("".join([f"error: {lines[0]}\n", *(f"{line}\n" for line in lines[1:])]))
     return code

@@ -1,4 +1,4 @@
-"""Ctrl-C as two events: the first asks for an orderly end, the second for an end at once."""
+"""Handles SIGINT and SIGTERM as two events: the first signal requests an orderly end, the second an immediate one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Takes SIGINT and SIGTERM while it is entered, in the main thread's event loop.
+    """A context manager that handles SIGINT and SIGTERM on the running event loop of the main thread.
 
     Attributes:
         first: Set by the first signal.
-        second: Set by the second.
+        second: Set by the second signal.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Interrupts:
         self.second = asyncio.Event()
 
     def __enter__(self) -> Self:
-        """Begin to take signals."""
+        """Install the signal handlers."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.interrupt)
@@ -37,20 +37,20 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the signals back."""
+        """Remove the signal handlers."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
     def interrupt(self) -> None:
-        """What a signal does."""
+        """Set `first`, or `second` if `first` is already set."""
         (self.second if self.first.is_set() else self.first).set()
 
     async def unless(self, event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`, unless `event` is set first: then it is cancelled.
+        """Run `work` and return its result. If `event` is set before that, cancel `work`.
 
         Raises:
-            Interrupted: It was.
+            Interrupted: The event was set first.
         """
         task = asyncio.create_task(work, name="work")
         watch = asyncio.create_task(event.wait(), name="interrupt")

@@ -1,4 +1,4 @@
-"""The `hopyard` command's entry point."""
+"""The entry point of the `hopyard` command."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interru
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+    """Run the command line and exit with 0 (done), 1 (failed), 2 (wrong use) or 130 (interrupted).
 
-    Policies named `module:Class` are found in the working directory, as the services that `hopyard run` starts find them.
+    The working directory is added to the import path, so that policies named `module:Class` are found here and in the
+    services.
     """
     if "" not in sys.path:
-        sys.path.append("")  # at the end: a file of the user's hides nothing that is installed
+        sys.path.append("")  # last, so that the user's files do not hide installed modules
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line; answers the exit code."""
+    """Run a command line and return the exit code."""
     try:
         from hopyard.cli.app import build
     except ModuleNotFoundError as error:
@@ -34,10 +35,10 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, Interrupted):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has left (`hopyard jobs | head`); the interpreter must not complain about it at exit.
+        # The reader closed the pipe (`hopyard jobs | head`); without stdout the interpreter reports no error at exit.
         sys.stdout = None
         return EXIT_DONE
-    except Exception as error:  # noqa: BLE001 - the outermost place: nothing may end in a traceback
+    except Exception as error:  # noqa: BLE001 - the outermost handler: no command may end in a traceback
         return report(error)
 
 

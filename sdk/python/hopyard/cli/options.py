@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and how experiments and jobs are named in them."""
+"""Options and arguments that several commands share, and the parsing of experiment and job names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOKS: Final[dict[str, Any]] = {
     "rich_markup_mode": "markdown",
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-"""How every command and group of commands is made."""
+"""Settings of all commands and command groups."""
 
 Server = Annotated[
     str | None,
@@ -55,10 +55,10 @@ Job = Annotated[
 
 
 def experiment_and_job(names: Sequence[str] | None, job: str | None = None) -> tuple[str | None, str]:
-    """What `[EXPERIMENT] JOB` or `[EXPERIMENT] --job JOB` means.
+    """Return experiment (or None) and job from `[EXPERIMENT] JOB` or `[EXPERIMENT] --job JOB`.
 
     Raises:
-        WrongUse: No job, or more than two words.
+        WrongUse: There is no job, or there are more than two names.
     """
     words = [*(names or ()), *([job] if job is not None else [])]
     if not words:

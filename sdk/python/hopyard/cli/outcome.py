@@ -1,4 +1,4 @@
-"""What came of an experiment: whether its metric was reported, and with which error a command ends."""
+"""Evaluates the result of an experiment: whether its metric was reported, why jobs ended, and the command's final error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _NAMED_JOBS: Final = 5
 
 ONLY_PAUSED: Final = "nothing is left to train but"
-"""How the reason of an experiment begins that goes on only when a person resumes or ends a job."""
+"""Prefix of the reason of an experiment whose only unfinished jobs are paused by a person."""
 
 ENDED_BY_ITSELF: Final = "its program ended by itself"
-"""How the reason of a COMPLETED job begins that the experiment would have trained further."""
+"""Prefix of the reason of a COMPLETED job whose program ended before the experiment's last position."""
 
 _QUIET: Final = (
     "reached position",
@@ -33,17 +33,17 @@ _QUIET: Final = (
     "profiling",
     "its profile was",
 )
-"""Reasons that begin so say no more than the job's state and position do."""
+"""Prefixes of reasons that add nothing to the job's state and position."""
 
 
 ASKED: Final = "waits for the policy"
-"""The reason of an experiment whose policy was asked just now."""
+"""Reason of an experiment while its policy processes an up-call."""
 
 NOTHING_LEFT: Final = "the policy has nothing left to do"
-"""The reason of an experiment that ended while jobs wait."""
+"""Reason of an experiment that ended while some of its jobs were waiting."""
 
 BACK_AT_START: Final = "back at position 0, as no snapshot of it was saved"
-"""How the reason of a job begins that left its slot, and begins again when it gets another."""
+"""Prefix of the reason of a job that lost its slot without a snapshot and will start from the beginning."""
 
 STARTS_OVER: Final = (
     "its program saves no checkpoint: every pause and every promotion trains a job from its beginning again; "
@@ -52,7 +52,7 @@ STARTS_OVER: Final = (
 
 
 def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """A line on a search that ended well and trained no job to its end; empty: one is, or that was no aim."""
+    """Return a remark on a COMPLETED search in which no job reached `max_iterations`; empty if one did, or if there is no limit."""
     limit = experiment.spec.get("stop", {}).get("max_iterations")
     infinite = experiment.spec.get("policy", {}).get("infinite", False)
     if experiment.state is not ExperimentState.COMPLETED or experiment.reason != NOTHING_LEFT or not limit or infinite:
@@ -68,13 +68,13 @@ def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
 
 
 def note_metrics(seen: dict[str, bool], metrics: Mapping[str, float]) -> None:
-    """Take the names of a report's metrics into `seen`: whether each has ever been finite."""
+    """Add the metrics of a report to `seen`, which maps each name to whether any of its values was finite."""
     for name, value in metrics.items():
         seen[name] = seen.get(name, False) or math.isfinite(value)
 
 
 def metrics_seen(statistics: Iterable[Statistic]) -> dict[str, bool]:
-    """The names of all reported metrics, and whether each has ever been finite."""
+    """Return the names of all reported metrics, each with whether any of its values was finite."""
     seen: dict[str, bool] = {}
     for one in statistics:
         note_metrics(seen, one.report.metrics)
@@ -82,7 +82,7 @@ def metrics_seen(statistics: Iterable[Statistic]) -> dict[str, bool]:
 
 
 def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
-    """What is wrong with a metric, given what `metrics_seen` found; empty: nothing, or nothing was reported yet."""
+    """Return the problem of the metric `name` in the result of `metrics_seen`; empty if it is fine, or without any report."""
     if not seen or seen.get(name):
         return ""
     if name in seen:
@@ -93,12 +93,12 @@ def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
 
 
 async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
-    """The error of an experiment whose metric no job has reported; empty: it was reported, or none has trained.
+    """Return the error of an experiment whose metric was never reported; empty if it was reported, or if no job has trained.
 
     Args:
-        client: Asks for the reports, if there is no best value.
-        experiment: In its present state.
-        jobs: Its jobs, when they are known.
+        client: Queries the reports, if there is no best value.
+        experiment: The experiment in its current state.
+        jobs: The jobs of the experiment; None: they are queried.
     """
     if experiment.best_value is not None and math.isfinite(experiment.best_value):
         return ""
@@ -112,7 +112,7 @@ async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequen
 
 
 async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
-    """The one error that an ended experiment ends a command with; empty: it went well."""
+    """Return the error with which a command for an ended experiment must fail; empty if the experiment succeeded."""
     there = jobs if jobs is not None else await client.jobs(experiment)
     if there and all(job.state is JobState.FAILED for job in there):
         return f"every job failed, the first with: {formatting.first_line(there[0].reason) or 'no message'}"
@@ -122,7 +122,7 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
 
 
 def why(experiment: Experiment, job: Job) -> str:
-    """The first line of why a job failed, ended or waits; empty where that says no more than its state does."""
+    """Return the first line of the reason why a job failed, ended or waits; empty if it adds nothing to the state."""
     line = formatting.first_line(job.reason)
     if not line or (job.state is JobState.COMPLETED and not line.startswith(ENDED_BY_ITSELF)):
         return ""
@@ -133,14 +133,14 @@ def why(experiment: Experiment, job: Job) -> str:
 
 
 def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState, str, str]]:
-    """Why jobs failed, ended or wait, where that says more than their state: failures first, equal ones once.
+    """Return the reasons why jobs failed, ended or wait, grouped by state and reason, with failures first. See `why`.
 
     Args:
-        experiment: Theirs; that it ended is no reason of a job's own.
-        jobs: Those to look at.
+        experiment: The experiment of the jobs. Its own end is not repeated as a reason of each job.
+        jobs: The jobs to evaluate.
 
     Returns:
-        State, which jobs ("1, 2 and 7 more"), and the first line of the reason.
+        State, jobs ("1, 2 and 7 more"), and first line of the reason.
     """
     grouped: dict[tuple[JobState, str], list[str]] = {}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Results on stdout: for people, or as exactly one JSON document."""
+"""Prints results on stdout, as text or as exactly one JSON document, and remarks on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNLIMITED: Final = 100_000
 
 
 def plain(value: object) -> Any:
-    """A value as JSON knows it: dataclasses become objects, enumerations their names, what is not finite null."""
+    """Convert a value for JSON: dataclasses become objects, enums their values, paths strings, numbers that are not finite null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -32,18 +32,18 @@ def plain(value: object) -> Any:
 
 
 def emit_json(value: object) -> None:
-    """Print one JSON document."""
+    """Print a value as one JSON document on stdout."""
     sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
 def emit(renderable: Any) -> None:
-    """Print something of rich's, or text, on stdout."""
+    """Print a string or a rich renderable on stdout."""
     show(renderable)
 
 
 def show(renderable: Any, *, stderr: bool = False) -> None:
-    """Print something of rich's, or text. Where there is no terminal nothing is cut or broken to a width."""
+    """Print a string or a rich renderable. Without a terminal, lines are neither truncated nor wrapped."""
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str))
@@ -53,7 +53,7 @@ def show(renderable: Any, *, stderr: bool = False) -> None:
 
 
 def width() -> int:
-    """How many characters a line on stdout may have; very many where there is no terminal."""
+    """Return the number of characters of a line on stdout: the terminal's width, or 100,000 without a terminal."""
     from rich.console import Console
 
     console = Console()
@@ -61,6 +61,6 @@ def width() -> int:
 
 
 def say(line: str) -> None:
-    """Tell the person something that is not the result: a line on stderr."""
+    """Print a line on stderr, for messages that are not part of the result."""
     sys.stderr.write(printable(line) + "\n")
     sys.stderr.flush()

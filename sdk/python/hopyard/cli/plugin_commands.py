@@ -1,4 +1,4 @@
-"""Commands that distributions register, told without importing them: `hopyard --help` must not load a service."""
+"""Describes commands of installed distributions without importing them, since `hopyard --help` must not load a service."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ PANELS: Final = {
     **dict.fromkeys(("events", "replay", "rungs", "tree"), "Look"),
     "simulate": "Try",
 }
-"""Where Hopyard's own stand in the help; a third party's stand under `OTHERS`."""
+"""The help panels of Hopyard's own plugin commands. Other plugin commands are shown in the panel `OTHERS`."""
 
 OTHERS: Final = "From other distributions"
 
 
 def distribution(entry: EntryPoint) -> str:
-    """Whose a plugin is."""
+    """Return the name of the distribution that installed a plugin."""
     return entry.dist.name if entry.dist is not None else "another distribution"
 
 
 def told(entry: EntryPoint) -> str:
-    """The first line of a command's docstring, read from its source; else whose it is."""
+    """Return the first line of a command's docstring, read from its source, or else a sentence with its distribution."""
     return _first_line(entry) or f"From {distribution(entry)}."
 
 
@@ -43,7 +43,7 @@ def _first_line(entry: EntryPoint) -> str:
 
 
 def _source(module: str) -> Path | None:
-    """The source file of a module, found without importing the packages around it."""
+    """Find the source file of a module without importing its parent packages."""
     name, path, found = "", None, None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part

@@ -1,4 +1,4 @@
-"""Results as tables and text for people: experiments, jobs, nodes, and the lineage of forked jobs."""
+"""Formats experiments, jobs, nodes, curves and the lineage of forked jobs as tables and text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Row: TypeAlias = list[str | Text]
 
 NARROW: Final = 80
 MEDIUM: Final = 100
-"""From so many characters on all columns are shown."""
+"""Terminal width from which all columns are shown."""
 
 _LONGEST_REASON: Final = 120
-"""A longer one stands below the table, whole, and does not make all of its rows so wide."""
+"""Length above which reasons are printed below the table, so that they do not widen all of its rows."""
 
 _REASON_WIDTH: Final = 40
-"""A reason that has less room than this beside its row stands below the table."""
+"""Minimum width of the column of reasons. With less room, reasons are printed below the table."""
 
 _EXPERIMENT_COLUMNS: Final = {
     "experiment": 0,
@@ -52,11 +52,11 @@ _EXPERIMENT_COLUMNS: Final = {
     "billed": 0,
     "created": MEDIUM,
 }
-"""The columns of experiments, and the width from which they are shown; `billed`, which is slot time, with groups only."""
+"""The columns of the experiments table, each with the width from which it is shown. `billed` (slot time) needs a group."""
 
 
 def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> RenderableType:
-    """The experiments in the order given, and why they wait or ended: beside them if `width` has room, else below."""
+    """Format experiments in the given order, with the reasons why they wait or ended: in a column if `width` allows, else below."""
     if not found:
         return Text("no experiments yet; `hopyard run FILE` starts one")
     grouped = any(one.group not in ("", one.id) for one in found)
@@ -95,9 +95,9 @@ def jobs_table(
     with_reasons: bool = True,
     width: int = NARROW,
 ) -> RenderableType:
-    """An experiment's jobs, the best first; at most `most` of them. If any was forked, with what from: parent@position.
+    """Format at most `most` jobs of an experiment, the best first. If any job was forked, a column shows parent@position.
 
-    Why jobs failed or wait stands beside them if `width` has room, else below, equal reasons once.
+    The reasons why jobs failed or wait are in a column if `width` allows, else below the table, equal reasons once.
     """
     if not found:
         return Text(f"{experiment.name} ({experiment.id}) has no jobs yet")
@@ -111,7 +111,7 @@ def jobs_table(
     columns = ["job", "state", *(["p"] if labelled else []), "position", f"best {experiment.metric.name}", "at", "last"]
     columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
-    # Of equal values the first reported one is the best, which is the experiment's.
+    # Of equal values the experiment's best job, whose value was reported first, comes first.
     ordered = sorted(found, key=lambda job: (model.merit(job), job.id != experiment.best_job))
     for job in ordered[:most]:
         look = style.JOB[job.state]
@@ -146,7 +146,7 @@ def jobs_table(
 
 
 def nodes_table(found: Sequence[Node]) -> RenderableType:
-    """The nodes, a line for each slot."""
+    """Format nodes, with one line for each slot."""
     if not found:
         return Text("no nodes; `hopyard agent --scheduler HOST:PORT` brings this computer's slots")
     table = _table("node", "state", "slot", "cpus", "gpus", "runs", "last sign of life")
@@ -170,7 +170,7 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
 
 
 def best_text(experiment: Experiment, job: Job) -> RenderableType:
-    """The best job in a few lines."""
+    """Format the best job with its hyperparameters."""
     lines = [
         Text.assemble(
             (f"{experiment.metric.name} {formatting.number(job.best_value)}", style.BEST),
@@ -186,7 +186,7 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
 
 
 def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[Point]) -> RenderableType:
-    """A curve as a plot."""
+    """Format a learning curve as a text plot."""
     origin = f" (from job {job.parent} at {job.fork_position})" if job.parent else ""
     title = f"{experiment.name}, job {job.id}{origin}: {metric}"
     if not points:
@@ -197,7 +197,7 @@ def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[P
 
 
 def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
-    """How an experiment ended: the best jobs, and the best one's hyperparameters."""
+    """Format the result of an experiment: its jobs, and the best job's hyperparameters."""
     reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
     head = Text.assemble(
         (experiment.name, "bold"),
@@ -205,7 +205,7 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
         (experiment.state.value, style.EXPERIMENT[experiment.state]),
         f"{reason}  {formatting.count(len(jobs), 'job')} in {formatting.duration(experiment.running_seconds)}",
     )
-    # When every job failed alike, the closing line says how.
+    # If all jobs failed for the same reason, the final error line states it.
     alike = all(job.state is JobState.FAILED for job in jobs) and len(outcome.reasons(experiment, jobs)) == 1
     parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS, with_reasons=not alike, width=width)]
     best = next((job for job in jobs if job.id == experiment.best_job), None)
@@ -218,14 +218,14 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
 
 
 def _grown(experiment: Experiment) -> str:
-    """Where to see on how many slots elastic jobs were; empty: they are not."""
+    """Return a hint on the plot of gang sizes; empty if the policy is not elastic."""
     if (experiment.spec.get("policy") or {}).get("elastic") is None:
         return ""
     return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows on how many slots each job was"
 
 
 def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """What jobs have from others under `stage_tree`, and what the experiment pays; empty: nothing, or it is another policy's."""
+    """Return what jobs reused from others under `stage_tree` and the billed slot time; empty if nothing, or for other policies."""
     policy = experiment.spec.get("policy") or {}
     without = sum(job.state is JobState.COMPLETED and not job.attempt for job in jobs)
     onward = sum(bool(job.parent and job.attempt) for job in jobs)
@@ -245,7 +245,7 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
 
 
 def _moved(experiment: Experiment) -> str:
-    """How the models of an experiment with partitioned data moved; empty: it has none."""
+    """Return how the models moved in an experiment with partitioned data; empty without partitioned data."""
     hops = experiment.hops
     if experiment.spec.get("data") is None:
         return ""
@@ -279,7 +279,7 @@ def _line(subject: str, look: str, words: str) -> Text:
 def _with_reasons(
     columns: Sequence[str], rows: Sequence[Row], reasons: Sequence[str], width: int
 ) -> tuple[Table, bool]:
-    """A table with a reason at the end of each row, and whether there was room for them; else the table without."""
+    """Return a table with a column of reasons and True if `width` allows; else one without, and whether there are no reasons."""
     bare = _filled(_table(*columns), rows)
     measured = Console(width=_MEASURED_WIDTH, file=io.StringIO()).measure(bare).maximum
     room = width - measured - 2
@@ -310,13 +310,13 @@ def _moment(at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineageStretch:
-    """A part of a training.
+    """A part of a job's training.
 
     Attributes:
-        job: Who trained it.
-        start: The position from which on.
-        end: The position up to which: where the next one was forked, or where the job is now.
-        hyperparameters: What was in force meanwhile.
+        job: Id of the job that trained it.
+        start: First position, exclusive.
+        end: Last position: that of the next fork, or the job's current one.
+        hyperparameters: The hyperparameters of that job.
     """
 
     job: str
@@ -326,10 +326,10 @@ class LineageStretch:
 
 
 def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
-    """The training behind a job, from its beginning: stretches that follow each other.
+    """Return the stretches that make up the training of a job, from the beginning.
 
     Args:
-        jobs: Those of the experiment, by id.
+        jobs: The jobs of the experiment by id.
         job: One of them.
     """
     found: list[LineageStretch] = []
@@ -338,7 +338,7 @@ def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
     while True:
         parent = ancestor(here, end, passed)
         start = here.fork_position if parent is not None else 0
-        # Forked before its parent had trained any further than where that one began: the parent trained nothing of it.
+        # If the fork position is not beyond the parent's own start, the parent trained nothing of this stretch.
         if start < end or not passed:
             found.append(LineageStretch(here.id, start, max(start, end), here.hyperparameters))
         if parent is None or parent not in jobs:
@@ -348,7 +348,7 @@ def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
 
 
 def lineage_table(stretches: list[LineageStretch]) -> RenderableType:
-    """A line for each stretch; only hyperparameters that are not the same in all of them."""
+    """Format stretches, one line each, with the hyperparameters that differ between them."""
     names = sorted({name for one in stretches for name in one.hyperparameters})
     values = {name: [one.hyperparameters.get(name) for one in stretches] for name in names}
     changing = [name for name, given in values.items() if any(value != given[0] for value in given)]

@@ -1,1 +1,1 @@
-"""What `hopyard doctor` looks at: this host, its disks, the installed packages, a cluster, and a search from start to end."""
+"""The checks of `hopyard doctor`: this host, its disk, the installed packages, a running cluster, and a complete test search."""

@@ -1,4 +1,4 @@
-"""What a look at something found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Health(enum.Enum):
-    """How it is: `MISSING` is what one may want and can add, `PROBLEM` what will not work as it is."""
+    """The outcome of a check: OK, MISSING (not installed or not available, but it can be added), or PROBLEM (it will not work)."""
 
     OK = "ok"
     MISSING = "missing"
@@ -16,14 +16,14 @@ class Health(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing, how it is, and what to do.
+    """The result of one check, with advice.
 
     Attributes:
-        name: What was looked at.
-        health: How it is.
-        detail: What was found, in words.
-        advice: What to do; empty: nothing.
-        needed: Whether nothing works without it, so that the command fails unless it is ok.
+        name: Name of the check.
+        health: The outcome.
+        detail: What was found, as text.
+        advice: How to fix it; empty: no advice.
+        needed: Whether Hopyard needs it, so that the command fails unless the outcome is OK.
     """
 
     name: str
@@ -34,20 +34,20 @@ class Finding:
 
     @property
     def fails(self) -> bool:
-        """Whether something that is needed is not as it must be."""
+        """Whether a needed check is not OK."""
         return self.needed and self.health is not Health.OK
 
 
 def ok(name: str, detail: str, advice: str = "", *, needed: bool = False) -> Finding:
-    """It is as it should be."""
+    """Return a finding with the outcome OK."""
     return Finding(name, Health.OK, detail, advice, needed)
 
 
 def missing(name: str, detail: str, advice: str, *, needed: bool = False) -> Finding:
-    """It is not there."""
+    """Return a finding with the outcome MISSING."""
     return Finding(name, Health.MISSING, detail, advice, needed)
 
 
 def problem(name: str, detail: str, advice: str, *, needed: bool = False) -> Finding:
-    """It is there and will not do."""
+    """Return a finding with the outcome PROBLEM."""
     return Finding(name, Health.PROBLEM, detail, advice, needed)

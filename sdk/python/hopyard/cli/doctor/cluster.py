@@ -1,4 +1,4 @@
-"""A cluster that runs, and a whole search in one that is made for it."""
+"""Checks of a running cluster, and a complete search on a temporary cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ stop: {jobs: 2, max_iterations: 3, max_failures: 0}
 
 
 async def server(address: str) -> list[Finding]:
-    """A scheduler that runs: its version, its nodes, and whether its clock agrees with this one."""
+    """Check a running scheduler: its version, its nodes, and the difference between its clock and this host's."""
     try:
         async with AsyncClient(address, patience=3.0) as client:
             before = time.time()
@@ -73,7 +73,7 @@ async def server(address: str) -> list[Finding]:
 
 
 async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
-    """Starts a cluster in a temporary folder, runs a tiny search without torch, and stops it."""
+    """Run a tiny search without torch on a temporary cluster, and report its times. It takes at most `limit` seconds."""
     name, advice = "self-test", "hopyard run shows the same; the message above says what failed"
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hopyard-doctor-") as scratch:
@@ -98,7 +98,7 @@ async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
 
 
 async def _search(client: AsyncClient, code: Path, begin: float) -> tuple[float, Experiment]:
-    """When the first metric came, and how it ended."""
+    """Run the search, and return the seconds from `begin` to the first metric (0: none), and the final experiment."""
     experiment = await client.create(_SPEC, code)
     first = 0.0
     async for change in client.watch(experiment):

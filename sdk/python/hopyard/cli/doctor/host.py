@@ -1,4 +1,4 @@
-"""This computer: Python, cores, memory, GPUs, limits, loopback, CRIU."""
+"""Checks of this host: Python, cores, memory, GPUs, limits, loopback network, CRIU."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LEAST_FILES: Final = 1024
 LEAST_MEMORY: Final = 512 << 20
 LEAST_SHARED: Final = 128 << 20
 PORT: Final = 4650
-"""Where `hopyard up` listens unless it is told otherwise."""
+"""Default port of `hopyard up`."""
 
 _TOOL_SECONDS: Final = 20.0
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Check the version of the Python interpreter."""
     found = f"{platform.python_version()} at {sys.executable}"
     if sys.version_info < LEAST_PYTHON:
         wanted = ".".join(map(str, LEAST_PYTHON))
@@ -36,7 +36,7 @@ def python() -> Finding:
 
 
 def cores(cgroup: Path = _CGROUP) -> Finding:
-    """CPUs that processes of this one may use."""
+    """Check the number of CPUs that this process may use, and their load."""
     there = len(os.sched_getaffinity(0))
     quota = _quota(cgroup)
     load = os.getloadavg()[0]
@@ -51,7 +51,7 @@ def cores(cgroup: Path = _CGROUP) -> Finding:
 
 
 def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Finding:
-    """Main memory."""
+    """Check the available main memory."""
     numbers = _meminfo(meminfo)
     total, free = numbers.get("MemTotal", 0), numbers.get("MemAvailable", 0)
     limit = _number(cgroup / "memory.max")
@@ -66,7 +66,7 @@ def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Fin
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
-    """What data loaders with workers pass their batches through."""
+    """Check the free shared memory, through which data loaders with workers pass their batches."""
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -80,7 +80,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - i
 
 
 def gpus() -> Finding:
-    """NVIDIA GPUs, as their driver tells them."""
+    """List the NVIDIA GPUs that `nvidia-smi` reports."""
     tool = shutil.which("nvidia-smi")
     advice = "only experiments with resources.per_job.gpus need one: install NVIDIA's driver"
     if tool is None:
@@ -93,7 +93,7 @@ def gpus() -> Finding:
 
 
 def limits() -> Finding:
-    """Open files and processes that this user may have."""
+    """Check the limits on open files and processes."""
     files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     detail = f"{_limit(files)} open files, {_limit(processes)} processes"
@@ -103,7 +103,7 @@ def limits() -> Finding:
 
 
 def loopback() -> Finding:
-    """The network that the services speak over on this computer."""
+    """Check that TCP connections over 127.0.0.1 work, as services on one host need, and whether the default port is free."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -123,7 +123,7 @@ def loopback() -> Finding:
 
 
 def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
-    """What snapshots whole processes: the program, the kernel and rights that it needs, and room in memory for images."""
+    """Check CRIU, which takes snapshots of whole processes: program, kernel, privileges, and memory for images."""
     from hopyard._runtime.criu import CriuUnavailableError
     from hopyard._runtime.criu.binary import INSTALL, LEAST_SOCKETS, VARIABLE, find, look, switched_off
 
@@ -157,7 +157,7 @@ def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is look
 
 
 def _output(command: list[str]) -> str | None:
-    """What a program prints; None: it fails, or takes too long."""
+    """Return what a program prints, or None if it fails or takes longer than 20 seconds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -166,7 +166,7 @@ def _output(command: list[str]) -> str | None:
 
 
 def _quota(cgroup: Path) -> float | None:
-    """CPUs' worth of time that a container may use; None: no limit."""
+    """Return the CPU limit of the cgroup in CPUs, or None without a limit."""
     try:
         given, period = (cgroup / "cpu.max").read_text().split()
         return int(given) / int(period) if given != "max" else None

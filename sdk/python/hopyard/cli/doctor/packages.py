@@ -1,4 +1,4 @@
-"""Installed packages: what each extra of Hopyard brings, and torch."""
+"""Checks of the installed packages: the extras of Hopyard, and torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 NEEDED: Final = ("cli", "scheduler", "agent", "appstat", "hpgen")
-"""Extras without which `hopyard run` has no cluster of its own."""
+"""Extras that `hopyard run` needs to start a local cluster."""
 
 _WHAT: Final = {
     "cli": "the hopyard command",
@@ -50,7 +50,7 @@ print(torch.__version__, f"{seconds:.1f}", torch.cuda.device_count() if torch.cu
 
 
 def extras() -> list[Finding]:
-    """Each extra, whether all of it is installed, and how to get the rest."""
+    """Check each extra, with the command that installs its missing packages."""
     try:
         offered = metadata("hopyard").get_all("Provides-Extra") or []
     except PackageNotFoundError:
@@ -61,7 +61,7 @@ def extras() -> list[Finding]:
 
 
 def extra(name: str, requirements: Iterable[str]) -> Finding:
-    """One extra."""
+    """Check whether all packages of an extra are installed."""
     lines = list(requirements)
     lacking = sorted({package for package in packages_of(name, lines) if _version(package) is None})
     told = _WHAT.get(name, "")
@@ -73,7 +73,7 @@ def extra(name: str, requirements: Iterable[str]) -> Finding:
 
 
 def packages_of(name: str, requirements: list[str], seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The packages that an extra brings, those of the extras in it too."""
+    """Yield the names of the packages of an extra, including those of the extras that it contains."""
     for line in requirements:
         marker = _EXTRA.search(line)
         found = _REQUIREMENT.match(line)
@@ -88,7 +88,7 @@ def packages_of(name: str, requirements: list[str], seen: frozenset[str] = froze
 
 
 def torch() -> Finding:
-    """PyTorch: its version, how long its import takes, and the GPUs that it sees."""
+    """Check PyTorch in a new process: its version, the duration of its import, and the number of GPUs it sees."""
     if _version("torch") is None:
         return missing("torch", "not installed", "only trainers that use it need it: pip install 'hopyard[torch]'")
     try:

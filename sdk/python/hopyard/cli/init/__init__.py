@@ -1,1 +1,1 @@
-"""What `hopyard init` does: reads a script without running it, suggests, and writes an experiment file with a word on each setting."""
+"""The parts of `hopyard init`: they analyze a script without running it, suggest a space, and write a commented experiment file."""

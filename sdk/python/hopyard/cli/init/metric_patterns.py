@@ -1,4 +1,4 @@
-"""Metrics that a script prints: a word, then a number, in what `print` and loggers are given."""
+"""Finds the metrics that a script prints: a metric-like word before a number in the arguments of `print` and loggers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BRACES: Final = re.compile(r"\{[^{}]*\}")
 
 
 def patterns_of(tree: ast.Module) -> dict[str, str]:
-    """Metrics by name, and the pattern that finds each in what is printed."""
+    """Return the printed metrics by name, each with a regular expression that finds it in the output."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _PRINTS:
@@ -33,7 +33,7 @@ def patterns_of(tree: ast.Module) -> dict[str, str]:
 
 
 def _texts_before_numbers(arguments: list[ast.expr]) -> Iterator[str]:
-    """What is printed before each value."""
+    """Yield the text before each printed value."""
     line = ""
     for argument in arguments:
         match argument:
@@ -59,7 +59,7 @@ def _texts_before_numbers(arguments: list[ast.expr]) -> Iterator[str]:
 
 
 def _between(separators: str) -> str:
-    """What stands between the word and the number, its blanks as many as there are."""
+    """Return a regular expression for the separator between word and number, with any amount of white space."""
     return "".join(r"\s*" if part.isspace() else re.escape(part) for part in re.findall(r"\s+|\S", separators))
 
 

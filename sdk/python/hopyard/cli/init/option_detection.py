@@ -1,4 +1,4 @@
-"""The options of a script's command line, as argparse, click or typer are told of them."""
+"""Finds the command-line options of a script that uses argparse, click or typer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _ADDS: Final = ("add_argument", "option")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option that takes a value.
+    """A command-line option with a value.
 
     Attributes:
-        name: As the script calls its value.
-        flag: What is typed: `--lr`.
-        default: Its default, if that is a number or a text; else None.
-        choices: The values that it allows; empty: all.
+        name: Name of the value in the script.
+        flag: The option as typed, such as `--lr`.
+        default: The default if it is a number or a string, else None.
+        choices: The allowed values; empty: unrestricted.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Option:
 
 
 def options_of(tree: ast.Module) -> list[Option]:
-    """The options of a script, each once, in their order."""
+    """Return the options of a script in order, each flag once."""
     found: dict[str, Option] = {}
     for option in _options(tree):
         found.setdefault(option.flag, option)
@@ -47,7 +47,7 @@ def _options(tree: ast.Module) -> Iterator[Option]:
 
 
 def _added(call: ast.Call) -> Option | None:
-    """What `add_argument("--lr", type=float, default=0.1)` or `@option(...)` adds; None: nothing that takes a value."""
+    """Return the option that a call of `add_argument(...)` or `@option(...)` defines, or None if it takes no value."""
     words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     flags = [word for word in words if word.startswith("-")]
     keywords = {key.arg: key.value for key in call.keywords if key.arg}
@@ -70,7 +70,7 @@ def _choices(keywords: dict[str, ast.expr]) -> tuple[object, ...]:
 
 
 def _parameters(function: ast.FunctionDef) -> Iterator[Option]:
-    """The parameters of a function that typer runs: those with a default are options."""
+    """Yield the options of a typer function: its parameters with a default."""
     arguments, defaults = function.args.args, function.args.defaults
     pairs = list(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True))
     pairs += [(one, d) for one, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d]
@@ -87,14 +87,14 @@ def _parameters(function: ast.FunctionDef) -> Iterator[Option]:
 
 
 def _annotations(annotation: ast.expr | None) -> list[ast.expr]:
-    """What stands beside the type in `Annotated[...]`."""
+    """Return the metadata in `Annotated[type, metadata...]`."""
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         return annotation.slice.elts[1:]
     return []
 
 
 def _run_by_typer(tree: ast.Module) -> set[str]:
-    """Functions given to `typer.run`."""
+    """Return the names of the functions passed to `typer.run`."""
     return {
         node.args[0].id
         for node in ast.walk(tree)
@@ -109,7 +109,7 @@ def _run_by_typer(tree: ast.Module) -> set[str]:
 
 
 def _is_command(function: ast.FunctionDef) -> bool:
-    """Whether it is decorated as a command and nothing else says its options, as click's decorators would."""
+    """Return whether a function has a command decorator without option or argument decorators, which click would use."""
     names = [_last_name(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
     return "command" in names and "option" not in names and "argument" not in names
 
@@ -123,7 +123,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _constant(node: ast.expr | None) -> object:
-    """A number or text that stands there; None: something else."""
+    """Return the value of a literal (number, string or bool), or None for other expressions."""
     match node:
         case ast.Constant(value=value) if isinstance(value, bool | int | float | str):
             return value

@@ -1,4 +1,4 @@
-"""From a script to the experiment file for it."""
+"""Drafts the experiment file for a script."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _EXAMPLE_SPACE: Final = {"lr": {"loguniform": [1e-4, 1e-1]}}
 
 @dataclass(slots=True)
 class ExperimentDraft:
-    """What an experiment file will say.
+    """A draft of an experiment file.
 
     Attributes:
-        mode: How it trains.
-        data: The file's settings.
-        notes: Further comments, by place: a field, or section.field.
-        todo: What the person has to see to, in words.
+        mode: How the program trains: as a trainer class, a command that reports, or a program whose output is parsed.
+        data: The settings of the file.
+        notes: Additional comment lines by field ("space") or section field ("stop.max_iterations").
+        todo: Sentences about what the user must check or complete.
     """
 
     mode: Literal["trainer", "command", "log"]
@@ -38,7 +38,7 @@ class ExperimentDraft:
     todo: list[str] = field(default_factory=list)
 
     def text(self, source: str) -> str:
-        """The file's text."""
+        """Return the text of the experiment file. `source` names the script in its first line."""
         head = [
             f"An experiment file for {source}, written by hopyard init. Each setting that is not set stands here with its",
             "default, behind a # without a blank.",
@@ -47,15 +47,15 @@ class ExperimentDraft:
 
 
 def plan_for(script: Path | None, folder: Path) -> ExperimentDraft:
-    """A plan for a script; for none: a pattern to fill in.
+    """Draft an experiment file for a script, or a template without one.
 
     Args:
-        script: A Python script, or any program.
-        folder: Where the experiment file will lie: what is in it travels to the machines.
+        script: A Python script, or any executable program; None: a template.
+        folder: The folder of the experiment file. Its contents are sent to the nodes.
 
     Raises:
-        InvalidInput: The script is not there or is not Python.
-        WrongUse: It lies outside of the folder.
+        InvalidInput: The Python script is missing, or is not valid Python.
+        WrongUse: The script is outside the folder, or the program is not a file.
     """
     if script is None:
         return _without_script()
@@ -201,7 +201,7 @@ def _add_space(plan: ExperimentDraft, space: dict[str, Any], missing: str) -> No
 
 
 def _other_ways(mode: str) -> list[str]:
-    """How else a program can be named, beside the way that is used."""
+    """Return comment lines with the alternatives to the chosen way of naming a program."""
     ways = {
         "trainer": "trainer: train.py:MyTrainer                          a class of yours that is derived from hopyard.Trainer",
         "command": "command: [python, train.py, --lr, '{lr}']            a script that calls hopyard.report(accuracy=...)",

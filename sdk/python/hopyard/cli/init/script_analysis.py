@@ -1,4 +1,4 @@
-"""A training script as its syntax tree shows it: nothing of it is run or imported."""
+"""Analyzes a training script by its syntax tree, without running or importing it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ _HYPERPARAMETERS: Final = "hopyard.hyperparameters"
 _REPORT: Final = "hopyard.report"
 _NOT_METRICS: Final = frozenset({"position", "checkpoint"})
 _GIVEN_AT: Final = {"build": 1, "setup": 1, "build_model": 1, "build_optimizer": 2, "build_scheduler": 2, "change": 1}
-"""Which argument of a trainer's method is its hyperparameters."""
+"""Index of the parameter with the hyperparameters in each method of a trainer."""
 _MEASURING: Final = ("evaluate", "metrics", "train")
 _TORCH_METRICS: Final = ("loss", "train_loss")
 
 
 @dataclass(slots=True)
 class Script:
-    """What a script shows of itself.
+    """What the analysis of a script found.
 
     Attributes:
-        trainer: The class that trains, if it defines one that is derived from Hopyard's; the last one that no other is
-            derived from.
-        options: Options of its command line, in their order.
-        values: Hyperparameters that it reads by name, and the default where it gives one.
+        trainer: Name of its trainer class, or None. Of several, the last one that is not a base class of another.
+        options: Its command-line options in order.
+        values: Hyperparameters that it reads by name, with the default or None.
         reports: Whether it calls `hopyard.report`.
-        checkpoints: Whether it may give a checkpoint there.
-        metrics: Names that it reports, or that its trainer returns.
-        patterns: What it prints beside a number: metrics by name, and the pattern that finds each.
-        epochs: How long its loop over epochs is, if that is a number.
+        checkpoints: Whether a report may pass a checkpoint.
+        metrics: Names of the metrics that it reports or that its trainer returns.
+        patterns: Printed metrics by name, each with a regular expression that finds it in the output.
+        epochs: Length of its loop over epochs, if it is a literal.
     """
 
     trainer: str | None = None
@@ -48,10 +47,10 @@ class Script:
 
 
 def read_script(file: Path) -> Script:
-    """Read a Python script.
+    """Parse and analyze a Python script.
 
     Raises:
-        InvalidInput: It is not there, or is not Python; the line is named.
+        InvalidInput: The file is missing, or is not valid Python. The message names the line.
     """
     try:
         text = file.read_bytes()
@@ -96,7 +95,7 @@ class _Reader:
             self._read_value(node, holders)
 
     def _full(self, node: ast.expr) -> str:
-        """The dotted name of an expression, as the imports make it; empty: it has none."""
+        """Return the dotted name of an expression with imports resolved; empty if it has none."""
         match node:
             case ast.Name(id=name):
                 return self._names.get(name, name)
@@ -107,7 +106,7 @@ class _Reader:
                 return ""
 
     def _trainers(self, tree: ast.Module) -> list[ast.ClassDef]:
-        """Classes derived from a trainer of Hopyard's, those left out from which others are derived."""
+        """Return the classes derived from a Hopyard trainer, without those that are base classes of others."""
         found: dict[str, ast.ClassDef] = {}
         bases: set[str] = set()
         for node in tree.body:
@@ -120,7 +119,7 @@ class _Reader:
         return [node for name, node in found.items() if name not in bases]
 
     def _returned(self, trainers: list[ast.ClassDef]) -> list[str]:
-        """Names of the metrics that a trainer's methods return."""
+        """Return the names of the metrics that the methods of the last trainer return."""
         names: list[str] = []
         for trainer in trainers[-1:]:
             methods = {one.name: one for one in trainer.body if isinstance(one, ast.FunctionDef)}
@@ -131,7 +130,7 @@ class _Reader:
                         names += [key for key in keys if isinstance(key, str) and key not in names]
             if any(self._full(base).startswith("hopyard.torch") for base in trainer.bases):
                 names += [name for name in _TORCH_METRICS if name not in names]
-                self.script.values.setdefault("batch_size", None)  # The class itself reads it.
+                self.script.values.setdefault("batch_size", None)  # The base class reads it.
         return names
 
     def _read_value(self, node: ast.AST, holders: set[str]) -> None:
@@ -156,7 +155,7 @@ class _Reader:
 
 
 def _arguments(trainers: list[ast.ClassDef]) -> set[str]:
-    """How the methods of trainers call their hyperparameters."""
+    """Return the names under which the methods of trainers receive their hyperparameters."""
     return {
         method.args.args[_GIVEN_AT[method.name]].arg
         for trainer in trainers
@@ -166,7 +165,7 @@ def _arguments(trainers: list[ast.ClassDef]) -> set[str]:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """What names in the script stand for, by its imports."""
+    """Return the imported names of a script with the dotted name that each stands for."""
     return dict(_imports(tree))
 
 

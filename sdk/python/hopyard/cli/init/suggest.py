@@ -1,4 +1,4 @@
-"""Suggestions: a space around what a script has as its defaults, and which way a metric is better."""
+"""Suggests a domain around the default of each option, and the direction of a metric, from their names."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _USUAL: Final[dict[str, Any]] = {
 
 
 def is_length(name: str) -> bool:
-    """Whether a value is how long a training lasts: that is not searched but given as `stop.max_iterations`."""
+    """Return whether an option sets the length of the training. It is not searched: `stop.max_iterations` limits the length."""
     return _LENGTH.search(name) is not None
 
 
 def parameter(name: str, default: object, choices: Iterable[object] = ()) -> Any:
-    """A suggestion in its written form; None: nothing that one would search.
+    """Return a domain as in an experiment file, or None if the option should not be searched.
 
     Args:
-        name: Of the value.
-        default: A number that is good so far; None: not known.
-        choices: The values that are allowed; empty: not known.
+        name: Name of the option.
+        default: Its default; None: unknown.
+        choices: Its allowed values; empty: unrestricted.
     """
     if is_length(name) or _NOT_TUNED.search(name) or isinstance(default, bool):
         return None
@@ -67,7 +67,7 @@ def parameter(name: str, default: object, choices: Iterable[object] = ()) -> Any
 
 
 def space(options: Iterable[Option], values: dict[str, object]) -> dict[str, Any]:
-    """A space of a script's options and of the hyperparameters that it reads by name."""
+    """Return a space of the options of a script and of the hyperparameters that it reads by name."""
     found = {one.name: parameter(one.name, one.default, one.choices) for one in options}
     for name, default in values.items():
         found.setdefault(name, parameter(name, default) or (None if default is not None else {"uniform": [0.0, 1.0]}))
@@ -75,7 +75,7 @@ def space(options: Iterable[Option], values: dict[str, object]) -> dict[str, Any
 
 
 def metric(names: Iterable[str]) -> tuple[str, Literal["max", "min"]] | None:
-    """The metric that a search is most likely about, and which way it is better; None: there is none."""
+    """Return the metric that most likely is the objective, with its direction, or None if there are no names."""
     there = list(names)
     if not there:
         return None

@@ -1,4 +1,4 @@
-"""An experiment file with a word on each setting: what is set stands there, all the rest as a comment with its default."""
+"""Writes an experiment file with a comment on each setting. Settings without a value are commented out with their default."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LONG: Final = 100
 _RESERVED: Final = frozenset({"null", "true", "false", "~", "", "nan", "inf"})
 _PROGRAMS: Final = ("trainer", "command", "log")
 _OPEN: Final = ("space", "log")
-"""Written over several lines, however short."""
+"""Sections that are always written in block style, one entry per line."""
 
 
 def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping[str, Sequence[str]]) -> str:
-    """The text of a file.
+    """Return the text of an experiment file.
 
     Args:
-        data: What it sets, by section and field.
-        head: Comment lines at its beginning.
-        notes: Further comment lines before a field, by its name; one in a section as "stop.max_iterations".
+        data: The settings to write, by section and field.
+        head: Comment lines at the beginning.
+        notes: Additional comment lines before a field, by its name; "section.field" within a section.
     """
     lines = [f"# {line}".rstrip() for line in head]
     for name, field in ExperimentSpec.model_fields.items():
@@ -71,7 +71,7 @@ def _entry(name: str, value: Any, *, set_: bool) -> list[str]:
 
 
 def flow(value: Any) -> str:
-    """A value on one line of YAML."""
+    """Return a value in YAML flow style, on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_text(str(key))}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -90,7 +90,7 @@ def _text(value: str) -> str:
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The model behind a field's type, if it is a section of its own."""
+    """Return the model class of a field's type if the field is a section, else None."""
     for one in (annotation, *get_args(annotation)):
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one

@@ -1,4 +1,4 @@
-"""The live view: a model fed by watch changes, and pure functions that draw it."""
+"""The live view: a model that watch changes update, and pure functions that draw it."""
 
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render

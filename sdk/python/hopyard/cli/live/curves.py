@@ -1,4 +1,4 @@
-"""Curves as text: one line of blocks (sparkline), or a plot of braille characters, eight dots each."""
+"""Draws curves as text: sparklines of block characters, and plots of braille characters with eight dots each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _GAP = "✗"
 
 
 def resample(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values: each is the newest of its equal share of `values`."""
+    """Return at most `width` values. Each is the last value of one of `width` equal parts."""
     if len(values) <= width:
         return list(values)
     return [values[(index + 1) * len(values) // width - 1] for index in range(width)]
 
 
 def scale(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """The range that shows all rows, but for a fiftieth at each end: one outlier shall not flatten the rest."""
+    """Return the range of the values without the lowest and highest 2%, so that outliers do not flatten the other curves."""
     finite = sorted(value for row in rows for value in row if math.isfinite(value))
     if not finite:
         return (0.0, 1.0)
@@ -29,9 +29,9 @@ def scale(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
 
 
 def sparkline(values: Sequence[float], low: float, high: float, *, ascii_only: bool = False) -> str:
-    """One character a value, by its height between `low` and `high`; what is not finite is a cross."""
+    """Return one character per value for its height between `low` and `high`. A value that is not finite is a cross."""
     levels = _ASCII if ascii_only else _BLOCKS
-    # Halves, because the difference of two floats may not be one.
+    # Halves, because the difference of two finite floats may overflow.
     span = high / 2 - low / 2
     drawn = []
     for value in values:
@@ -44,7 +44,7 @@ def sparkline(values: Sequence[float], low: float, high: float, *, ascii_only: b
 
 
 def bar(part: float, width: int, *, ascii_only: bool = False) -> str:
-    """A bar of `width` characters, filled to `part` (0..1), in eighths of a character."""
+    """Return a bar of `width` characters, filled to the fraction `part` (0 to 1) in steps of an eighth of a character."""
     part = min(1.0, max(0.0, part))
     if ascii_only:
         filled = round(part * width)
@@ -64,16 +64,16 @@ def plot(points: Sequence[tuple[float, float]], width: int, height: int, *, titl
     """Draw points joined by lines, with the range of both axes.
 
     Args:
-        points: (x, y), in order of x. A y that is not finite is a gap.
-        width: Characters a line may take, axis included; at least 20.
-        height: Lines of the plot itself; at least 2.
-        title: A line above.
+        points: (x, y) in order of x. A y that is not finite makes a gap.
+        width: Maximum length of a line including the axis, at least 20.
+        height: Number of lines of the plot without title and axis, at least 2.
+        title: A line above the plot; empty: none.
     """
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     if not finite:
         return [title, "no finite values yet"] if title else ["no finite values yet"]
     low, high = min(y for _, y in finite), max(y for _, y in finite)
-    span = high / 2 - low / 2  # halves, because the difference of two floats may not be one
+    span = high / 2 - low / 2  # halves, because the difference of two finite floats may overflow
     first, last = finite[0][0], finite[-1][0]
     labels = [number(high), number(low)]
     margin = max(len(label) for label in labels)
@@ -101,14 +101,14 @@ def plot(points: Sequence[tuple[float, float]], width: int, height: int, *, titl
 
 
 class _Canvas:
-    """Dots that become braille characters."""
+    """A grid of dots that is printed as braille characters."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.dots_across, self.dots_down = columns * 2, rows * 4
         self._cells = [[0] * columns for _ in range(rows)]
 
     def line(self, start: tuple[int, int], end: tuple[int, int]) -> None:
-        """Set the dots from `start` to `end`, both included."""
+        """Set the dots on the line from `start` to `end`, both included."""
         steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
         for step in range(steps + 1):
             x = round(start[0] + (end[0] - start[0]) * step / steps)

@@ -1,4 +1,4 @@
-"""What a policy takes its jobs for, by its labels: promising above 0, else opportunistic (HyperDrive, section 3)."""
+"""Classifies jobs by the label that the policy gave them: promising above 0, else opportunistic (HyperDrive, section 3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopyard.client.types import Job, JobState
 
 
 class Pool(enum.Enum):
-    """Where a job stands with its policy."""
+    """The pool of a job."""
 
     PROMISING = "promising"
     OPPORTUNISTIC = "opportunistic"
@@ -25,16 +25,16 @@ LOOKS: Final = {
     Pool.OPPORTUNISTIC: ("☆", "-", "#E69F00"),
     Pool.ENDED: ("✗", "x", "dim"),
 }
-"""Of each pool a symbol, the same in ASCII, and a style."""
+"""Symbol, ASCII symbol and style of each pool."""
 
 
 def labelled(jobs: Iterable[Job]) -> bool:
-    """Whether the policy tells its jobs apart by labels."""
+    """Return whether any job has a label, so that the policy uses pools."""
     return any(job.priority is not None for job in jobs)
 
 
 def pool_of(job: Job) -> Pool | None:
-    """A job's pool; None: it is complete, has failed, or is still being created."""
+    """Return the pool of a job, or None if it is completed, failed or being created."""
     if job.state in (JobState.CREATING, JobState.COMPLETED, JobState.FAILED):
         return None
     if job.state is JobState.TERMINATED:
@@ -43,7 +43,7 @@ def pool_of(job: Job) -> Pool | None:
 
 
 def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
-    """How many jobs each pool has, empty ones too."""
+    """Return the number of jobs in each pool, including empty pools."""
     found = dict.fromkeys(Pool, 0)
     for job in jobs:
         pool = pool_of(job)
@@ -53,7 +53,7 @@ def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
 
 
 def mark(job: Job, *, ascii_only: bool = False) -> Text:
-    """A job's pool in a table: its symbol, and what a promising one was labelled with."""
+    """Return the symbol of a job's pool for a table, with the label of a promising job."""
     pool = pool_of(job)
     if pool is None or pool is Pool.ENDED:
         return Text("")

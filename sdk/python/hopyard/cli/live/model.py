@@ -1,4 +1,4 @@
-"""What the live view shows, kept up to date by an experiment's changes. No terminal, no clock of its own."""
+"""The data of the live view: the newest state of an experiment, updated by changes. It uses no terminal and no clock."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from hopyard.cli.outcome import BACK_AT_START, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
-"""The rate of reports is an average over this long."""
+"""Length of the window over which the rate of reports is averaged."""
 
 SILENT_SECONDS: Final = 8.0
-"""A cluster that has not answered for so long is said to be away. It is asked every few seconds."""
+"""Time without an answer after which the cluster is shown as unreachable. It is polled every few seconds."""
 
 _CURVE_LIMIT: Final = 512
-"""A curve beyond this many points loses every other one: it is drawn a few characters wide."""
+"""Maximum number of points of a curve. Beyond it, every other point is dropped, since a curve is drawn only a few characters wide."""
 
 
 _WAITING: Final = frozenset({JobState.CREATING, JobState.PENDING, JobState.SUSPENDED, JobState.HELD, JobState.RUNNING})
 
 
 class LiveModel:
-    """The newest state of one experiment, its jobs and their curves.
+    """The newest state of one experiment, its jobs and their learning curves.
 
     Args:
-        source: How messages call the experiment until its name is known.
-        slots: Slots of the cluster, when known.
-        server: Where it runs, for the header.
+        source: Name of the experiment in messages until the experiment is known.
+        slots: Number of slots of the cluster; None: unknown.
+        server: Address of the cluster.
     """
 
     def __init__(self, source: str = "", *, slots: int | None = None, server: str = "") -> None:
@@ -50,12 +50,12 @@ class LiveModel:
         self._heard: float | None = None
         self.reports = 0
         self.evaluated = False
-        """Whether a part of an evaluation was reported: before that, jobs on partitioned data need not have the metric."""
+        """Whether a partial evaluation was reported. Before that, jobs on partitioned data may lack the metric."""
         self.starts_over = False
-        """Whether a job left its slot and lost what it had trained, since its program had saved nothing."""
+        """Whether a job lost its progress when it left its slot, because its program had saved nothing."""
 
     def apply(self, change: Change, now: float) -> None:
-        """Take in one change that arrived at `now` (monotonic seconds)."""
+        """Apply a change that arrived at `now` (monotonic seconds)."""
         if self._since is None:
             self._since = now
         self.heard(now)
@@ -78,21 +78,21 @@ class LiveModel:
                     self._add(job, report.position, value)
 
     def load_metrics(self, seen: Mapping[str, bool]) -> None:
-        """Put in the names of the metrics reported before the watch began, and whether each was ever finite."""
+        """Add the metrics that were reported before the watch began, each with whether any of its values was finite."""
         for name, finite in seen.items():
             self.metrics[name] = self.metrics.get(name, False) or finite
 
     def load_curve(self, job: str, points: Iterable[Point]) -> None:
-        """Put in what was reported before the watch began."""
+        """Add the points that were reported before the watch began."""
         for point in points:
             self._add(job, point.position, point.value)
 
     def curve(self, job: str) -> Sequence[float]:
-        """The metric of a job's reports, in order of position."""
+        """Return the values of a job's learning curve, ordered by position."""
         return [value for _, value in self._curves.get(job, ())]
 
     def rate(self, now: float) -> float:
-        """Reports a second, of late."""
+        """Return the number of reports per second in the last `RATE_SECONDS`."""
         while self._reports and self._reports[0] <= now - RATE_SECONDS:
             self._reports.popleft()
         if self._since is None:
@@ -100,7 +100,7 @@ class LiveModel:
         return len(self._reports) / min(RATE_SECONDS, max(1.0, now - self._since))
 
     def elapsed(self, now: float) -> float:
-        """Seconds the experiment has run, pauses not counted."""
+        """Return the seconds for which the experiment has run, without pauses."""
         if self.experiment is None:
             return 0.0
         running = self.experiment.running_seconds
@@ -109,38 +109,38 @@ class LiveModel:
 
     @property
     def best_value(self) -> float | None:
-        """The best value so far, if there is a finite one."""
+        """The best value so far, or None if there is no finite one."""
         value = self.experiment.best_value if self.experiment and self.experiment.best_job else None
         return value if value is not None and math.isfinite(value) else None
 
     @property
     def max_position(self) -> int | None:
-        """The position at which a job is complete, when the experiment names one."""
+        """The position at which a job is complete, or None if the experiment sets none."""
         given = self._stop.get("max_iterations")
         if not isinstance(given, int | float) or given <= 0:
             return None
-        # An extended experiment's jobs go beyond what its file says.
+        # Jobs of an extended experiment may exceed the limit in its file.
         return max(int(given), *(job.position for job in self.jobs.values()), 0)
 
     def length(self, job: Job) -> int | None:
-        """The position at which a job is complete, when the experiment names one: one that is, is where it stands."""
+        """Return the position at which a job is complete, or None. For a COMPLETED job it is not below the job's position."""
         given = self._stop.get("max_iterations")
         if job.state is JobState.COMPLETED and isinstance(given, int | float) and given > 0:
             return max(int(given), job.position)
         return self.max_position
 
     def heard(self, now: float) -> None:
-        """The cluster has answered at `now` (monotonic seconds)."""
+        """Record that the cluster answered at `now` (monotonic seconds)."""
         self._heard = now
 
     def silence(self, now: float) -> str:
-        """That the cluster has not answered of late, in words; empty: it has."""
+        """Return a message if the cluster has not answered for `SILENT_SECONDS`, else an empty string."""
         if self._heard is None or now - self._heard < SILENT_SECONDS:
             return ""
         return f"no answer from the cluster for {formatting.duration(now - self._heard)}"
 
     def remaining(self, now: float) -> str:
-        """How long the experiment goes on, in words: an estimate, or at most what its `max_time` leaves; empty: who knows."""
+        """Return a text with the estimated remaining time, or with the rest of `max_time` as the upper bound; empty if unknown."""
         if self.experiment is None or self.experiment.state is not ExperimentState.RUNNING or self.silence(now):
             return ""
         estimate, budget = self.time_left(now), self.budget_left(now)
@@ -149,15 +149,15 @@ class LiveModel:
         return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
-        """Seconds until the experiment's `max_time` is over; None: it has none."""
+        """Return the seconds until `max_time` ends the experiment, or None without a limit."""
         limit = self._stop.get("max_time")
         return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until all jobs are trained, by the speed so far; None: there is nothing to go by.
+        """Estimate the seconds until all jobs are trained from the speed so far, or return None if no estimate is possible.
 
-        That is so under every policy but `default`, and with a target: who can say which jobs will be trained how far? Jobs still to
-        come are taken to be as long as the ended ones were on average.
+        It requires the policy `default` and no target, since otherwise jobs may end early. Future jobs are assumed to
+        have the average length of the ended ones.
         """
         if self._ends_early:
             return None
@@ -173,7 +173,7 @@ class LiveModel:
 
     @property
     def _ends_early(self) -> bool:
-        """Whether jobs may end, or wait for good, before they are trained to the end."""
+        """Whether jobs may end or stop making progress before they are fully trained."""
         if self.experiment is None:
             return False
         policy = self.experiment.spec.get("policy") or {}
@@ -181,24 +181,24 @@ class LiveModel:
         return name not in (None, "default") or self.experiment.metric.target is not None
 
     def slots_in_use(self) -> tuple[int, int]:
-        """How many slots train, and how many the experiment holds."""
+        """Return the number of slots that train, and the number that the experiment holds."""
         busy = sum(len(job.slots) for job in self.jobs.values() if job.state.live)
         held = self.experiment.slots if self.experiment else 0
         return busy, max(busy, held)
 
     def best(self) -> Job | None:
-        """The job with the best value so far."""
+        """Return the job with the best value so far, or None."""
         return self.jobs.get(self.experiment.best_job) if self.experiment and self.experiment.best_job else None
 
     def without_best(self) -> str:
-        """Why there is no best value: nothing was reported yet, or not the experiment's metric."""
+        """Return why there is no best value: no report yet, or none with the experiment's metric."""
         if self.experiment is not None and self.experiment.spec.get("data") and not self.evaluated:
             return "no evaluation yet" if self.metrics else "no report yet"
         trouble = metric_trouble(self.experiment.metric.name, self.metrics) if self.experiment else ""
         return trouble or "no report yet"
 
     def waits(self) -> list[tuple[JobState, int, str]]:
-        """Why jobs wait: a state, how many of its jobs, and their reason; the most first, what begins just now left out."""
+        """Return the reasons why jobs wait, as state, number of jobs and reason, the most frequent first. STARTING jobs are omitted."""
         counted: Counter[tuple[JobState, str]] = Counter()
         for job in self.jobs.values():
             if job.state in _WAITING and job.reason:
@@ -206,14 +206,14 @@ class LiveModel:
         return [(state, amount, reason) for (state, reason), amount in counted.most_common()]
 
     def counts(self) -> dict[JobState, int]:
-        """Jobs by state, in the order of the states; without the empty ones."""
+        """Return the number of jobs by state, in the order of the states, without states that have no jobs."""
         counted = dict.fromkeys(JobState, 0)
         for job in self.jobs.values():
             counted[job.state] += 1
         return {state: amount for state, amount in counted.items() if amount}
 
     def merit(self, job: Job) -> float:
-        """A key that sorts better jobs first; a job without a finite value comes last."""
+        """Return a sort key that puts better jobs first and jobs without a finite value last."""
         if job.best_value is None or not math.isfinite(job.best_value):
             return math.inf
         maximise = self.experiment is None or self.experiment.metric.mode == "max"
@@ -226,10 +226,10 @@ class LiveModel:
 
     def _add(self, job: str, position: int, value: float) -> None:
         curve = self._curves.setdefault(job, [])
-        # A run that went back to a snapshot reports its positions again; the first report is the one that counts.
+        # A run that resumed from a snapshot repeats reports; the first report of a position counts.
         if curve and position <= curve[-1][0]:
             return
         curve.append((position, value))
         if len(curve) > _CURVE_LIMIT:
-            # Counted from the end, so that the newest point stays.
+            # Every second point from the end, so that the newest point is kept.
             self._curves[job] = curve[::-2][::-1]

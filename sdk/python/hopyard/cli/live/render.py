@@ -1,4 +1,4 @@
-"""The live view as a pure function of its model, the size of the terminal and the time."""
+"""Draws the live view: a pure function of the model, the size of the terminal and the time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
     """Draw the model.
 
     Args:
-        model: What to show.
-        width: Characters a line has. Below 60 only what matters most is shown.
-        height: Lines there are; the table gets what the header leaves, the most interesting jobs first.
-        now: Monotonic seconds, of the clock that the model's changes were stamped with.
-        ascii_only: For terminals that have no other characters.
+        model: The model to draw.
+        width: Number of characters per line. Narrow terminals get fewer columns.
+        height: Number of lines. The table of jobs gets the lines that the header leaves.
+        now: Current time in monotonic seconds, on the clock of the model's changes.
+        ascii_only: Use only ASCII characters.
 
     Returns:
-        Something rich can print; never taller than `height` (but for at least one job) nor wider than `width`.
+        A rich renderable that fits into `width` and `height`, but shows at least one job.
     """
     header = [_title(model, width, now), _progress(model, width, now, ascii_only), *_best(model, width)]
     if job_pools.labelled(model.jobs.values()):
@@ -50,7 +50,7 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
 
 
 def interesting(model: LiveModel) -> list[Job]:
-    """The jobs in the order in which they are worth a line: the best, those on slots, then by state and value."""
+    """Return the jobs by decreasing interest: the best one, those on slots, then by state and value."""
     best = model.best()
 
     def key(job: Job) -> tuple[int, int, float, int, str]:
@@ -62,7 +62,7 @@ def interesting(model: LiveModel) -> list[Job]:
 
 
 def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool = False) -> Table:
-    """Jobs as a table that fits into `width` characters."""
+    """Format jobs as a table that fits into `width` characters."""
     wide, medium, narrow = width >= 100, width >= 76, width < 54
     spark_width = 24 if width >= 120 else 14 if medium else 8
     metric = model.experiment.metric.name if model.experiment else "value"
@@ -171,7 +171,7 @@ def _best(model: LiveModel, width: int) -> list[Text]:
 
 
 def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
-    """How many jobs the policy takes for what."""
+    """Format the number of jobs in each pool."""
     parts: list[tuple[str, str]] = [("policy", "")]
     for pool, amount in job_pools.counts(model.jobs.values()).items():
         symbol, plain, look = job_pools.LOOKS[pool]
@@ -180,7 +180,7 @@ def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
 
 
 def _waits(model: LiveModel, width: int, ascii_only: bool) -> list[Text]:
-    """The commonest reasons why jobs wait, a line each."""
+    """Format the most frequent reasons why jobs wait, one line each."""
     lines = []
     for state, amount, reason in model.waits()[:_MOST_REASONS]:
         look = style.JOB[state]

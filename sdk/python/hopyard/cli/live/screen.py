@@ -1,4 +1,4 @@
-"""Where the live view is drawn: a terminal, or lines of plain text."""
+"""Shows the live view on a terminal, or as lines of plain text without one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LINE_SECONDS: Final = 5.0
 
 @asynccontextmanager
 async def shown(model: LiveModel, console: Console | None = None) -> AsyncIterator[None]:
-    """Show a model on stderr for as long as the context is open: drawn live on a terminal, else a line every few seconds.
+    """Show a model on stderr while the context is open: redrawn in place on a terminal, else as a new line every few seconds.
 
     Args:
-        model: What to show; others change it meanwhile.
-        console: Instead of stderr's.
+        model: The model to show. The caller updates it.
+        console: The console; None: stderr.
     """
     console = console or Console(stderr=True)
     show = _drawn if console.is_terminal and not console.is_dumb_terminal else _written
@@ -45,10 +45,10 @@ async def _drawn(model: LiveModel, console: Console) -> None:
 
     def frame() -> object:
         width, height = console.size
-        # One line less, so that the cursor's line does not make the terminal scroll.
+        # One line less than the terminal has, so that the line of the cursor does not make it scroll.
         return render(model, width, height - 1, time.monotonic(), ascii_only=ascii_only)
 
-    # It vanishes at the end, when the final table takes its place.
+    # It is transient: the final table replaces it.
     with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=True) as live:
         await _repeat(lambda: live.update(frame(), refresh=True), FRAME_SECONDS)  # type: ignore[arg-type]
 
@@ -73,11 +73,11 @@ async def _repeat(act: Callable[[], object], every: float) -> None:
 
 
 def plain_line(model: LiveModel, now: float) -> str:
-    """The model in one line of text."""
+    """Return the model as one line of text."""
     experiment = model.experiment
     if experiment is None:
         return f"{model.source or 'experiment'}: waiting for the cluster"
-    # Before the first job arrives, the experiment's own count is known.
+    # Before the first job arrives, use the counts of the experiment.
     counted = {state.value: amount for state, amount in model.counts().items()} or experiment.jobs
     counts = ", ".join(f"{amount} {word(state)}" for state, amount in counted.items() if amount) or "no jobs yet"
     live = sum(job.state.live for job in model.jobs.values())
@@ -100,9 +100,9 @@ def plain_line(model: LiveModel, now: float) -> str:
 
 
 def _waits(model: LiveModel, experiment: Experiment) -> str:
-    """Why the experiment waits; else, while nothing trains, what the first job that starts does, or why most of its jobs wait."""
+    """Return why the experiment waits; if all live jobs are STARTING, the activity of one of them or the most frequent wait reason."""
     if experiment.reason == ASKED:
-        return ""  # For a moment, again and again: what takes longer says how long.
+        return ""  # This reason is frequent and short; a longer wait has a reason with its duration.
     live = [job for job in model.jobs.values() if job.state.live]
     if experiment.reason or any(job.state is not JobState.STARTING for job in live):
         return experiment.reason

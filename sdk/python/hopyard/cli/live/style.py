@@ -1,4 +1,4 @@
-"""Symbols and colours of states. Shapes carry the meaning; the colours (Okabe and Ito's) are told apart by everyone."""
+"""Symbols and colors of states. The symbols alone carry the meaning; the colors (Okabe and Ito) suit color-blind readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopyard.client.types import ExperimentState, JobState
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a state looks: a symbol, the same in ASCII, a colour, and its place in the table (0 first)."""
+    """How a state is shown: a symbol, an ASCII symbol, a style, and its rank in the table (0 first)."""
 
     symbol: str
     ascii: str
@@ -40,9 +40,9 @@ JOB: Final = {
 
 
 def word(state: str) -> str:
-    """What people call a job's state, given as its name.
+    """Return the displayed name of a job's state.
 
-    A SUSPENDING job leaves its slot, and may be complete or terminated by that.
+    SUSPENDING is shown as "leaving", since the job may also be completed or terminated when it leaves its slot.
     """
     return "leaving" if state == JobState.SUSPENDING.value else state.lower()
 

@@ -1,4 +1,4 @@
 """The built-in commands, one package for each topic. The `register` of a command module adds its commands to the application.
 
-Command modules load at each start, so they import the modules that do the work when a command runs.
+Command modules are imported at each start, so each command imports the modules that it needs when it runs.
 """

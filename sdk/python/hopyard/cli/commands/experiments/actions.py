@@ -1,4 +1,4 @@
-"""Commands that act on an experiment or one of its jobs: pause, stop, extend, wait; `resume` stands with `run`."""
+"""Commands that control an experiment or one of its jobs: pause, stop, extend, wait. `resume` is in `run.py`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def pause(
 ) -> None:
     """Suspend an experiment, or one job of it.
 
-    Its jobs save and leave their slots; `hopyard resume` goes on. Returns once it is paused. With --job the experiment
-    goes on without that job, which stays where it is, whatever the policy wants, until `hopyard resume --job`.
+    Its jobs save their state and leave their slots; `hopyard resume` continues. The command returns when the
+    experiment is paused. With --job, only this job is suspended. The policy cannot start it until `hopyard resume
+    --job`; other jobs continue.
 
     **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`
     """
@@ -58,8 +59,8 @@ def stop(
 ) -> None:
     """End an experiment, or one job of it.
 
-    Its jobs are terminated. What they reported, and the best job's snapshot, stay. `hopyard extend` goes on with an
-    experiment that was stopped; a job that was stopped trains no more.
+    Its jobs are terminated. Their reports and the best job's snapshot are kept. `hopyard extend` continues a stopped
+    experiment; a stopped job never trains again.
 
     **Examples:** `hopyard stop digits`, `hopyard stop digits --job 7`
     """
@@ -101,8 +102,8 @@ def extend(
 ) -> None:
     """Give an experiment more jobs, iterations or time.
 
-    --jobs and --time are added to what there is; --max-iterations is the new total. An experiment that has ended goes on, and
-    jobs that were trained to their end do with --max-iterations, those that the end of its time stopped with --time.
+    --jobs and --time are added to the current limits; --max-iterations is the new total. An ended experiment continues.
+    --max-iterations also continues the completed jobs, and --time the jobs that the time limit stopped.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """
@@ -146,8 +147,9 @@ def wait(
 ) -> None:
     """Wait until an experiment has ended.
 
-    Exit code 1 when it failed, its metric was never reported, or the time is up. One that is paused, or has only jobs left
-    that are, is only waited for with --timeout; one that no cluster trains is not.
+    Exit code 1 if it failed, its metric was never reported, or the timeout has passed. Without --timeout, the command
+    does not wait for an experiment that only `hopyard resume` can continue: a paused one, or one with only paused jobs
+    left. It never waits for an experiment that no cluster trains.
 
     **Example:** `hopyard wait digits --timeout 3600 && hopyard best digits`
     """
@@ -188,10 +190,10 @@ def wait(
 
 
 async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: float | None) -> ExperimentValue:
-    """The experiment once it has ended, or goes on only when a person does something.
+    """Wait until the experiment has ended, or needs a person to continue it, and return it.
 
     Raises:
-        TimedOut: It took longer.
+        TimedOut: `seconds` have passed.
     """
     import asyncio
 

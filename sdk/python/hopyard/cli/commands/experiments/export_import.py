@@ -1,4 +1,4 @@
-"""Commands for experiments that travel: export, import."""
+"""Commands that transfer experiments between clusters: export, import."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def export(
 ) -> None:
     """Write an experiment to one file, for another cluster.
 
-    The file holds its journal, results, code and snapshots; `hopyard import` brings it to a cluster. It must
-    be paused, or over. An experiment of a group (`share`) takes the group with it.
+    The file contains the journal, results, code and snapshots; `hopyard import` adds it to a cluster. The experiment
+    must be paused or ended. Experiments of a group (`share`) are exported together.
 
     **Examples:** `hopyard export digits -o digits.hopyard`, `hopyard export --no-snapshots`
     """
@@ -79,10 +79,10 @@ def import_(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Bring an experiment from a file into this cluster.
+    """Import an experiment from a file into this cluster.
 
-    All is as it was; `hopyard resume` or `hopyard extend` goes on with it. The file is
-    verified before anything is written, and the experiment is there as a whole or not at all.
+    It has the exported state; `hopyard resume` or `hopyard extend` continues it. The file is verified first. The
+    experiment is imported completely or not at all.
 
     **Examples:** `hopyard import digits.hopyard`, `hopyard import digits.hopyard --as digits-again --data elsewhere`
     """
@@ -93,7 +93,7 @@ def import_(
     async def work(client: AsyncClient) -> ImportedExperiment:
         return await client.import_experiment(file, name)
 
-    if not file.is_file():  # Before a directory is made for it.
+    if not file.is_file():  # before a data directory is created
         from hopyard.errors import NotFound
 
         raise NotFound(f"{file}: there is no such file")

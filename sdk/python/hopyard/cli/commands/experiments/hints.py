@@ -1,4 +1,4 @@
-"""What a person does next, after an experiment was changed."""
+"""Hints on the next command, printed after an experiment was changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopyard.spec.models import REMOTE
 
 
 def unused_note(spec: ExperimentSpec) -> str:
-    """A line on hyperparameters that are searched though the command does not name them; empty: there are none."""
+    """Return a note on hyperparameters of the space that the command line of the program does not use; empty if it uses all."""
     command = spec.command or (spec.log.command if spec.log else ())
     names = command_template.unused(command, spec.space)
     if not names:
@@ -24,7 +24,7 @@ def unused_note(spec: ExperimentSpec) -> str:
 
 
 def mended(experiment: Experiment) -> str:
-    """What comes before the command that goes on with an experiment whose policy failed."""
+    """Return the text before the command that resumes an experiment whose policy failed."""
     policy = experiment.spec.get("policy") or {}
     name = policy.get("name", "") if isinstance(policy, Mapping) else str(policy)
     if name.startswith(REMOTE):
@@ -33,13 +33,13 @@ def mended(experiment: Experiment) -> str:
 
 
 def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:
-    """A line that says how the experiment goes on; empty: it trains, or will by itself.
+    """Return the command that continues the experiment; empty if it trains or will do so without one.
 
     Args:
-        experiment: As it is after the change.
-        idle: The data directory, if no cluster serves it.
-        where: The options that lead the next command to the same cluster, with a blank before them.
-        extended: Whether the change was to give it more to do.
+        experiment: The experiment after the change.
+        idle: The data directory if no cluster serves it, else None.
+        where: The options for the same cluster, with a leading blank.
+        extended: Whether the change was an extension.
     """
     resume = f"hopyard resume {experiment.id}{where}"
     if experiment.state.ended:

@@ -1,4 +1,4 @@
-"""`init`: the first experiment file for a script."""
+"""The command `init`: writes the first experiment file for a script."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def init(
 ) -> None:
     """Write an experiment file for your script.
 
-    The script is read and not run. A class derived from hopyard.Trainer makes a trainer; a script that calls hopyard.report a
-    command; of any other the metrics are read from what it prints. Its options with numbers as defaults are suggested as the
-    space. The file has a word on each setting, and can be run as it is.
+    The script is analyzed but not run. A class derived from hopyard.Trainer becomes the trainer; a script that calls
+    hopyard.report becomes a command; the metrics of any other program are parsed from its output. Options with a
+    numeric default are suggested as the space. The file has a comment on each setting and can be run unchanged.
 
     **Examples:** `hopyard init train.py`, `hopyard init src/train.py -o src/experiment.yaml --force`
     """

@@ -1,4 +1,4 @@
-"""Pausing, resuming and ending one job."""
+"""Implements pause, resume and stop for one job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pause_one(experiment: str | None, job: str, server: str | None, data: Path |
 
 
 def resume_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Give a paused job back to its policy."""
+    """Release a paused job, so that its policy may start it again."""
     idle = asyncio.run(resting(server, data))
     chosen = _act("resume", lambda client, chosen: client.resume_job(chosen, job), experiment, server, data, json)
     if idle is not None:
@@ -44,7 +44,7 @@ def resume_one(experiment: str | None, job: str, server: str | None, data: Path 
 
 
 def stop_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """End a job."""
+    """Terminate a job."""
     _act("stop", lambda client, chosen: client.stop_job(chosen, job), experiment, server, data, json)
 
 

@@ -1,4 +1,4 @@
-"""`plan`: what a search would train, before anything runs."""
+"""The command `plan`: reports what a search would train, without running it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ def plan(
 ) -> None:
     """Tell what a search would train, before it runs.
 
-    Trials whose sequences have the same values from the beginning up to a position have the same training up to there. The
-    plan counts trials, steps if each is trained alone, steps if what trials have in common is trained once, and the rate
-    between them; the longest way from the beginning to an end; and how many steps must follow one another on N slots.
+    Trials whose sequences have the same values up to a position have the same training up to there. The plan reports
+    the number of trials; the total steps, if each trial is trained alone; the unique steps, if common beginnings are
+    trained once; the merge rate (total by unique steps); the critical path (steps of the longest trial); and a lower
+    bound for the consecutive steps on N slots.
 
-    All trials of the file's generator are taken to `stop.max_iterations`; steps are units of the position. A file without a
-    program needs only `space` and `stop`, and is searched as a grid. With several files it tells of each and of all together.
+    All trials of the file's generator are assumed to train up to `stop.max_iterations`; steps are units of the
+    position. A file without a program needs only `space` and `stop`, and is searched as a grid. Several files are
+    reported one by one and together.
 
     **Examples:** `hopyard plan experiment.yaml --slots 8`, `hopyard plan a.yaml b.yaml --json | jq .merge_rate`
     """

@@ -1,4 +1,4 @@
-"""What a search would train: its trials put together as far as they begin alike."""
+"""Computes what a search would train if common beginnings of its trials are trained once."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MOST: Final = 100_000
 
 @dataclass(frozen=True)
 class PlanPreview:
-    """What one or several searches would train, each trial to its full length.
+    """The amount of training of one or several searches, with each trial trained to its full length.
 
     Attributes:
-        trials: how many configurations.
-        total_steps: positions, each trial trained alone.
-        unique_steps: positions, common beginnings trained once.
-        merge_rate: total by unique; over several files, the k-wise merge rate.
-        critical_path: the most positions that follow one another.
-        slots: how many slots.
-        makespan_lower_bound: positions that these slots train one after the other at the least.
+        trials: Number of configurations.
+        total_steps: Positions to train if each trial is trained alone.
+        unique_steps: Positions to train if common beginnings are trained once.
+        merge_rate: `total_steps` divided by `unique_steps`; for several files, the k-wise merge rate.
+        critical_path: Largest number of positions that must be trained one after another.
+        slots: Number of slots.
+        makespan_lower_bound: Lower bound for the positions that one of these slots must train one after another.
     """
 
     trials: int
@@ -43,13 +43,13 @@ class PlanPreview:
 
 
 def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, PlanPreview]], PlanPreview]:
-    """The plan of each file, and that of all together.
+    """Return the preview of each file, and that of all files together.
 
-    Without `slots`, the most that a file itself says; else 1.
+    If `slots` is None, the largest `resources.slots` of the files is used, or 1.
 
     Raises:
-        SpecError: a file is wrong.
-        InvalidInput: a file cannot be read, or does not say how long a trial is, or how many there are, or its policy cannot be made.
+        SpecError: A file is invalid.
+        InvalidInput: A file is unreadable, has no `max_iterations` or number of jobs, or its policy cannot be created.
     """
     specs = [(file, _with_generator(file)) for file in files]
     count = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
@@ -94,7 +94,7 @@ def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
     generator = kind(spec.search_space, spec.generator.seed, **spec.generator.parameters)
     if generator.size is None and spec.stop.jobs is None and spec.space.size is None and spec.generator.name != "grid":
         raise InvalidInput(f"{file}: stop.jobs is missing: a plan needs to know how many trials there are")
-    # Whatever else decides about a training: what differs in it shares nothing.
+    # Everything else that determines a training. Trials that differ in it share nothing.
     root = (spec.trainer, spec.command, str(spec.log), spec.interpreter, str(spec.environment), spec.unit, spec.seed)
     if spec.stop.jobs == 0:
         raise InvalidInput(f"{file}: stop.jobs is 0: which trials there will be is for clients to ask")

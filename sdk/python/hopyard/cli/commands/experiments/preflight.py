@@ -1,4 +1,4 @@
-"""What a command checks of an experiment file beyond its form, before it starts anything."""
+"""Checks of an experiment file beyond its syntax, made before a cluster is started."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check_policy(submission: Submission) -> None:
-    """Looks whether a policy that is installed here takes its parameters. One of the user's own is not imported for that.
+    """Check the parameters of an installed policy, and that it supports the program and data. Other policies are not imported.
 
     Raises:
-        SpecError: It does not, or it does not fit the file's program or data; says where in the file.
+        SpecError: A check failed. The error names the place in the file.
     """
     made = checked_policy(submission)
     if made is None:
@@ -34,10 +34,10 @@ def check_policy(submission: Submission) -> None:
 
 
 def checked_policy(submission: Submission) -> Policy | None:
-    """The policy of a file, where it is one that is installed here.
+    """Create the policy of a file if it is installed here, else return None.
 
     Raises:
-        SpecError: It does not take its parameters; says where in the file.
+        SpecError: The policy does not accept its parameters. The error names the place in the file.
     """
     made, said = _made(submission)
     policy = submission.spec.policy
@@ -50,9 +50,9 @@ def checked_policy(submission: Submission) -> Policy | None:
 
 
 def sharing_note(submission: Submission) -> str:
-    """A line on a program that saves nothing, under a policy whose trials go on from what others trained.
+    """Return a note if a program saves no checkpoints under a policy that continues trials from other trials' training.
 
-    Empty: it saves, or its policy lets each train alone, or neither can be told here.
+    Empty if it saves checkpoints, if the policy trains each trial alone, or if either is unknown here.
     """
     spec, folder = submission.spec, submission.folder
     made, _ = _made(submission)
@@ -65,7 +65,7 @@ def sharing_note(submission: Submission) -> str:
     try:
         script = read_script(file)
     except InvalidInput:
-        return ""  # It may be for another Python than this one.
+        return ""  # It may be valid for another Python version.
     if script.checkpoints or not script.reports:
         return ""
     return (
@@ -75,7 +75,7 @@ def sharing_note(submission: Submission) -> str:
 
 
 def _made(submission: Submission) -> tuple[Policy | None, str]:
-    """The policy of a file, where it is one that is installed here and can be made; and why it cannot."""
+    """Create the policy of a file. Return None and an empty string if it is not installed, or None and the error if it failed."""
     policy = submission.spec.policy
     if policy.remote or policy.name not in plugin_names(POLICIES):
         return None, ""

@@ -1,4 +1,4 @@
-"""`run` and `resume`: an experiment with its live view, until it ends or is suspended."""
+"""The commands `run` and `resume`: run an experiment with its live view until it ends or is suspended."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def run(
 ) -> None:
     """Run an experiment and watch it.
 
-    Without --server it gets a cluster of its own in the data directory, on this computer. Ctrl-C suspends: every job saves
-    and leaves its slot, and `hopyard resume` goes on where it was. A second Ctrl-C quits at once; then jobs go back to
-    their last snapshot.
+    Without --server, a cluster is started in the data directory on this computer. Ctrl-C suspends: every job saves its
+    state and leaves its slot, and `hopyard resume` continues. A second Ctrl-C quits immediately; jobs then continue
+    from their last snapshot.
 
-    The folder beside FILE travels to the machines, at most 100 MiB; a `.hopyardignore` in it, written like a `.gitignore`,
-    leaves out data and results.
+    The folder of FILE, at most 100 MiB, is sent to the nodes. A `.hopyardignore` in it, with the syntax of
+    `.gitignore`, excludes files such as data and results.
 
     **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`
     """
@@ -72,10 +72,10 @@ def resume(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Go on with a suspended experiment and watch it.
+    """Continue a suspended experiment and watch it.
 
-    When no cluster serves the data directory, one is started in it. With --job a job that `hopyard pause --job` paused is
-    given back to its policy, and nothing is watched.
+    If no cluster serves the data directory, one is started in it. With --job, a job that was paused with `hopyard pause
+    --job` is released to its policy, and nothing is watched.
 
     **Examples:** `hopyard resume`, `hopyard resume digits --slots 4`, `hopyard resume digits --job 7`
     """

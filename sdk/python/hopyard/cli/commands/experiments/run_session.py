@@ -1,4 +1,4 @@
-"""A `run` or `resume` from beginning to end: cluster, experiment, live view, Ctrl-C, result."""
+"""Implements `run` and `resume`: opens the cluster, starts the experiment, shows it, handles Ctrl-C, prints the result."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from hopyard.errors import Conflict, HopyardError, NotFound
 T = TypeVar("T")
 
 SUSPEND_SECONDS: Final = 120.0
-"""How long all runs may take to save after Ctrl-C. Each goes on to the end of its iteration first."""
+"""Time that all runs have to save after Ctrl-C. Each first trains to the end of its iteration."""
 
 _POLL_SECONDS: Final = 0.1
 _TROUBLE_SECONDS: Final = 2.0
 
 POLICY_ERROR: Final = "policy error"
-"""How the reason of an experiment begins that its own policy paused."""
+"""Prefix of the reason of an experiment that is paused because its policy failed."""
 
 
 class RunSession:
-    """One `run` or `resume`.
+    """One execution of `run`, `resume` or `extend --watch`.
 
     Args:
-        server: A running cluster's address; None: one of its own in `data`, unless a cluster serves that already.
+        server: Address of a running cluster; None: the cluster that serves `data`, else a new one in `data`.
         data: The data directory.
-        slots: Slots of an own cluster; None: what the experiment says.
-        purpose: For whoever finds the directory locked.
-        eager: Bring the slots at once; else only when it is known that there is something to train.
-        cpus: CPU threads that each job needs, if that is known.
-        traces: Where its traces are written in the end; None: they are not wanted.
+        slots: Number of slots of a new cluster; None: that of the experiment.
+        purpose: Description of this command in the error message of others that find the directory locked.
+        eager: Start the slots of a new cluster immediately; otherwise only if there is something to train.
+        cpus: CPU threads that each job needs.
+        traces: The file to write the traces to at the end; None: no traces.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RunSession:
     async def follow(
         self, begin: Callable[[AsyncClient], Coroutine[Any, Any, Experiment]], source: str, json: bool
     ) -> int:
-        """Start an experiment with `begin`, watch it to its end, print the result; answers the exit code."""
+        """Start an experiment with `begin`, watch it to its end, print the result, and return the exit code."""
         with self._interrupts:
             try:
                 async with self._connected() as client:
@@ -115,7 +115,7 @@ class RunSession:
             return
         if self._eager:
             say(f"starting a cluster in {self._data}")
-        # Slots whose number is known come up beside the services.
+        # Slots whose number is known start together with the services.
         slots = self._slots if self._eager and self._slots is not None else 0
         cpus = slot_cpus(slots, self._cpus) if slots else None
         self._own = EmbeddedCluster(self._data, slots=slots, cpus=cpus, purpose=self._purpose)
@@ -130,7 +130,7 @@ class RunSession:
                 await self._own.stop()
 
     async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
-        """Begin, and bring the cluster_slots, unless they are there."""
+        """Run `work`, which starts the experiment, then start the slots of a new cluster if they are not running yet."""
         own, slots = self._own, self._slots
         if own is None or own.slots:
             return await work
@@ -177,14 +177,14 @@ class RunSession:
     async def _suspend(
         self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
     ) -> None:
-        """Pause the experiment and wait until its runs are saved; a second signal ends the wait."""
+        """Pause the experiment, and wait until its runs have saved. A second signal ends the wait."""
         model.note = "suspending... (Ctrl-C again quits at once)"
 
         async def paused() -> None:
             try:
                 await client.pause(experiment)
             except Conflict:
-                return  # it has ended meanwhile
+                return  # the experiment has ended in the meantime
             end = time.monotonic() + SUSPEND_SECONDS
             while not feeding.done() and not (model.experiment and model.experiment.state is ExperimentState.PAUSED):
                 if time.monotonic() > end:
@@ -208,7 +208,7 @@ class RunSession:
         return code if traced else code or EXIT_FAILED
 
     async def _outcome(self, client: AsyncClient, present: Experiment, jobs: Sequence[Job]) -> int:
-        """Say how it ended, or how it goes on; answers the exit code."""
+        """Print how the experiment ended or how to continue it, and return the exit code."""
         if present.state.ended:
             return await self._verdict(client, present, jobs)
         if present.reason.startswith(POLICY_ERROR):
@@ -221,7 +221,7 @@ class RunSession:
         return EXIT_INTERRUPTED
 
     async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
-        """What is said of an experiment that has ended before."""
+        """Print that the experiment had ended before this command, and return the exit code."""
         jobs = await client.jobs(experiment)
         if json:
             emit_json(_document(experiment, jobs))
@@ -233,7 +233,7 @@ class RunSession:
         return EXIT_FAILED if await ended_error(client, experiment, jobs) else EXIT_DONE
 
     async def _verdict(self, client: AsyncClient, experiment: Experiment, jobs: Sequence[Job]) -> int:
-        """Say with which error it ended, if with any; answers the exit code."""
+        """Print the error or remark of an ended experiment, if there is one, and return the exit code."""
         error = await ended_error(client, experiment, jobs)
         if not error:
             if note := nobody_trained(experiment, jobs):
@@ -245,20 +245,20 @@ class RunSession:
         return EXIT_FAILED
 
     def resume_command(self, experiment: Experiment) -> str:
-        """What the person types to go on."""
+        """Return the command that continues the experiment."""
         return f"hopyard resume {experiment.id}{self._where}"
 
     @property
     def _where(self) -> str:
-        """The options that lead other commands to this cluster."""
+        """The options with which other commands find this cluster, with a leading blank."""
         return where(self._asked, None if self._asked is not None else self._data)
 
 
 def _refuse_somebody_else_s(data: Path) -> None:
-    """Joins a cluster that stays, never one that ends with somebody else's command.
+    """Refuse to join the cluster of another `run` or `resume`, since it ends with that command. A `hopyard up` is joined.
 
     Raises:
-        Conflict: The directory's cluster belongs to another `hopyard run` or `resume`.
+        Conflict: The cluster of the directory belongs to another command than `hopyard up`.
     """
     holder = lock_holder(data)
     if holder is not None and holder[1] != "hopyard up":
@@ -269,7 +269,7 @@ def _refuse_somebody_else_s(data: Path) -> None:
 
 
 async def _given_up(model: LiveModel) -> None:
-    """Until the experiment is paused because its policy failed: it does not go on by itself."""
+    """Wait until the experiment is paused because its policy failed."""
     while True:
         present = model.experiment
         if present and present.state is ExperimentState.PAUSED and present.reason.startswith(POLICY_ERROR):
@@ -278,16 +278,16 @@ async def _given_up(model: LiveModel) -> None:
 
 
 async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
-    """Show what keeps the cluster from going on."""
+    """Poll the cluster, and show the problem that blocks it in the live view."""
     while True:
-        with suppress(HopyardError):  # a scheduler that is away is waited for by those who need it
+        with suppress(HopyardError):  # other calls wait for an unreachable scheduler
             model.trouble = (await client.cluster()).trouble
             model.heard(time.monotonic())
         await asyncio.sleep(_TROUBLE_SECONDS)
 
 
 async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:
-    """Keep a model up to date until the experiment ends."""
+    """Update a model with past reports and all changes until the experiment ends."""
     model.apply(experiment, time.monotonic())
     by_job: dict[str, list[Any]] = {}
     statistics = await client.statistics(experiment)
@@ -307,12 +307,12 @@ def _document(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def default_slots(asked: int | None, cpus: int) -> int:
-    """Slots for an experiment on this computer: what it asks for, else as many as the CPUs hold with `cpus` each."""
+    """Return the number of slots for an experiment on this computer: `asked`, else one for each `cpus` CPUs."""
     return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))
 
 
 def slot_cpus(slots: int, cpus: int) -> int:
-    """CPU threads of each of this computer's slots: its CPUs shared evenly, and at least what a job was said to need."""
+    """Return the CPU threads of each slot of this computer: an equal part of its CPUs, but at least `cpus`."""
     return max(cpus, len(os.sched_getaffinity(0)) // slots)
 
 
@@ -326,8 +326,8 @@ def run_file(
     json: bool,
     traces: Path | None = None,
 ) -> int:
-    """Carry out `hopyard run`; answers the exit code."""
-    # Before anything is started, so that a mistake in the file costs no waiting.
+    """Implement `hopyard run`, and return the exit code."""
+    # Before anything is started, so that mistakes in the file are reported immediately.
     submission: Submission = prepare(file, folder)
     trace_file = TraceFile(traces) if traces is not None else None
     for note in (unused_note(submission.spec), sharing_note(submission)):
@@ -357,7 +357,7 @@ def run_file(
 def resume_experiment(
     given: str | None, *, slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> int:
-    """Carry out `hopyard resume`; answers the exit code."""
+    """Implement `hopyard resume`, and return the exit code."""
     address, directory = choose(server, data)
     need_cluster(address, directory, "resume")
 
@@ -384,7 +384,7 @@ def extend_experiment(
     data: Path | None,
     json: bool,
 ) -> int:
-    """Carry out `hopyard extend --watch`, with `begin` to extend the experiment; answers the exit code."""
+    """Implement `hopyard extend --watch`, where `begin` extends the experiment, and return the exit code."""
     address, directory = choose(server, data)
     need_cluster(address, directory, "extend")
 
@@ -395,10 +395,10 @@ def extend_experiment(
 
 
 def need_cluster(address: str | None, directory: Path, action: str) -> None:
-    """Refuse a data directory in which no cluster has ever run.
+    """Check that a cluster has run in the data directory, unless a server address is given.
 
     Raises:
-        NotFound: It is one.
+        NotFound: No cluster has run in it.
     """
     if address is None and not (directory / "cluster.lock").exists():
         raise NotFound(

@@ -1,4 +1,4 @@
-"""`set`: the terms of an experiment, changed while it runs or when it does not."""
+"""The command `set`: changes settings of an experiment in any state."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ def set_terms(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Change the terms of an experiment, running or not.
+    """Change the settings of an experiment, running or not.
 
-    What is above a lower limit leaves as with a smaller share: the policy chooses, and after 30 s the scheduler does. `none`
-    takes a term away. Jobs differ from slots where one job trains on several.
+    If a limit is lowered, the policy suspends the excess jobs, or after 30 s the scheduler does. `none` removes a
+    setting. The number of jobs differs from the number of slots if a job trains on several slots.
 
-    **Examples:** `hopyard set digits --slots 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set --target none`
+    **Examples:** `hopyard set digits --slots 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set
+    --target none`
     """
     import asyncio
 
@@ -87,7 +88,7 @@ def set_terms(
 
 
 def terms_of(experiment: ExperimentValue) -> str:
-    """The terms in force, in words."""
+    """Return the current settings as text."""
     resources = experiment.spec.get("resources", {})
     target = experiment.metric.target
     shown = {

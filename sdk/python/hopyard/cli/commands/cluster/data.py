@@ -1,4 +1,4 @@
-"""`data`: partitioned data that stay where they are, and to which jobs go."""
+"""The command group `data`: manages partitioned data sets."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def register_(
 ) -> None:
     """Register partitioned data under a name.
 
-    Each node reads the files named for it, which must be there; replicas of a partition must be the same. It is registered
-    as a whole or not at all. A file or a folder may be a partition.
+    Each node reads the files named for it. All files must exist, and the replicas of a partition must be equal.
+    Everything is registered or nothing. A partition is a file or a folder.
 
-    **Examples:** `hopyard data register mnist --partition 0=gpu1:/d/0.npz,gpu2:/d/0.npz --partition 1=gpu2:/d/1.npz --eval
-    0=gpu1:/d/test.npz`, `hopyard data register mnist --url s3://bucket/mnist`
+    **Examples:** `hopyard data register mnist --partition 0=gpu1:/d/0.npz,gpu2:/d/0.npz --partition 1=gpu2:/d/1.npz
+    --eval 0=gpu1:/d/test.npz`, `hopyard data register mnist --url s3://bucket/mnist`
     """
     import uuid
 
@@ -127,7 +127,7 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
 
 
 def show(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
-    """Show where a data set's partitions are now, what is wrong with them, and how much its nodes hold.
+    """Show where the partitions of a data set are, their problems, and how much its nodes hold.
 
     **Example:** `hopyard data show mnist`
     """
@@ -146,7 +146,7 @@ def show(name: Name, server: Server = None, data: Data = None, json: Json = Fals
 
 
 def drop(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
-    """Forget a data set; its files stay.
+    """Remove a data set from the catalog; its files are kept.
 
     **Example:** `hopyard data drop mnist`
     """
@@ -196,12 +196,13 @@ def split(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Cut a file into shuffled partitions.
+    """Split a file into shuffled partitions.
 
-    Of an npz, all arrays need the same first length; of a Parquet file, rows are dealt out. What to run next is printed.
+    All arrays of an npz must have the same first length; a Parquet file is split by rows. The command that registers
+    the partitions is printed.
 
-    **Examples:** `hopyard data split train.npz --into 4 --out parts --eval-fraction 0.1`, `hopyard data split all.parquet
-    --into 3 --out parts --speeds 1,1,2.5`
+    **Examples:** `hopyard data split train.npz --into 4 --out parts --eval-fraction 0.1`, `hopyard data split
+    all.parquet --into 3 --out parts --speeds 1,1,2.5`
     """
     from hopyard._common import formatting
     from hopyard._runtime.datasets.names import check_data_name

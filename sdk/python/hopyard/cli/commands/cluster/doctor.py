@@ -1,4 +1,4 @@
-"""`doctor`: what this host can do, and how to get the rest."""
+"""The command `doctor`: checks this host and the installation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def doctor(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Say what this computer can do, and how to get the rest.
+    """Check this computer and the installation, with advice.
 
-    Looks at Python, cores, memory, GPUs, disk, limits, the network and what is installed; runs a tiny search from start to end
-    in a temporary folder; with --server also asks a cluster and compares clocks. Exit code 1 when something that is needed is
-    not as it must be; what is only missing is no failure.
+    It checks Python, cores, memory, GPUs, disk, limits, the network and installed packages, and runs a tiny search in a
+    temporary folder. With --server it also checks a cluster and compares the clocks. Exit code 1 if something that
+    Hopyard needs is missing or has a problem; missing optional parts are no failure.
 
     **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`
     """
@@ -59,7 +59,7 @@ def doctor(
 
 
 def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
-    """Everything, in the order in which it is told; what takes long comes last."""
+    """Run all checks in order, the slow ones last."""
     import asyncio
 
     from hopyard.cli.doctor import cluster, disk, host, packages
@@ -89,7 +89,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
 
 
 def _shown(finding: Finding) -> Text:
-    """A finding on a line, and what to do below it."""
+    """Format a finding as one line, with its advice on a second line."""
     from rich.text import Text
 
     from hopyard.cli.doctor.check_result import Health

@@ -1,4 +1,4 @@
-"""`gc`: what nobody needs any more is deleted."""
+"""The command `gc`: deletes data that no experiment needs."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def gc(
 ) -> None:
     """Delete what nobody needs from the store and the nodes.
 
-    That are blobs without a use, unused code, parts of uploads, and left-over snapshots on the nodes.
-    What an experiment, a fork or a resume still needs stays, whether it runs or has ended; so it may be called at any time.
-    It also says what is kept only so that others may go on from it, and the training that it would take to have that back; and
-    how full the store is, of what quota (`hopyard up --store-quota`), and what would go next.
+    It deletes unused blobs and code, unfinished uploads, and leftover snapshots on nodes. Everything that an
+    experiment, a fork or a resume needs is kept, so it may run at any time. It also reports the snapshots that are kept
+    only for later searches, with the training needed to recreate them; and the usage of the store, its quota (`hopyard
+    up --store-quota`), and what would be evicted next.
 
     **Examples:** `hopyard gc --dry-run`, `hopyard gc --older-than 1d --json`
     """
@@ -93,7 +93,7 @@ async def _collect(
     from hopyard.cli.connect import connected, resting
 
     idle = await resting(server, data)
-    # Nobody's agents run on a resting folder: what lies in theirs is looked at from here.
+    # No agents run for a stopped cluster, so this command reads their folders.
     files = _idle_files(idle, age) if idle is not None else []
 
     async with connected(server, data, purpose="hopyard gc") as client:
@@ -113,12 +113,12 @@ async def _ask(
 
 
 def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
-    """What lies in the snapshot folders of a resting cluster's agents for longer than so many seconds."""
+    """Return the files in the snapshot folders of a stopped cluster's agents that are older than `age` seconds."""
     before = time.time() - age
     found = []
     for folder in sorted(data.glob("agent*/snapshots")):
         for path in sorted(folder.iterdir()):
-            ours = _is_hash(path.name) or path.name.startswith(".")  # As in an agent's own look.
+            ours = _is_hash(path.name) or path.name.startswith(".")  # as in the agent's garbage collection
             with suppress(FileNotFoundError):
                 if ours and path.stat().st_mtime <= before:
                     found.append((folder.parent.name, path))
@@ -173,7 +173,7 @@ def _show(got: Garbage) -> None:
 
 
 def _show_store(store: StoreUse) -> None:
-    """How full the store is, and what an eviction would cost."""
+    """Print the usage of the store, and the cost of an eviction."""
     from hopyard._common import formatting
     from hopyard.cli.output import emit
 
@@ -196,7 +196,7 @@ def _show_store(store: StoreUse) -> None:
 
 
 def _show_kept(kept: Sequence[KeptForOthers]) -> None:
-    """What is kept only for others, and what it would cost to have it back."""
+    """Print the snapshots that are kept only for other experiments, and the cost of recreating them."""
     from rich.table import Table
 
     from hopyard._common import formatting

@@ -1,4 +1,4 @@
-"""What `hopyard data` reads from its options, and prints."""
+"""Parses the partition options of `hopyard data`, and formats data sets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOW
 
 
 def partition(split: Split, given: str) -> DataPartition:
-    """`0=node1:/path,node2:/path` or `0=URL` of --partition and --eval.
+    """Parse the value of --partition or --eval: `0=node1:/path,node2:/path` or `0=URL`.
 
     Raises:
-        WrongUse: It is none of that.
+        WrongUse: The value has neither form.
     """
     from hopyard.client.datasets import DataPartition, DataReplica
 
@@ -48,7 +48,7 @@ def partition(split: Split, given: str) -> DataPartition:
 
 
 def at_url(url: str) -> list[DataPartition]:
-    """The partitions at a URL that `hopyard data split` made."""
+    """Return the partitions that `hopyard data split` made and that were copied to a URL."""
     from hopyard._runtime.datasets.manifest import manifest_at
     from hopyard.client.datasets import DataPartition
 
@@ -60,7 +60,7 @@ def at_url(url: str) -> list[DataPartition]:
 
 
 def register_command(name: str, folder: Path, made: Sequence[MadePartition], nodes: Sequence[str]) -> str:
-    """The command that registers what was made, its partitions dealt out to nodes in turn."""
+    """Return the command that registers the partitions in `folder`, assigned to `nodes` in round-robin order."""
     words = ["hopyard", "data", "register", name]
     for split, option in ((TRAIN, "--partition"), (EVAL, "--eval")):
         for number, one in enumerate(one for one in made if one.name.startswith(f"{split}/")):
@@ -69,7 +69,7 @@ def register_command(name: str, folder: Path, made: Sequence[MadePartition], nod
 
 
 def data_table(found: Sequence[DataSet]) -> RenderableType:
-    """The data sets, a line each."""
+    """Format data sets, one line each."""
     from rich.table import Table
     from rich.text import Text
 
@@ -95,7 +95,7 @@ def data_table(found: Sequence[DataSet]) -> RenderableType:
 
 
 def partitions_table(data: DataSet) -> RenderableType:
-    """The partitions of a data set, a line for each replica."""
+    """Format the partitions of a data set, one line for each replica."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -120,7 +120,7 @@ def partitions_table(data: DataSet) -> RenderableType:
 
 
 def _held(data: DataSet) -> str:
-    """How much its nodes hold, against what task parallelism would have them hold."""
+    """Return how much the nodes hold, compared with full copies on each node, as task parallelism needs."""
     from hopyard._common import formatting
 
     found = data.storage

@@ -1,4 +1,4 @@
-"""`hopyard up`: services as processes of their own, restarted when they die, stopped in order."""
+"""Implements `hopyard up`: runs each service in a process, restarts those that crash, and stops all in order."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from hopyard.client.local_cluster.processes import LOCK_SECONDS, ServiceProcess,
 from hopyard.errors import HopyardError, Unavailable
 
 CRASH_LIMIT: Final = 5
-"""A service that died this often within `CRASH_SECONDS` is not restarted again: the cluster stops."""
+"""Number of crashes within `CRASH_SECONDS` after which a service is not restarted, and the cluster stops."""
 
 CRASH_SECONDS: Final = 60.0
 
 
 class Crashes:
-    """Counts the deaths of one service.
+    """Counts the crashes of one service.
 
     Args:
-        limit: How many within `seconds` are too many.
-        seconds: How long a death counts.
+        limit: Number of crashes within `seconds` that is too many.
+        seconds: Length of the window.
     """
 
     def __init__(self, limit: int = CRASH_LIMIT, seconds: float = CRASH_SECONDS) -> None:
@@ -40,27 +40,27 @@ class Crashes:
         self._times: list[float] = []
 
     def died(self, now: float) -> int:
-        """Count a death at `now` (monotonic seconds); answers how many count just now."""
+        """Count a crash at `now` (monotonic seconds), and return the number of crashes in the window."""
         self._times = [at for at in self._times if at > now - self._seconds] + [now]
         return len(self._times)
 
     @property
     def too_many(self) -> bool:
-        """Whether to give up."""
+        """Whether the service must not be restarted again."""
         return len(self._times) >= self._limit
 
 
 def reserved_port(host: str, port: int = 0) -> socket.socket | None:
-    """Bind a port without listening on it, so that the kernel gives it to nobody else while its service is down.
+    """Bind a port without listening on it, so that the kernel does not assign it to others while its service is down.
 
-    Whoever sets SO_REUSEADDR, as gRPC's servers do, may listen there.
+    A process that sets SO_REUSEADDR, as gRPC servers do, can still listen on it.
 
     Args:
-        host: Where the service will listen.
-        port: The port; 0 takes a free one.
+        host: The address on which the service will listen.
+        port: The port; 0: a free one.
 
     Returns:
-        The bound socket; None: the port cannot be bound, as the service will say.
+        The bound socket; None: the port cannot be bound, and the service will report the error.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -77,13 +77,13 @@ def reserved_port(host: str, port: int = 0) -> socket.socket | None:
 
 
 class Supervisor:
-    """Keeps one service running, on the port it got first. The port stays reserved while the service is down.
+    """Keeps one service running on the same port, which stays reserved while the service is down.
 
     Args:
-        process: The service's process.
-        note: Told of what happens, a line a time.
-        backoff: Waits before a restart.
-        crashes: When to give up.
+        process: The process of the service.
+        note: Called with a line about each crash and restart.
+        backoff: The backoff between restarts.
+        crashes: The crash counter that ends the restarts.
     """
 
     def __init__(
@@ -104,31 +104,31 @@ class Supervisor:
 
     @property
     def name(self) -> str:
-        """The service's name."""
+        """Name of the service."""
         return self.process.service.name
 
     async def start(self, port: int = 0, host: str = "127.0.0.1") -> str:
-        """Start it, and wait until it serves; answers its address."""
+        """Start the service, wait until it serves, and return its address."""
         self._reserved = reserved_port(host, port)
         if self._reserved is not None:
             port = self._reserved.getsockname()[1]
         await self.process.start(["--port", str(port)])
         address = await self.process.ready()
-        # Others know it by this address, so it comes back there.
+        # Other services know this address, so restarts use the same port.
         self._port = address.rpartition(":")[2]
         return address
 
     def close(self) -> None:
-        """Give the port back; the service has been stopped."""
+        """Release the reserved port. Call it after the service was stopped."""
         if self._reserved is not None:
             self._reserved.close()
             self._reserved = None
 
     async def keep(self) -> None:
-        """Restart it whenever it dies.
+        """Restart the service whenever it exits.
 
         Raises:
-            Unavailable: It died too often; the message ends with the end of its log.
+            Unavailable: It crashed too often. The message ends with the end of its log.
         """
         while True:
             await self.process.wait()
@@ -157,16 +157,16 @@ class Supervisor:
 class ClusterServices:
     """All services of a cluster.
 
-    They stop in the reverse order of their start: agents first, so that they can still hand over what they have; then the
-    scheduler, hpgen, and AppStat last, which everything is written to.
+    They stop in reverse order of their start: agents first, so that they can deliver their pending messages, then the
+    scheduler and hpgen, and AppStat last, since all others write to it.
 
     Args:
         data: The data directory.
-        agents: How many node agents.
-        slots: Slots of each.
-        note: Told of what happens.
-        snapshot_quota: Bytes that the snapshot folder of each agent may hold, as text; None: no limit.
-        store_quota: Bytes that the snapshots of all experiments may take in the store, as text; None: as many as before.
+        agents: Number of node agents.
+        slots: Number of slots of each agent.
+        note: Called with a line about each crash and restart.
+        snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
+        store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class ClusterServices:
         self._lock: DataLock | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
-        """Start everything; answers the scheduler's address."""
+        """Start all services, and return the scheduler's address."""
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])]
         data = ["--data", str(self.data)]
@@ -203,12 +203,12 @@ class ClusterServices:
             node = f"node{number}"
             folder = self.data / f"agent-{node}"
             agent = agent_service(folder, scheduler, self._slots, node, snapshot_quota=self._snapshot_quota)
-            # Agents of other computers fetch snapshots from these, and clients their logs.
+            # Agents on other computers fetch snapshots from this agent, and clients fetch logs.
             await self._start(replace(agent, arguments=(*agent.arguments, *where)), host=host)
         return scheduler
 
     async def keep(self) -> None:
-        """Restart what dies; raises when a service is given up."""
+        """Restart services that exit. It raises Unavailable when a service has crashed too often."""
         tasks = [asyncio.create_task(one.keep(), name=f"keep {one.name}") for one in self.supervisors]
         try:
             await asyncio.gather(*tasks)
@@ -218,10 +218,10 @@ class ClusterServices:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Stop everything in order. Safe to call twice."""
+        """Stop all services in order, and release the lock. Safe to call twice."""
         supervisors = self.supervisors
         for kind in ("agent", ""):
-            # Agents side by side, the rest one after the other.
+            # Agents stop in parallel, the other services one after another.
             chosen = [one for one in reversed(supervisors) if one.name.startswith("agent") is bool(kind)]
             if kind:
                 await asyncio.gather(*(one.process.stop() for one in chosen))
@@ -235,12 +235,12 @@ class ClusterServices:
             self._lock = None
 
     def kill(self) -> None:
-        """End everything at once; `stop` must still be awaited."""
+        """Kill all processes immediately. `stop` must still be awaited."""
         for one in self.supervisors:
             one.process.kill()
 
     def status(self) -> Sequence[tuple[str, str, str, str]]:
-        """Name, address, process id and log of each service."""
+        """Return name, address, process id and log file of each service."""
         return [
             (one.name, one.process.address or formatting.NOTHING, str(one.process.pid), str(one.process.log))
             for one in self.supervisors
@@ -269,7 +269,7 @@ def run_cluster(
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
 ) -> int:
-    """Carry out `hopyard up`; answers the exit code."""
+    """Implement `hopyard up`, and return the exit code."""
 
     async def main() -> int:
         cluster = ClusterServices(

@@ -1,4 +1,4 @@
-"""`up`: a cluster that stays, each service a process of its own."""
+"""The command `up`: runs a cluster with each service in its own process."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ def up(
 ) -> None:
     """Run a cluster on this computer until Ctrl-C.
 
-    These are AppStat, hpgen, scheduler and agents, each restarted when it dies.
-    Ctrl-C stops it in order, with exit code 0; a second Ctrl-C ends everything at once. Experiments that are under way
-    when it stops go on when it is started again.
+    It consists of AppStat, hpgen, the scheduler and node agents, each restarted if it crashes. Ctrl-C stops them in
+    order, with exit code 0; a second Ctrl-C kills them immediately. Unfinished experiments continue when the cluster is
+    started again.
 
-    **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` beside it; `hopyard up --agents 2 --slots 2`
+    **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` in another terminal; `hopyard up --agents 2
+    --slots 2`
     """
     from hopyard._net.server.addresses import check_host
     from hopyard.cli.commands.cluster.supervisor import run_cluster

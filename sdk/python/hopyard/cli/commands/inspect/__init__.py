@@ -1,1 +1,1 @@
-"""Commands that read experiments: experiments, jobs, best, curve, nodes, plot, results, trace, logs, download."""
+"""Commands that query experiments: experiments, jobs, best, curve, nodes, plot, results, trace, logs, download."""

@@ -1,4 +1,4 @@
-"""Commands that bring files: logs, download."""
+"""Commands that fetch files of jobs: logs, download."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def logs(
     server: Server = None,
     data: Data = None,
 ) -> None:
-    """Print what a job printed, from every node it ran on.
+    """Print the output of a job, from every node it ran on.
 
     **Examples:** `hopyard logs 7`, `hopyard logs -f digits 7`, `hopyard logs digits 7 --rank 1`
     """
@@ -80,9 +80,9 @@ def download(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Fetch a trained state into a folder: the best job's best.
+    """Download a snapshot into a folder; by default the best one.
 
-    Its hash is verified.
+    The default is the snapshot of the best job at its best position. Its hash is verified.
 
     **Examples:** `hopyard download -o best`, `hopyard download digits 7 --which newest`
     """
@@ -106,7 +106,7 @@ def download(
 
 
 def _beside_best(got: Download) -> str:
-    """What is missing when the snapshot is not the one at the job's best position."""
+    """Return a remark if the snapshot is not the one at the job's best position, else an empty string."""
     from hopyard._common import formatting
 
     if got.best_position is None or got.position == got.best_position:

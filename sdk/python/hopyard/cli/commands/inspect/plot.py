@@ -1,4 +1,4 @@
-"""`plot`: what a search did, as a picture."""
+"""The command `plot`: plots experiments, traces and simulation results."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def plot(
 ) -> None:
     """Plot an experiment, traces, or results of simulations.
 
-    Learning curves (**curves**); how long jobs train (**durations**); time to the target over policies (**boxes**), slots
-    (**capacity**) and orders of configurations (**orders**); what ran where (**gantt**); on how many slots each job trained
-    (**gangs**); which models visited which partitions of the data, and what moved (**hops**); slots of the **pools**; which
-    **slots** promising jobs want and deserve; jobs trained to the end (**jobs_at_R**). With --json the values that are shown are
-    printed; -o may then be left out.
+    Kinds: learning curves (**curves**); training time of jobs (**durations**); time to the target by policy
+    (**boxes**), by number of slots (**capacity**) and by order of configurations (**orders**); jobs by slot and
+    time (**gantt**); number of slots of each job (**gangs**); visits of models to data partitions, and transfers
+    (**hops**); slots of the **pools**; **slots** that promising jobs want and deserve; jobs trained to the end
+    (**jobs_at_R**). With --json the plotted values are printed, and -o is optional.
 
     **Examples:** `hopyard plot digits -o curves.svg`, `hopyard plot digits --kind gantt -o gantt.png`,
     `hopyard plot results.json --kind capacity -o capacity.svg`
@@ -82,7 +82,7 @@ def plot(
 
 
 def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, data: Path | None) -> list[Search]:
-    """What was named, in its order; the cluster is looked for only where an experiment was."""
+    """Read the inputs in order. A cluster is contacted only if an input is an experiment."""
     from hopyard.cli.connect import find, with_client
     from hopyard.plots.experiments import read_experiment
     from hopyard.plots.files import read

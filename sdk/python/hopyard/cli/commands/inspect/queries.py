@@ -1,4 +1,4 @@
-"""Commands that look: experiments, jobs, nodes, best, curve."""
+"""Commands that query a cluster: experiments, jobs, nodes, best, curve."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
 
     idle = asyncio.run(resting(server, data))
     if idle is not None:
-        # The nodes that the directory remembers are gone.
+        # The nodes stored in the directory are not running.
         if json:
             emit_json([])
         else:
@@ -128,8 +128,8 @@ def curve(
 ) -> None:
     """Plot a job's metric over its positions.
 
-    Without names it is that of the newest experiment's best job. Below the curve of a job that was forked from another one stands
-    who trained it from where to where, and with which hyperparameters.
+    Without arguments, the curve is that of the newest experiment's best job. Below the curve of a forked job is a table
+    of the jobs that trained each part of it, with their hyperparameters.
 
     **Examples:** `hopyard curve`, `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
     """

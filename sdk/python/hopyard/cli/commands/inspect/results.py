@@ -1,4 +1,4 @@
-"""`results`: what an experiment found, as a table or for another tool."""
+"""The command `results`: shows the results of an experiment, or exports them for other tools."""
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ def results(
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", hidden=True)] = False,
 ) -> None:
-    """Show what an experiment found, or write it for other tools.
+    """Show an experiment's results, or write them for other tools.
 
-    A row a job, or a row a report; or the curves, for TensorBoard or MLflow.
+    Formats are tables with one row per job, or with --reports one row per report; and learning curves for TensorBoard
+    and MLflow.
 
-    Written again, a file is replaced, and TensorBoard and MLflow get what they do not have yet.
+    An existing file is replaced. TensorBoard and MLflow receive only what they do not have yet.
 
     **Examples:** `hopyard results digits -o digits.csv`, `hopyard results --reports -o reports.parquet`,
     `hopyard results --format tensorboard -o runs -f`, `hopyard results --format mlflow -o http://localhost:5000`
@@ -68,7 +69,7 @@ def results(
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
 
-    if csv:  # guessed by its likeness to --json
+    if csv:  # users may expect --csv, because there is --json
         raise WrongUse("there is no --csv: -o FILE.csv writes a file, --format csv to stdout")
     chosen_form = form or _SUFFIXES.get(Path(to).suffix if to is not None else "", "json" if json else "table")
     _check_use(chosen_form, to, reports, follow)
@@ -151,7 +152,7 @@ def _write(found: Results, form: Format, to: str | None) -> None:
 
 
 def _table(found: Results) -> object:
-    """For people: without columns that are empty, or say the same in each row."""
+    """Format results for the terminal, without empty columns and the column `experiment`."""
     from rich.table import Table
 
     from hopyard._common import formatting

@@ -1,4 +1,4 @@
-"""`trace`: what an experiment's jobs reported, and how long it took, to be trained again in virtual time."""
+"""The command `trace`: writes the reports of an experiment's jobs with their times, for simulations."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ def trace(
 ) -> None:
     """Write an experiment's traces: its jobs' curves and times.
 
-    A line of JSON a job: its hyperparameters, the metric at each report, and the seconds that training took from the report
-    before. What a job trained again after a rewind is there once. Jobs that have not reported anything are left out.
+    The output has one JSON line per job: its hyperparameters, the metric of each report, and the training seconds since
+    the previous report. A position that was trained again after a rewind occurs once. Jobs without a report are
+    omitted.
 
-    With --json they come as one document instead; with -o too, it tells of the file. A file of traces is replaced, any
-    other is not.
+    With --json the traces are one JSON document; with --json and -o, the document describes the written file. An
+    existing file is replaced only if it contains traces.
 
     **Examples:** `hopyard trace digits -o digits.jsonl.gz`, `hopyard trace | jq .metrics[-1]`
     """

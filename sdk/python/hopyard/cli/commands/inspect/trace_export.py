@@ -1,4 +1,4 @@
-"""What `hopyard trace` and `hopyard run --export-trace` share."""
+"""Records and writes traces for `hopyard trace` and `hopyard run --export-trace`."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """An experiment's traces, and how many of its jobs have none because they have not reported anything."""
+    """The traces of an experiment. `left_out` is the number of jobs without a trace, because they have not reported anything."""
 
     experiment: Experiment
     traces: list[Trace]
     left_out: int
 
     def write(self, path: Path) -> bool:
-        """Write the file, if there is anything to write; answers whether there is."""
+        """Write the traces to a file if there are any, and return whether there are."""
         return bool(self.traces) and write_traces(path, self.traces) > 0
 
     def counts(self) -> dict[str, int]:
-        """For --json."""
+        """Return the numbers of jobs, reports and omitted jobs, for --json."""
         reports = sum(len(trace.metrics) for trace in self.traces)
         return {"jobs": len(self.traces), "reports": reports, "left_out": self.left_out}
 
     def told(self) -> str:
-        """The same for people."""
+        """Return a sentence with these numbers."""
         if not self.traces:
             return f"{self.experiment.name} ({self.experiment.id}) has no traces: no job has reported anything yet"
         counts = self.counts()
@@ -45,14 +45,14 @@ class Recording:
 
 
 class TraceFile:
-    """The file that `hopyard run --export-trace` promises.
+    """The output file of `hopyard run --export-trace`.
 
     Args:
-        path: Its name.
+        path: The file.
 
     Raises:
-        AlreadyExists: Something else than traces is there.
-        InvalidInput: It cannot be written.
+        AlreadyExists: The file exists and does not contain traces.
+        InvalidInput: The file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,12 +61,12 @@ class TraceFile:
         self._told = False
 
     async def write(self, client: AsyncClient, experiment: Experiment, where: str) -> bool:
-        """Write what there is by now, and say so; answers whether that went well.
+        """Write the current traces, print a message, and return whether the write succeeded.
 
         Args:
-            client: Asks for the reports.
-            experiment: Whose.
-            where: The options that lead other commands to its cluster.
+            client: Queries the reports.
+            experiment: The experiment.
+            where: The options with which another command finds its cluster, with a leading blank.
         """
         found = await record(client, experiment)
         try:
@@ -80,14 +80,14 @@ class TraceFile:
         return True
 
     def tell_missing(self, experiment: Experiment, where: str) -> None:
-        """Say how to get the file, once, if it was not written."""
+        """If the traces were not written, print once how to write them later."""
         if not self._told:
             self._told = True
             say(f"no traces were written; hopyard trace {experiment.id} -o {quote(str(self._path))}{where} writes them")
 
 
 async def record(client: AsyncClient, experiment: Experiment) -> Recording:
-    """An experiment's traces as of now."""
+    """Return the current traces of an experiment."""
     traces = await client.traces(experiment)
     jobs = await client.jobs(experiment)
     return Recording(experiment, traces, len(jobs) - len(traces))

@@ -1,1 +1,1 @@
-"""Commands for plugins and for programs that follow a contract: plugins, policy, conformance."""
+"""Commands for plugins and for programs that implement a contract: plugins, policy, conformance."""

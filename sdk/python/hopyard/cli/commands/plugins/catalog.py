@@ -1,6 +1,6 @@
-"""`plugins`: the policies, generators, predictors, solvers and commands that are installed, with their descriptions.
+"""The command `plugins`: lists the installed policies, generators, predictors, solvers and commands.
 
-A plugin that cannot be loaded has its error in the list; the others are still listed.
+A plugin that cannot be loaded is listed with its error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _MOST_WIDTH: Final = 110
-"""Sentences are broken to so many characters at most, also where there is no terminal."""
+"""Maximum width of the table, also without a terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,8 @@ def plugins(
 ) -> None:
     """List policies, generators, predictors, solvers and commands.
 
-    Each with its parameters and their defaults, and whose it is. One that cannot be loaded says why; then the exit code is 1.
+    Each plugin has its parameters, their defaults, and its distribution. A plugin that cannot be loaded has its error;
+    the exit code is then 1.
 
     **Examples:** `hopyard plugins`, `hopyard plugins default`, `hopyard plugins --json | jq '.[].name'`
     """
@@ -122,12 +123,12 @@ def _default(parameter: PluginParameter) -> str:
 
 
 _GIVEN: Final = ("self", "space", "seed")
-"""Arguments that Hopyard gives, so that nobody can set them in an experiment file."""
+"""Constructor arguments that Hopyard passes, so that an experiment file cannot set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginParameter:
-    """A parameter of a plugin, as an experiment file may set it; `default` only if it is not `required`."""
+    """A parameter of a plugin that an experiment file may set. `default` is valid only if it is not `required`."""
 
     name: str
     required: bool
@@ -137,18 +138,18 @@ class PluginParameter:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin.
+    """An installed plugin.
 
     Attributes:
         kind: "policy", "generator", "predictor", "solver" or "command".
-        name: As an experiment file or the command line names it.
-        distribution: Whose it is.
-        version: Of that distribution.
-        value: Where it is: `module:name`.
-        summary: The first paragraph of its docstring.
-        description: The whole docstring.
-        parameters: What it takes.
-        error: Why it cannot be used; empty: it can.
+        name: Name in an experiment file or on the command line.
+        distribution: Name of the distribution that installed it.
+        version: Version of that distribution.
+        value: Its location, `module:name`.
+        summary: First paragraph of its docstring.
+        description: The complete docstring.
+        parameters: Parameters of its constructor.
+        error: Why it cannot be loaded; empty: it can.
     """
 
     kind: str
@@ -163,7 +164,7 @@ class Plugin:
 
 
 def catalog(name: str | None = None) -> list[Plugin]:
-    """All plugins, by kind and name; with `name` those of that name."""
+    """Return all plugins, or those named `name`, ordered by kind and name."""
     return [
         described(kind, entry)
         for kind, group in KINDS.items()
@@ -173,7 +174,7 @@ def catalog(name: str | None = None) -> list[Plugin]:
 
 
 def described(kind: str, entry: EntryPoint) -> Plugin:
-    """One plugin, loaded if that can be."""
+    """Load a plugin and return its description, or its error if it cannot be loaded."""
     known = Plugin(
         kind=kind,
         name=entry.name,
@@ -186,7 +187,7 @@ def described(kind: str, entry: EntryPoint) -> Plugin:
         loaded = load_plugin(KINDS[kind], entry.name, base(kind))
         return _told(known, loaded)
     except PluginError as error:
-        if (cause := error.__cause__) is not None:  # all else that the message says stands beside it
+        if (cause := error.__cause__) is not None:  # the table already shows the rest of the message
             return _failed(known, f"{type(cause).__name__}: {cause}")
         return _failed(known, str(error).partition(": ")[2] or str(error))
     except Exception as error:  # noqa: BLE001 - a third party's metaclass or docstring may do anything
@@ -194,7 +195,7 @@ def described(kind: str, entry: EntryPoint) -> Plugin:
 
 
 def base(kind: str) -> type | None:
-    """What a plugin of this kind must be derived from; None: anything."""
+    """Return the base class that plugins of this kind must have, or None for commands."""
     if kind == "policy":
         from hopyard.policy import Policy
 
@@ -251,7 +252,7 @@ def _parameters(cls: type) -> tuple[PluginParameter, ...]:
 
 
 def _plain(value: object) -> object:
-    """A default as an experiment file would say it; what it cannot say as text."""
+    """Return a default as a value of an experiment file, or as text if it has no such form."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""`conformance app`: whether a program of any language keeps the contract with its agent."""
+"""The command `conformance app`: tests whether a program in any language follows the protocol of training programs."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ def application(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Try an application client: a program of any language that trains as a job.
+    """Test an application client: a program in any language that trains as a job.
 
-    The program is started again and again, as a node agent starts a command, and talks to an agent that is played: a real gRPC
-    server on loopback. It has to train the small task that docs/protocol.md gives (x begins at 0, each iteration adds lr to it, the
-    metric `value` is x), so that every report, snapshot and end is known exactly. Each case is one thing that clients do: wait,
-    suspend, resume in another process, notice that the agent is gone, ...
+    Each case starts the program as a node agent starts a command, and plays the agent with a real gRPC server on
+    loopback. The program must train the small task in docs/protocol.md (x begins at 0, each iteration adds lr to it,
+    the metric `value` is x), so that every report, snapshot and end is known exactly. Each case tests one feature:
+    wait, suspend, resume in another process, detect a lost agent, ...
 
-    A case is `ok`, `FAILED` (with what was expected, what was seen, the conversation, what the program printed, and where
-    docs/protocol.md tells of it), or `not run`, when it needs one that is not ok: mend the first that failed, then try again.
-    Exit code 0: all are ok.
+    The result of a case is `ok`, `FAILED` (with the expected and the seen behavior, the conversation, the program's
+    output, and the section of docs/protocol.md), or `not run` if it depends on a case that is not ok: fix the first
+    failed case, then run again. Exit code 0 if all cases are ok.
 
-    **Examples:** `hopyard conformance app -- ruby client.rb`, `hopyard conformance app --case resume -- ./client --lr {lr}`,
-    `hopyard conformance app --list`
+    **Examples:** `hopyard conformance app -- ruby client.rb`, `hopyard conformance app --case resume -- ./client --lr
+    {lr}`, `hopyard conformance app --list`
     """
     import os
     from pathlib import Path

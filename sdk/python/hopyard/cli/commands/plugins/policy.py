@@ -1,4 +1,4 @@
-"""`policy serve`: a policy in a process of its own."""
+"""The command `policy serve`: runs a policy in its own process."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ def serve(
     server: Server = None,
     data: Data = None,
 ) -> None:
-    """Serve a policy from a process of its own.
+    """Run a policy in its own process.
 
-    It dials in to the cluster, serves every experiment whose file says `policy: remote:NAME`, and dials in again whenever the
-    connection breaks or the cluster is started anew. Parameters come from the experiments. Ctrl-C ends it: its experiments are
-    paused if no other process takes over, and go on with `hopyard resume`.
+    It connects to the cluster, serves every experiment with `policy: remote:NAME`, and reconnects when the connection
+    is lost or the cluster restarts. Parameters come from the experiments. Ctrl-C ends it: its experiments are paused if
+    no other process serves the policy, and continue after `hopyard resume`.
 
-    **Examples:** `hopyard policy serve mine:Mine --server 127.0.0.1:4650`, `hopyard policy serve bandit --name my-bandit`
+    **Examples:** `hopyard policy serve mine:Mine --server 127.0.0.1:4650`, `hopyard policy serve bandit --name
+    my-bandit`
     """
     import logging
     import signal

@@ -20,27 +20,27 @@ from hopyard.cli.commands.plugins import catalog, conformance, policy
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
 
-_HELP = """A cluster for exploring hyperparameters: policies decide, while jobs train, which runs, waits, forks and dies.
+_HELP = """A cluster for exploring hyperparameters: policies decide during training which jobs run, wait, fork and end.
 
 **A first search**, on this computer:
 
     hopyard init train.py            # writes experiment.yaml for your script
     hopyard run experiment.yaml      # live view; Ctrl-C suspends
-    hopyard resume                   # goes on
+    hopyard resume                   # continues
     hopyard best                     # the best hyperparameters
     hopyard download -o best         # what they trained
 
-**A cluster that stays**: `hopyard up` here, then `hopyard run FILE --server HOST:PORT` from anywhere.
+**A permanent cluster**: `hopyard up` here, then `hopyard run FILE --server HOST:PORT` from anywhere.
 
 Commands find their cluster by --server, --data, $HOPYARD_SERVER, $HOPYARD_DATA, or in ./hopyard-data. An experiment is named
-by its id or name; without one, the newest is meant. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+by its id or name; the default is the newest. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
 """
 
 # The extra that installs each command, for the message if it is missing.
 EXTRAS: Final = {"scheduler": "scheduler", "agent": "agent", "appstat": "appstat", "hpgen": "hpgen"}
 _SERVICE_HELP: Final = {
-    "scheduler": "Run the scheduler: who trains what, where, and for how long.",
-    "agent": "Run a node agent: this computer's slots join a cluster.",
+    "scheduler": "Run the scheduler: it assigns slots to jobs.",
+    "agent": "Run a node agent: it adds this computer to a cluster.",
     "appstat": "Run AppStat: the journal, statistics and snapshots.",
     "hpgen": "Run the hyperparameter generator: it proposes configurations.",
 }

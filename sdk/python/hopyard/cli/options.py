@@ -19,7 +19,9 @@ LOOKS: Final[dict[str, Any]] = {
 
 Server = Annotated[
     str | None,
-    typer.Option("--server", metavar="HOST:PORT", help="A running cluster's scheduler.", envvar="HOPYARD_SERVER"),
+    typer.Option(
+        "--server", metavar="HOST:PORT", help="Address of a running cluster's scheduler.", envvar="HOPYARD_SERVER"
+    ),
 ]
 Data = Annotated[
     Path | None,
@@ -27,12 +29,12 @@ Data = Annotated[
         "--data", metavar="DIR", help="A cluster's data directory. [default: ./hopyard-data]", envvar="HOPYARD_DATA"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 Experiment = Annotated[
     str | None,
     typer.Argument(
         metavar="[EXPERIMENT]",
-        help="Id or name; without one the newest.",
+        help="Id or name. [default: the newest]",
         show_default=False,
         autocompletion=complete_experiment,
     ),
@@ -41,7 +43,7 @@ ExperimentAndJob = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[EXPERIMENT] JOB",
-        help="Experiment (without one the newest) and job.",
+        help="Experiment [default: the newest] and job.",
         show_default=False,
         autocompletion=complete_experiment_or_job,
     ),

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
     from hopyard.client.datasets import DataPartition, DataSet
 
-_HELP = """Split data into partitions, and register where they lie.
+_HELP = """Split data into partitions, and register their locations.
 
-An experiment whose file says `data: NAME` sends its jobs to the nodes that hold the partitions.
+The jobs of an experiment with `data: NAME` run on the nodes that hold its partitions.
 
 **Examples:** `hopyard data split train.npz --into 4 --out parts`, `hopyard data list`
 """
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What experiments call it.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the data set in experiment files.", show_default=False)
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +42,7 @@ def register_(
         typer.Option(
             "--partition",
             metavar="N=NODE:/PATH,...",
-            help="A partition to train on, from 0: each node that holds it, with its path there; or N=URL.",
+            help="A partition to train on, numbered from 0, with each node that holds it and its path there; or N=URL.",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +51,7 @@ def register_(
         typer.Option(
             "--eval",
             metavar="N=NODE:/PATH,...",
-            help="A partition to evaluate on, from 0; likewise.",
+            help="A partition to evaluate on, in the same form.",
             show_default=False,
         ),
     ] = None,
@@ -57,8 +59,8 @@ def register_(
         str | None,
         typer.Option(
             metavar="URL",
-            help="The folder that `hopyard data split` made, copied to an object store: nodes get each partition when they "
-            "read it first.",
+            help="A copy of the output of `hopyard data split` in an object store: nodes download a partition when they "
+            "first read it.",
             show_default=False,
         ),
     ] = None,
@@ -165,32 +167,32 @@ def drop(name: Name, server: Server = None, data: Data = None, json: Json = Fals
 
 def split(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An .npz or .parquet file.", show_default=False)],
-    into: Annotated[int, typer.Option(min=1, help="Partitions to train on.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to make them in.", show_default=False)
-    ],
-    shuffle_seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffling: the same seed cuts the same.")] = 0,
+    into: Annotated[int, typer.Option(min=1, help="Number of partitions to train on.", show_default=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The output folder.", show_default=False)],
+    shuffle_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the shuffle: the same seed gives the same partitions.")
+    ] = 0,
     speeds: Annotated[
         str | None,
         typer.Option(
             metavar="S,S,...",
-            help="How fast each partition's node is: they get examples in proportion. [default: equal]",
+            help="Relative speed of each partition's node: the number of examples is proportional to it. [default: equal]",
             show_default=False,
         ),
     ] = None,
     eval_fraction: Annotated[
-        float, typer.Option(min=0.0, help="Part of the examples to evaluate on, such as 0.1.")
+        float, typer.Option(min=0.0, help="Fraction of the examples to evaluate on, such as 0.1.")
     ] = 0.0,
-    eval_into: Annotated[int, typer.Option(min=1, help="Partitions to evaluate on.")] = 1,
+    eval_into: Annotated[int, typer.Option(min=1, help="Number of partitions to evaluate on.")] = 1,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of the data set. [default: the file's]", show_default=False),
+        typer.Option(metavar="NAME", help="Name of the data set. [default: the file's]", show_default=False),
     ] = None,
     nodes: Annotated[
         str | None,
         typer.Option(
             metavar="NODE,...",
-            help="Nodes for the command that is printed. [default: node1, node2, ..., as `hopyard up --agents` calls them]",
+            help="Nodes in the printed command. [default: node1, node2, ..., the names that `hopyard up --agents` uses]",
             show_default=False,
         ),
     ] = None,

@@ -22,9 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out what takes seconds: torch and the self-test.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the slow checks: torch and the self-test.")] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,

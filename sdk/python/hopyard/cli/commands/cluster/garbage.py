@@ -28,21 +28,24 @@ def register(app: typer.Typer) -> None:
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; report what would be deleted.")] = False,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Leave alone what was written or wanted since: it may be under way.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Keep everything that was written or requested within this time: it may be in use."
+        ),
     ] = "10m",
     foreign: Annotated[
         bool,
         typer.Option(
             "--foreign",
-            help="Delete also what the index of a store given by URL does not know: only if no other cluster uses it.",
+            help="Also delete blobs in a store given by URL that are not in the index. Only if no other cluster uses the store.",
         ),
     ] = False,
     for_later: Annotated[
         bool,
         typer.Option(
-            "--for-later", help="Delete also what finished experiments keep only for later ones to go on from."
+            "--for-later", help="Also delete the snapshots that finished experiments keep only for later ones."
         ),
     ] = False,
     server: Server = None,

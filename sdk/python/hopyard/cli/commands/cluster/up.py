@@ -20,17 +20,15 @@ def up(
     slots: Annotated[int, typer.Option("--slots", min=1, max=1024, help="Slots of each agent.")] = 1,
     agents: Annotated[int, typer.Option("--agents", min=0, max=64, help="Node agents on this computer.")] = 1,
     host: Annotated[
-        str, typer.Option("--host", help="Where it listens: the address by which other computers reach this one.")
+        str, typer.Option("--host", help="Address to listen on, at which other computers reach this one.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The scheduler's port; 0 takes a free one.")
-    ] = 4650,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The scheduler's port; 0: a free one.")] = 4650,
     snapshot_quota: Annotated[
         str | None,
         typer.Option(
             "--snapshot-quota",
             metavar="BYTES",
-            help="What each agent's folder of snapshots may hold, such as 50GiB; copies of what is stored make room.",
+            help="Quota of each agent's snapshot folder, such as 50GiB; local copies of stored snapshots are evicted.",
             show_default=False,
         ),
     ] = None,
@@ -39,8 +37,8 @@ def up(
         typer.Option(
             "--store-quota",
             metavar="BYTES",
-            help="What the snapshots of all experiments together may take in the store, such as 500GiB; those that are the "
-            "quickest to train again make room. It is remembered; none takes it away.",
+            help="Quota of the snapshots of all experiments in the store, such as 500GiB; those that are the "
+            "fastest to recreate are evicted. The value is stored; `none` removes it.",
             show_default=False,
         ),
     ] = None,

@@ -80,22 +80,24 @@ def stop(
 
 def extend(
     experiment: Experiment = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=0, metavar="N", help="So many jobs more.", show_default=False)] = 0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=0, metavar="N", help="Number of additional jobs.", show_default=False)
+    ] = 0,
     max_iterations: Annotated[
         int,
         typer.Option(
             "--max-iterations",
             min=0,
             metavar="M",
-            help="The new length of a job in all, not what is added; jobs that were trained to their end go on.",
+            help="The new total length of a job; completed jobs continue up to it.",
             show_default=False,
         ),
     ] = 0,
     time: Annotated[
         str | None,
-        typer.Option("--time", metavar="TIME", help="So much time more: 30s, 10m, 1h30m.", show_default=False),
+        typer.Option("--time", metavar="TIME", help="Additional time: 30s, 10m, 1h30m.", show_default=False),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Train and watch it, as `hopyard resume` does.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Also run and watch it, as `hopyard resume` does.")] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -139,7 +141,7 @@ def extend(
 def wait(
     experiment: Experiment = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Fail when it takes longer.")
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Fail if the wait takes longer.")
     ] = None,
     server: Server = None,
     data: Data = None,

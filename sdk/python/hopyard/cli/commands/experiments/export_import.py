@@ -26,12 +26,10 @@ def export(
     experiment: Experiment = None,
     to: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--to", metavar="FILE", help="The file to make. [default: ./ID.hopyard]", show_default=False
-        ),
+        typer.Option("-o", "--to", metavar="FILE", help="The output file. [default: ./ID.hopyard]", show_default=False),
     ] = None,
     no_snapshots: Annotated[
-        bool, typer.Option("--no-snapshots", help="Leave the snapshots out: elsewhere, jobs begin anew.")
+        bool, typer.Option("--no-snapshots", help="Omit the snapshots: imported jobs then start from the beginning.")
     ] = False,
     server: Server = None,
     data: Data = None,
@@ -70,10 +68,17 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `hopyard export` wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file that `hopyard export` wrote.", show_default=False)
+    ],
     name: Annotated[
         str | None,
-        typer.Option("--as", metavar="ID", help="The id that it gets here. [default: its own]", show_default=False),
+        typer.Option(
+            "--as",
+            metavar="ID",
+            help="The id of the imported experiment. [default: its original id]",
+            show_default=False,
+        ),
     ] = None,
     server: Server = None,
     data: Data = None,

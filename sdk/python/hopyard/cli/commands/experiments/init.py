@@ -23,7 +23,7 @@ def init(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")] = Path(
         "experiment.yaml"
     ),
-    force: Annotated[bool, typer.Option("--force", help="Write it even if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: Json = False,
 ) -> None:
     """Write an experiment file for your script.

@@ -23,7 +23,9 @@ def register(app: typer.Typer) -> None:
 def plan(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Experiment files, or files with a space and stop.", show_default=False),
+        typer.Argument(
+            metavar="FILE...", help="Experiment files, or files with only `space` and `stop`.", show_default=False
+        ),
     ],
     slots: Annotated[
         int | None,

@@ -16,7 +16,7 @@ Slots = Annotated[
         "--slots",
         min=1,
         max=1024,
-        help="Jobs that train at a time. [default: the experiment's resources.slots, else what the CPUs hold]",
+        help="Number of parallel jobs. [default: the experiment's resources.slots, else as many as the CPUs allow]",
         show_default=False,
     ),
 ]
@@ -33,14 +33,14 @@ def run(
     slots: Slots = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", metavar="DIR", help="Where the training code lies. [default: beside FILE]"),
+        typer.Option("--folder", metavar="DIR", help="Folder of the training code. [default: the folder of FILE]"),
     ] = None,
     traces: Annotated[
         Path | None,
         typer.Option(
             "--export-trace",
             metavar="FILE",
-            help="Write its traces there when it ends or is suspended, as `hopyard trace` does.",
+            help="Write the traces to this file when the experiment ends or is suspended, as `hopyard trace` does.",
             show_default=False,
         ),
     ] = None,

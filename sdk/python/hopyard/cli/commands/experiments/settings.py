@@ -25,26 +25,34 @@ def set_terms(
     experiment: Experiment = None,
     slots: Annotated[
         str | None,
-        typer.Option("--slots", metavar="N|none", help="The most slots it uses at a time.", show_default=False),
+        typer.Option(
+            "--slots",
+            metavar="N|none",
+            help="Maximum number of slots in use at the same time.",
+            show_default=False,
+        ),
     ] = None,
     concurrency: Annotated[
         str | None,
-        typer.Option("--concurrency", metavar="N|none", help="The most jobs that train at a time.", show_default=False),
+        typer.Option(
+            "--concurrency",
+            metavar="N|none",
+            help="Maximum number of jobs that train at the same time.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
             "--target",
             metavar="Y|none",
-            help="It ends when a job reaches this value of its metric.",
+            help="The experiment ends when a job reaches this value of the metric.",
             show_default=False,
         ),
     ] = None,
     weight: Annotated[
         float | None,
-        typer.Option(
-            "--weight", metavar="W", help="Its part of the cluster beside others, above 0.", show_default=False
-        ),
+        typer.Option("--weight", metavar="W", help="Weight of its share of the cluster, above 0.", show_default=False),
     ] = None,
     server: Server = None,
     data: Data = None,

@@ -27,8 +27,10 @@ def register(app: typer.Typer) -> None:
 def logs(
     names: ExperimentAndJob = None,
     named: Job = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
-    rank: Annotated[int, typer.Option("--rank", min=0, help="Whose output, of a job on several slots.")] = 0,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until the job has ended.")] = False,
+    rank: Annotated[
+        int, typer.Option("--rank", min=0, help="Rank whose output is printed, of a job on several slots.")
+    ] = 0,
     server: Server = None,
     data: Data = None,
 ) -> None:
@@ -65,12 +67,12 @@ def download(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]", help="A job; without one the best.", show_default=False, autocompletion=complete_job
+            metavar="[JOB]", help="A job. [default: the best one]", show_default=False, autocompletion=complete_job
         ),
     ] = None,
     named: Job = None,
     to: Annotated[
-        Path | None, typer.Option("-o", "--to", metavar="DIR", help="The folder to make.", show_default=False)
+        Path | None, typer.Option("-o", "--to", metavar="DIR", help="The folder to create.", show_default=False)
     ] = None,
     which: Annotated[
         Literal["best", "newest"],

@@ -31,20 +31,20 @@ def plot(
         list[str] | None,
         typer.Argument(
             metavar="[EXPERIMENT|FILE]...",
-            help="Experiments (without one the newest), files of traces, results of hopyard simulate --json.",
+            help="Experiments [default: the newest], trace files, results of hopyard simulate --json.",
             show_default=False,
             autocompletion=complete_experiment,
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("-o", "--to", metavar="FILE", help="The plot: .svg or .png.", show_default=False)
+        Path | None, typer.Option("-o", "--to", metavar="FILE", help="Output file: .svg or .png.", show_default=False)
     ] = None,
     kind: Annotated[
-        Kind | None, typer.Option("--kind", help="What to show. [default: what fits the input]", show_default=False)
+        Kind | None, typer.Option("--kind", help="Kind of plot. [default: by the input]", show_default=False)
     ] = None,
     over: Annotated[
         Literal["position", "time"] | None,
-        typer.Option("--over", help="Show curves, or durations, over positions or over time.", show_default=False),
+        typer.Option("--over", help="The x axis of curves and durations.", show_default=False),
     ] = None,
     server: Server = None,
     data: Data = None,

@@ -32,7 +32,7 @@ def results(
     experiment: Experiment = None,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="What to write. [default: as the file's name ends, else table]"),
+        typer.Option("--format", help="Output format. [default: by the file's suffix, else table]"),
     ] = None,
     to: Annotated[
         str | None,
@@ -45,9 +45,9 @@ def results(
             show_default=False,
         ),
     ] = None,
-    reports: Annotated[bool, typer.Option("--reports", help="A row a report, instead of a row a job.")] = False,
+    reports: Annotated[bool, typer.Option("--reports", help="One row per report instead of one per job.")] = False,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="TensorBoard and MLflow: go on until the experiment has ended.")
+        bool, typer.Option("-f", "--follow", help="TensorBoard and MLflow: continue until the experiment has ended.")
     ] = False,
     server: Server = None,
     data: Data = None,

@@ -28,7 +28,7 @@ def trace(
             "-o",
             "--to",
             metavar="FILE",
-            help="The file to make, compressed if its name ends in .gz. [default: stdout]",
+            help="The output file, compressed if its name ends in .gz. [default: stdout]",
             show_default=False,
         ),
     ] = None,

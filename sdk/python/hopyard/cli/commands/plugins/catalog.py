@@ -34,7 +34,10 @@ def plugins(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="Show this one in full.", show_default=False, autocompletion=complete_plugin
+            metavar="[NAME]",
+            help="Show all details of this plugin.",
+            show_default=False,
+            autocompletion=complete_plugin,
         ),
     ] = None,
     json: Json = False,

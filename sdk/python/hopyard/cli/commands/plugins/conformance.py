@@ -11,11 +11,11 @@ from hopyard.cli.options import LOOKS, Json
 if TYPE_CHECKING:
     from hopyard._runtime.application.conformance import CaseResult
 
-_HELP = """Try whether what you wrote keeps its side of a contract.
+_HELP = """Test whether a program implements a contract.
 
 **Example:** `hopyard conformance app -- ./my-client`
 
-Policies, generators and predictors are tried from tests: `hopyard.policy.conformance`, `hopyard.generator.conformance` and
+Policies, generators and predictors have test suites: `hopyard.policy.conformance`, `hopyard.generator.conformance` and
 `hopyard.predictor.conformance`.
 """
 
@@ -38,22 +38,24 @@ def application(
     ] = None,
     case: Annotated[
         list[str] | None,
-        typer.Option("--case", metavar="NAME", help="Try this case only; may be given again.", show_default=False),
+        typer.Option("--case", metavar="NAME", help="Run only this case; may be repeated.", show_default=False),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the cases, and try nothing.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the cases without running them.")] = False,
     patience: Annotated[
         float,
-        typer.Option(min=1, metavar="SECONDS", help="How long the program may take for each thing, such as to start."),
+        typer.Option(min=1, metavar="SECONDS", help="Time limit for each step of the program, such as its start."),
     ] = 30.0,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, max=32, help="Cases at a time. [default: one a processor, at most 4]", show_default=False),
+        typer.Option(
+            min=1, max=32, help="Number of parallel cases. [default: one per CPU, at most 4]", show_default=False
+        ),
     ] = None,
     trainer: Annotated[
         str,
         typer.Option(
             metavar="FILE.py:CLASS",
-            help="For programs that load trainers, such as python -m hopyard._runtime.runner: the one to name.",
+            help="The trainer to load, for programs that load trainers such as python -m hopyard._runtime.runner.",
             show_default=False,
         ),
     ] = "",

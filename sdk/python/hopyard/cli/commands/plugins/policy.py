@@ -11,9 +11,9 @@ from hopyard.cli.options import LOOKS, Data, Server
 _NAME = "HOPYARD_POLICY"
 
 
-_HELP = """Serve policies from processes of their own.
+_HELP = """Run policies in their own processes.
 
-A policy that runs in a process of its own dials in to the cluster; an experiment file names it as `policy: remote:NAME`.
+A policy in its own process connects to the cluster; an experiment file names it as `policy: remote:NAME`.
 
 **Example:** `hopyard policy serve mine:Mine --name mine`
 """
@@ -35,7 +35,7 @@ def serve(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="What experiments call it: `policy: remote:NAME`. [default: the policy's name, or the class's]",
+            help="Name in experiment files (`policy: remote:NAME`). [default: the policy's name, or the class's]",
             envvar=_NAME,
             show_default=False,
         ),

@@ -67,8 +67,8 @@ class SetTimer:
 class RunOptions:
     """Options of a run: decisions of the engine that the run follows on its node.
 
-    Each is copied by its name into the field of `StartRun` (resource_manager.proto). Its value is plain: a number, a text, a truth value,
-    or a tuple of these.
+    Each is copied by its name into the field of `StartRun` (resource_manager.proto). Its value is plain: a number, a text, a truth
+    value, or a tuple of these.
     """
 
     until: int

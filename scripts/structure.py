@@ -165,21 +165,21 @@ def classes(found: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def text_comparisons(found: Mapping[str, Module]) -> list[str]:
-    """The places where code compares the text of a reason or an error with another text."""
+    """The places where code compares the text of a reason or an error with another text, each with the comparison."""
     places = []
     for name, module in found.items():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 starts = node.func.attr in ("startswith", "endswith") and _is_reason(node.func.value)
                 if starts:
-                    places.append(f"{name}:{node.lineno}")
+                    places.append(f"{name}:{node.lineno} {ast.unparse(node)}")
             elif isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq | ast.NotEq | ast.In) for op in node.ops):
                 sides = [node.left, *node.comparators]
                 texts = any(
                     isinstance(side, ast.Constant) and isinstance(side.value, str) and side.value for side in sides
                 )
                 if texts and any(_is_reason(side) for side in sides):
-                    places.append(f"{name}:{node.lineno}")
+                    places.append(f"{name}:{node.lineno} {ast.unparse(node)}")
     return places
 
 

@@ -136,7 +136,7 @@ async def test_the_agent_s_disk(data: Path, file: Path) -> None:
                 await until(lost_twice)
             events = await journal(processes.scheduler, name)
             said = (event.body for event in events if isinstance(event, RunMessage))
-            reasons = {body.message for body in said if isinstance(body, Ended)}
+            reasons = {str(body.cause) for body in said if isinstance(body, Ended)}
             assert any("no space left" in reason.lower() for reason in reasons), reasons
             await goes_on(client, name, file)
             await asyncio.to_thread(whole, data)

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hopyard.policy.vocabulary import StartJob
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, pending_answers
 from hopyard_engine.core.actions import (
     command_checks,
@@ -96,7 +97,7 @@ def _gang_on_busy_slot() -> list[Patch]:
         if len(found) > 1 or any(m.idle for m in found):
             busy = [m for m in stream.slots.values() if not m.idle and m not in found]
             return found if len(found) == 1 else [found[0], *(busy or found[1:])[:1]]
-        raise command_checks.RefusedError("no slot")
+        raise command_checks.RefusedError(Reason.of(ReasonCode.SLOT_NOT_IDLE, slot=""))
 
     return [(runs, "_gang", gang)]
 

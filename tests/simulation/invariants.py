@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hopyard.policy.vocabulary import ExperimentState, JobState
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
 from hopyard_engine.core.events import Event, NodeBack, NodeExpired, NodeJoined, PolicyAnswered, PolicyFailed
@@ -16,7 +17,6 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import POLICY
 from tests.simulation import training
 from tests.simulation.legal import (
-    NOTHING_LEFT,
     PARTS,
     all_on_its_way,
     check_jobs,
@@ -225,7 +225,7 @@ class Invariants:
             timers = [ticket for ticket in stream.timers if not (late and ticket.startswith(POLICY))]
             require(not stream.asks and not timers, f"{stream.id} still waits for {list(stream.asks)} {timers}")
             for job in stream.jobs.values():
-                left = job.experiment.out_of_time or job.experiment.reason == NOTHING_LEFT
+                left = job.experiment.out_of_time or _nothing_left(job.experiment)
                 waits = left and (job.state.idle or job.state is JobState.HELD)
                 require(
                     job.state.ended or waits, f"job {job.id} of {stream.id} is {job.state.value}: {list(job.story)}"
@@ -331,3 +331,8 @@ def _asked(stream: Stream, job: Job) -> set[int]:
     if not stream.settings.forks_newest:
         return asked
     return {max(there)} if (there := asked.intersection(stream.snapshots.positions(job.id))) else set()
+
+
+def _nothing_left(experiment: Experiment) -> bool:
+    """Whether an experiment is over because its policy left jobs behind, which go on if it is extended."""
+    return experiment.reason is not None and experiment.reason.code is ReasonCode.NOTHING_LEFT

@@ -34,9 +34,6 @@ LEGAL = {
 }
 
 
-NOTHING_LEFT = "the policy has nothing left to do"
-"""Why an experiment is over whose policy leaves jobs behind, which go on if it is extended."""
-
 PARTS = 3
 """Partitions that the probe `hops` evaluates on."""
 
@@ -68,7 +65,7 @@ def all_on_its_way(core: Core, event: NodeBack) -> None:
 
 
 def legal_story(job: Job) -> None:
-    words = [line.split(" ", 1)[0] for line in job.story]
+    words = [str(change).split(" ", 1)[0] for change in job.story]
     for before, after in pairwise(words):
         require(after in LEGAL[before], "job {0.id}: {1} -> {2}; story {0.story}", job, before, after)
 

@@ -8,6 +8,7 @@ from hopyard.policy.vocabulary import DecisionKind, Report, RunEndReason, RunKey
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import Amended, Ended, Reports, RunBody, SnapshotStored, SnapshotTaken, Started
 from hopyard_engine.core.types import SnapshotInfo
+from tests.reasons import said
 from tests.simulation import training
 from tests.simulation.training import Blob
 
@@ -105,7 +106,7 @@ class Process:
         if self.start.snapshot is not None:
             blob = self.agent.fetch(self.start.snapshot.sha256, self.start.snapshot_nodes, self.key.stream)
             if blob is None:
-                self.finish(Ended(RunEndReason.LOST, 0, message="no copy of the snapshot can be had"))
+                self.finish(Ended(RunEndReason.LOST, 0, cause=said("no copy of the snapshot can be had")))
                 return
         self.loaded = True
         self.position = self.last_save = blob.position if blob is not None else 0
@@ -139,10 +140,10 @@ class Process:
         agent, world = self.agent, self.agent.world
         if world.happens(agent.rates.user_failure):
             world.fault("user-code failure", self.key)
-            self.finish(Ended(RunEndReason.FAILED, self.position, user_code=True, message="ValueError: simulated"))
+            self.finish(Ended(RunEndReason.FAILED, self.position, user_code=True, cause=said("ValueError: simulated")))
         elif world.happens(agent.rates.crash):
             world.fault("runner crash", self.key)
-            self.finish(Ended(RunEndReason.LOST, self.position, message="killed by signal 9"))
+            self.finish(Ended(RunEndReason.LOST, self.position, cause=said("killed by signal 9")))
         else:
             world.later(world.rng.uniform(0.2, 1.0), self._follow)
 
@@ -152,7 +153,7 @@ class Process:
         broken = ended.reason in (RunEndReason.LOST, RunEndReason.FAILED)
         if self.key.rank and not broken:
             return
-        theirs = Ended(RunEndReason.LOST, 0, message=f"rank {self.key.rank} is gone") if broken else ended
+        theirs = Ended(RunEndReason.LOST, 0, cause=said(f"rank {self.key.rank} is gone")) if broken else ended
         for index, node in enumerate(self.start.rank_nodes):
             other = self.agent.agents[node].channels.get(self.key._replace(rank=index))
             if other is not None and other is not self:
@@ -161,7 +162,7 @@ class Process:
     def hear(self, ended: Ended) -> None:
         """Another rank is gone, or rank 0 says that the run ends."""
         if self.alive and self.loaded:
-            self.finish(Ended(ended.reason, self.position, message=ended.message))
+            self.finish(Ended(ended.reason, self.position, cause=ended.cause))
 
     def _go(self) -> None:
         self.waiting = self.parked = self.parked_by_decision = False
@@ -173,12 +174,12 @@ class Process:
         agent, world = self.agent, self.agent.world
         if world.happens(agent.rates.user_failure):
             world.fault("user-code failure", self.key)
-            self.finish(Ended(RunEndReason.FAILED, self.position, user_code=True, message="ValueError: simulated"))
+            self.finish(Ended(RunEndReason.FAILED, self.position, user_code=True, cause=said("ValueError: simulated")))
             return
         if world.happens(agent.rates.crash):
             world.fault("runner crash", self.key)
             self._lose()
-            self.finish(Ended(RunEndReason.LOST, self.position, message="killed by signal 9"))
+            self.finish(Ended(RunEndReason.LOST, self.position, cause=said("killed by signal 9")))
             return
         for _ in range(self.together):
             self.position += 1
@@ -248,7 +249,7 @@ class Process:
     def _obey(self, body: CommandBody) -> None:
         match body:
             case Kill():
-                self.finish(Ended(RunEndReason.TERMINATED, self.position, message=body.reason))
+                self.finish(Ended(RunEndReason.TERMINATED, self.position, cause=said(str(body.reason))))
             case Amend():
                 self._amend(body)
             case Decide():

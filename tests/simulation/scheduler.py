@@ -46,6 +46,7 @@ from hopyard_engine.policy_host import PolicyHost
 from hopyard_policies.mop.milp_plans import KIND
 from hopyard_policies.mop.schedule.planning import longest
 from hopyard_policies.mop.schedule.problem import from_plain
+from tests.reasons import failure
 from tests.simulation import dump, training
 from tests.simulation.agent import unreliable
 from tests.simulation.faults import LEASE, Rates
@@ -189,7 +190,7 @@ class Scheduler:
         answer = self._host(call.stream).answer(stream, call)
         self.world.note("up-call", call.number, call.call, "->", answer)
         if isinstance(answer, PolicyFailed):
-            raise BrokenPolicyError(answer.error)
+            raise BrokenPolicyError(str(answer.reason))
         events.append(answer)
         if self.world.happens(self.rates.repeated_answer / 4):
             self.world.fault("policy's answer repeated")
@@ -208,14 +209,14 @@ class Scheduler:
             self.world.fault("policy takes too long", name)
             self.hosts.pop(name, None)
             self.given_up.add(name)
-            answer = PolicyFailed(self.world.now, name, call.number, "it took too long", unheard=True)
+            answer = PolicyFailed(self.world.now, name, call.number, failure("it took too long"), unheard=True)
             self.world.later(self.world.rng.uniform(0.5, 10.0), self._resume, name)
         else:
             if name in self.given_up:
                 self._make_again(name, call)
             answer = self._host(name).answer(stream, call)
             if isinstance(answer, PolicyFailed):
-                raise BrokenPolicyError(answer.error)
+                raise BrokenPolicyError(str(answer.reason))
             answer = replace(answer, at=self.world.now)
         self.world.note("up-call", call.number, call.call, "-> later", answer)
         self._run(core, deque([answer]), [], None)

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy.vocabulary import Call, ExperimentState
+from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode, explain
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamCreated, StreamEvent
@@ -30,9 +32,6 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PolicyVersion
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, PolicyHost, answer_text
-
-OBJECTION = "it decides otherwise than it did"
-"""How the error of a recorded failure begins that no policy raised: recovery's, when it had found a difference."""
 
 MAKING = object()
 """What a policy is at before its first up-call."""
@@ -75,11 +74,15 @@ class Difference:
         )
 
     @property
+    def told(self) -> str:
+        """The up-call in words; without one the record."""
+        return answer_text.told(self.call) if self.call is not None else f"record {type(self.recorded).__name__}"
+
+    @property
     def text(self) -> str:
         """All of it in one sentence."""
-        told = answer_text.told(self.call) if self.call is not None else f"record {type(self.recorded).__name__}"
         versions = f"; {self.versions}" if self.versions else ""
-        return f"event {self.event} ({told}): recorded is {self.then}; now it is {self.now}{versions}"
+        return f"event {self.event} ({self.told}): recorded is {self.then}; now it is {self.now}{versions}"
 
 
 class Replay:
@@ -103,7 +106,7 @@ class Replay:
         self._pending: UpCall | None = None
         self._since: Difference | None = None
         self._recorded_policy: PolicyVersion | None = None
-        self._shown: set[str] = set()
+        self._shown: set[Reason] = set()
         self.experiment: Stream | None = None
         self.host: Host | None = None
         self._elsewhere = False
@@ -111,7 +114,7 @@ class Replay:
         self.up_calls = 0
         self.failures = 0
         self.first: Difference | None = None
-        self.gone: str | None = None
+        self.gone: Reason | None = None
         self._doing: UpCall | object | None = None
         self._lock = threading.Lock()
 
@@ -120,7 +123,7 @@ class Replay:
         """What the policy is at: the up-call, or `MAKING`; something new each time while it is at nothing."""
         return self._doing or object()
 
-    def give_up(self, doing: object, error: str) -> bool:
+    def give_up(self, doing: object, reason: Reason) -> bool:
         """From another thread: the policy is at this for too long. False: it is over; else nothing is asked any more.
 
         The thread in which it is ends with `GivenUp` and has applied nothing. The event that it was taking is to be applied
@@ -129,7 +132,7 @@ class Replay:
         with self._lock:
             if self._doing is not doing:
                 return False
-            self.gone = error
+            self.gone = reason
             return True
 
     def take(self, event: Event) -> list[Effect]:
@@ -237,9 +240,9 @@ class Replay:
 
     def _failed(self, event: PolicyFailed) -> None:
         self.failures += 1
-        if event.error.startswith(OBJECTION):  # The policy was never asked.
+        if event.diverged:  # The policy was never asked.
             self._pending = None
-            self._shown.add(event.error)
+            self._shown.add(event.reason)
             self._since = None
         elif event.unheard:
             self._pending = None
@@ -279,9 +282,15 @@ def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> b
         return False
 
 
-def objection(difference: Difference) -> str:
-    """The error that pauses an experiment for a difference. The same difference has the same error."""
-    return f"{OBJECTION}: {difference.text}; resume it to go on from the recorded decisions"
+def objection(difference: Difference) -> Reason:
+    """The reason that pauses an experiment for a difference. The same difference has the same reason."""
+    return Reason.of(
+        ReasonCode.POLICY_DIVERGED,
+        event=difference.event,
+        call=difference.told,
+        recorded=difference.then,
+        computed=difference.now,
+    )
 
 
 class Objecting:
@@ -292,13 +301,13 @@ class Objecting:
 
     def __init__(self, host: Host, difference: Difference) -> None:
         self._host = host
-        self._error: str | None = objection(difference)
+        self._reason: Reason | None = objection(difference)
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Fails once while the experiment runs, then lets the policy answer."""
-        if self._error is not None and experiment.state is ExperimentState.RUNNING:
-            error, self._error = self._error, None
-            return PolicyFailed(call.at, call.stream, call.number, error)
+        if self._reason is not None and experiment.state is ExperimentState.RUNNING:
+            reason, self._reason = self._reason, None
+            return PolicyFailed(call.at, call.stream, call.number, reason)
         return self._host.answer(experiment, call)
 
 
@@ -365,6 +374,8 @@ class JobLine:
     snapshots: tuple[int, ...]
     best: float | None
     reason: str
+    reason_code: ReasonCode | None
+    reason_args: Mapping[str, Argument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +386,17 @@ class ReplayState:
     at: float
     state: str
     reason: str
+    reason_code: ReasonCode | None
+    reason_args: Mapping[str, Argument]
     share: int
     slots: dict[str, str]
     jobs: tuple[JobLine, ...]
+
+
+def _told(reason: Reason | None) -> dict[str, Any]:
+    """A reason for people and for programs."""
+    code, args = (reason.code, reason.args) if reason is not None else (None, {})
+    return {"reason": explain(reason), "reason_code": code, "reason_args": args}
 
 
 def state_of(stream: Stream, event: int, at: float) -> ReplayState:
@@ -386,7 +405,7 @@ def state_of(stream: Stream, event: int, at: float) -> ReplayState:
         event=event,
         at=at,
         state=stream.state.value,
-        reason=stream.reason,
+        **_told(stream.reason),
         share=stream.share,
         slots={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.slots.items())},
         jobs=tuple(
@@ -398,7 +417,7 @@ def state_of(stream: Stream, event: int, at: float) -> ReplayState:
                 slots=job.run.slots if job.run is not None else (),
                 snapshots=tuple(stream.snapshots.positions(job.id)),
                 best=job.best[0] if job.best is not None else None,
-                reason=job.reason,
+                **_told(job.reason),
             )
             for job in stream.jobs.values()
         ),

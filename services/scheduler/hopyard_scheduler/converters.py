@@ -8,9 +8,11 @@ from dataclasses import asdict, fields
 from typing import Final
 
 from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
+from hopyard._net.rpc.reasons import code_to_proto, set_reason
 from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto, run_key_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import ENDLESS, ExperimentState, RunEndReason, RunKey
+from hopyard.policy.vocabulary import ENDLESS, ExperimentState, Reason, ReasonCode, RunEndReason, RunKey
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
 from hopyard_engine.core.actions import eviction
@@ -123,8 +125,9 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     snapshot = snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None
     user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
     message = ended.message[:MAX_MESSAGE]
+    cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
     finished, unable = ended.finished, ended.unable and user_code
-    return Ended(reason, ended.position, snapshot, user_code, message, ended.snapshot_missing, finished, unable)
+    return Ended(reason, ended.position, snapshot, user_code, cause, ended.snapshot_missing, finished, unable)
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
@@ -132,8 +135,8 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
     for report in message.reports:
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
-            says = f"a report may hold {MAX_METRICS} metrics with names of {MAX_NAME} characters; it holds more"
-            return Ended(RunEndReason.FAILED, report.position, user_code=True, message=says)
+            cause = Reason.of(ReasonCode.REPORT_TOO_LARGE, metrics=MAX_METRICS, characters=MAX_NAME)
+            return Ended(RunEndReason.FAILED, report.position, user_code=True, cause=cause)
     return Reports(tuple(report_from_proto(report) for report in message.reports))
 
 
@@ -169,7 +172,7 @@ def command_to_proto(
                 )
             )
         case Kill():
-            command.kill.reason = body.reason
+            command.kill.reason, command.kill.reason_code = explain(body.reason), code_to_proto(body.reason)
     return command
 
 
@@ -208,7 +211,7 @@ def _start_to_proto(
 
 
 def experiment_to_proto(
-    stream: Stream, experiment: Experiment, at: float, reason: str | None = None
+    stream: Stream, experiment: Experiment, at: float, reason: Reason | None
 ) -> experiment_pb2.Experiment:
     """An experiment as it stands. Of a group's slots those are its own that its runs hold; the share is the group's.
 
@@ -216,7 +219,7 @@ def experiment_to_proto(
         stream: Its stream.
         experiment: The experiment.
         at: Now.
-        reason: Why it waits; None: what its last change of state said.
+        reason: Why it is in its state, or waits; None: there is nothing to say.
     """
     alone = len(stream.experiments) == 1
     held = len(stream.slots) if alone else sum(len(run.slots) for run in runs_of(stream, experiment))
@@ -224,7 +227,6 @@ def experiment_to_proto(
         id=experiment.id,
         name=experiment.payload["name"],
         state=EXPERIMENT_STATES.to_proto(experiment.state),
-        reason=experiment.reason if reason is None else reason,
         spec_json=_spec_json(experiment),
         bundle=experiment.payload["bundle"],
         metric=_metric_to_proto(experiment),
@@ -235,11 +237,12 @@ def experiment_to_proto(
         running_seconds=experiment.running_seconds(at),
         share=stream.share,
         group=stream.id,
-        warning=eviction.warning(stream),
+        warning=explain(eviction.warning(stream)),
         snapshot_bytes=stream.snapshots.size,
         hops=experiment_pb2.Hops(**asdict(stream.hops)),
         slot_seconds=experiment.slot_seconds,
     )
+    set_reason(message, reason)
     if experiment.best is not None:
         message.best_job, message.best_position, message.best_value = experiment.best
     return message
@@ -273,22 +276,19 @@ def _metric_to_proto(experiment: Experiment) -> common_pb2.Metric:
     return metric
 
 
-def job_to_proto(stream: Stream, job: Job, reason: str | None = None) -> experiment_pb2.Job:
+def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_pb2.Job:
     """A job as it stands.
 
     Args:
         stream: Its stream.
         job: The job.
-        reason: Why it waits; None: what its last change of state said, if it does not run.
+        reason: Why it is in its state, or waits; None: there is nothing to say.
     """
-    if reason is None:
-        reason = "" if job.state.live else job.reason
     message = experiment_pb2.Job(
         experiment=job.experiment.id,
         group=stream.id,
         id=job.id,
         state=JOB_STATES.to_proto(job.state),
-        reason=reason,
         hyperparameters=hyperparameters_to_proto(job.hyperparameters or {}),
         position=job.position,
         attempt=job.attempt,
@@ -299,6 +299,7 @@ def job_to_proto(stream: Stream, job: Job, reason: str | None = None) -> experim
         snapshots=[snapshot_to_proto(entry) for entry in stream.snapshots.of(job.id)],
         shared_position=job.shared,
     )
+    set_reason(message, reason)
     if job.state.ended:
         kept = {entry.info.position for entry in stream.for_others(job)}
         for snapshot, entry in zip(message.snapshots, stream.snapshots.of(job.id), strict=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard_engine.core.events import Event, ExperimentJoined, Operated
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import Settings
@@ -48,6 +49,7 @@ class ExperimentResult:
         best_job: The job of that report.
         jobs: Its jobs.
         reason: Why it ended.
+        reason_code: The code of the reason; None: there is no reason.
     """
 
     slot_seconds: float
@@ -57,6 +59,7 @@ class ExperimentResult:
     best_job: str | None
     jobs: tuple[str, ...]
     reason: str
+    reason_code: str | None
 
 
 def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
@@ -97,7 +100,8 @@ def results(stream: Stream) -> Mapping[str, ExperimentResult]:
             best=experiment.best[2] if experiment.best is not None else None,
             best_job=experiment.best[0] if experiment.best is not None else None,
             jobs=tuple(job.id for job in stream.jobs.values() if job.experiment is experiment),
-            reason=experiment.reason,
+            reason=explain(experiment.reason),
+            reason_code=experiment.reason.code.value if experiment.reason is not None else None,
         )
         for name, experiment in stream.experiments.items()
     }

@@ -64,6 +64,7 @@ class Result:
             points. Promising jobs are running ones that the policy labelled with a priority above 0, opportunistic jobs
             the other running ones.
         reason: Why the search ended.
+        reason_code: The code of the reason; None: there is no reason.
         events: Number of events that the core handled.
         predictions: Number of the policy's questions about curves.
         predictions_failed: Number of those that were answered with an error.
@@ -103,6 +104,7 @@ class Result:
     promotions: int
     pools: Mapping[str, Any]
     reason: str
+    reason_code: str | None
     events: int
     predictions: int
     predictions_failed: int

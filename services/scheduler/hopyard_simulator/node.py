@@ -6,6 +6,7 @@ import math
 import random
 
 from hopyard.policy.vocabulary import RunEndReason, RunKey
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.effects import CommandBody, Send, ShipmentOrder, Start
 from hopyard_engine.core.events import Ended, NodeExpired, NodeJoined, SnapshotShipped
 from hopyard_engine.core.types import SlotSpec, SnapshotInfo
@@ -74,7 +75,8 @@ class Agent:
         """End a run because another rank of its gang has ended."""
         run = self._runs.get(key)
         if run is not None:
-            run.end(Ended(RunEndReason.UNTIL, 0, message="the gang has ended"))
+            cause = Reason.of(ReasonCode.RUN_MESSAGE, message="the gang has ended")
+            run.end(Ended(RunEndReason.UNTIL, 0, cause=cause))
 
     def _take(self, life: int, key: RunKey, body: CommandBody) -> None:
         if not self._alive or life != self._life:  # Commands in transit to a failed node are lost.

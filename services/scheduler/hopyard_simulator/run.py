@@ -7,6 +7,7 @@ import math
 
 from hopyard._runtime.runner.control import EndRun, Restate, RunControl, RunPlan, Save, Train
 from hopyard.policy.vocabulary import Report, RunEndReason, RunKey, RunMode
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, Start
 from hopyard_engine.core.events import (
     Amended,
@@ -184,7 +185,13 @@ class SimulatedRun:
     def lose(self) -> None:
         """Simulate the death of the process."""
         if self.alive:
-            self.end(Ended(RunEndReason.LOST, self._control.position, message="dropped"))
+            self.end(
+                Ended(
+                    RunEndReason.LOST,
+                    self._control.position,
+                    cause=Reason.of(ReasonCode.RUN_MESSAGE, message="dropped"),
+                )
+            )
 
     def end(self, ended: Ended) -> None:
         """End the process and report why."""
@@ -210,7 +217,8 @@ class SimulatedRun:
             amended = self._control.amend(body.until or 0, body.snapshot_at)
             self.say(Amended(body.ticket, amended.accepted, amended.position))
         elif type(body) is Kill:
-            self.end(Ended(RunEndReason.TERMINATED, self._control.position, message=body.reason))
+            cause = Reason.of(ReasonCode.RUN_MESSAGE, message=str(body.reason))
+            self.end(Ended(RunEndReason.TERMINATED, self._control.position, cause=cause))
             return
         if self._waits:
             self._waits = False

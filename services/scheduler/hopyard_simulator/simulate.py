@@ -15,6 +15,7 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
 from hopyard.policy import Policy, capabilities_of
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard.predictor import Predictor
 from hopyard.solver import Solver
 from hopyard.solver.invoke import new_solver, solved
@@ -244,7 +245,8 @@ def _result(
         jobs_at_R=tuple(measure.at_max),
         promotions=measure.promotions if stream.data is None else 0,
         pools={"names": list(POOLS), "points": measure.pools},
-        reason=stream.reason,
+        reason=explain(stream.reason),
+        reason_code=stream.reason.code.value if stream.reason is not None else None,
         events=world.events,
         predictions=questions.asked,
         predictions_failed=questions.failed,

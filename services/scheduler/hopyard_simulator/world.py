@@ -139,8 +139,8 @@ class World:
                 waits = WaitingReasons(self.experiment, self.core.cluster, self.timeline.now).experiment(
                     self.experiment.founder
                 )
-                waits = waits or f"runs that wait for the policy: {len(self.experiment.live)}"
-                raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more; {waits}")
+                why = str(waits) if waits is not None else f"runs that wait for the policy: {len(self.experiment.live)}"
+                raise SimulationError(f"after {self.timeline.now:g} s nothing happens any more; {why}")
             if self.timeline.now == math.inf:
                 raise SimulationError(
                     "the time is beyond all numbers: seconds, costs or speeds are out of all proportion"
@@ -168,7 +168,7 @@ class World:
                 if stream.conversation.is_answered_by(call.number):
                     following = host.answer(stream, call)
                     if type(following) is PolicyFailed:
-                        raise SimulationError(f"after {self.timeline.now:g} s: {following.error}")
+                        raise SimulationError(f"after {self.timeline.now:g} s: {following.reason}")
         stream = self.experiment
         if stream.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             raise SimulationError(f"after {self.timeline.now:g} s: {stream.reason}")

@@ -17,6 +17,7 @@ from hopyard.cli.live.render import interesting
 from hopyard.cli.live.screen import plain_line
 from hopyard.cli.live.style import EXPERIMENT, JOB
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report
+from hopyard.policy.vocabulary.reasons import ReasonCode
 
 pytestmark = pytest.mark.quick
 
@@ -254,7 +255,10 @@ def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
     assert busy not in plain_line(made, 100.0)  # Something trains.
     assert plain_line(model(*jobs), 100.0).endswith(f"reports/s  {busy}")
     assert plain_line(model(*jobs, reason="paused by a person"), 100.0).endswith("reports/s  paused by a person")
-    assert plain_line(model(*jobs, reason="waits for the policy"), 100.0).endswith("reports/s")
+    asked = {"reason": "waits for the policy", "reason_code": ReasonCode.WAITS_FOR_POLICY}
+    assert plain_line(model(*jobs, **asked), 100.0).endswith("reports/s")
+    long = {"reason": "waits for the policy, which has been thinking for 3 s", "reason_args": {"seconds": 3}}
+    assert plain_line(model(*jobs, **{**asked, **long}), 100.0).endswith("thinking for 3 s")
 
 
 def test_what_keeps_the_cluster_from_going_on_is_shown() -> None:

@@ -21,6 +21,7 @@ from hopyard.client.types import (
     Point,
     Slot,
 )
+from hopyard.policy.vocabulary.reasons import ReasonCode
 
 pytestmark = pytest.mark.quick
 
@@ -138,10 +139,10 @@ def test_a_curve_has_its_ends_below_it() -> None:
 def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> None:
     failed = [Job("e1", str(number), JobState.FAILED, "\nKeyError: 'lr'\n  traceback") for number in range(1, 8)]
     quiet = [
-        Job("e1", "8", JobState.SUSPENDED, "reached position 5"),
-        Job("e1", "9", JobState.COMPLETED, "trained to its end"),
-        Job("e1", "10", JobState.PENDING, "waits for its first slot"),
-        Job("e1", "11", JobState.TERMINATED, "terminated"),
+        Job("e1", "8", JobState.SUSPENDED, "reached position 5", reason_code=ReasonCode.UNTIL_REACHED),
+        Job("e1", "9", JobState.COMPLETED, "trained to its end", reason_code=ReasonCode.TRAINED_TO_END),
+        Job("e1", "10", JobState.PENDING, "waits for its first slot", reason_code=ReasonCode.CONFIGURED),
+        Job("e1", "11", JobState.TERMINATED, "terminated", reason_code=ReasonCode.TERMINATED),
     ]
     lost = Job("e1", "12", JobState.SUSPENDED, "its run was lost: node n is silent")
     lines = shown(tables.jobs_table(EXPERIMENT, [lost, *quiet, *failed]))
@@ -152,7 +153,8 @@ def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> Non
 
 def test_a_program_that_ended_before_its_experiment_would_have_it_is_told() -> None:
     ended = "its program ended by itself before position 15"
-    jobs = [Job("e1", name, JobState.COMPLETED, ended, {}, 9) for name in ("1", "2")]
+    early = ReasonCode.PROGRAM_ENDED_EARLY
+    jobs = [Job("e1", name, JobState.COMPLETED, ended, {}, 9, reason_code=early) for name in ("1", "2")]
     assert shown(tables.jobs_table(EXPERIMENT, jobs))[-1] == f"✓ 1, 2  {ended}"
 
 

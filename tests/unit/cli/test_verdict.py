@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli.outcome import NOTHING_LEFT, nobody_trained
+from hopyard.cli.outcome import nobody_trained
 from hopyard.client.types import ExperimentState, JobState
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from tests.unit.cli.test_live import experiment, job, model
 
 pytestmark = pytest.mark.quick
 
-ENDED = {"state": ExperimentState.COMPLETED, "reason": NOTHING_LEFT}
+ENDED = {"state": ExperimentState.COMPLETED, "reason_code": ReasonCode.NOTHING_LEFT}
 
 
 def test_a_search_that_trained_nobody_to_the_end_says_so_and_how_it_goes_on() -> None:
@@ -27,8 +28,8 @@ def test_a_search_that_trained_nobody_to_the_end_says_so_and_how_it_goes_on() ->
     ("changes", "state"),
     [
         ({}, JobState.COMPLETED),
-        ({"reason": "all jobs ended"}, JobState.TERMINATED),
-        ({"reason": "stopped by a person", "state": ExperimentState.STOPPED}, JobState.TERMINATED),
+        ({"reason_code": ReasonCode.ALL_JOBS_ENDED}, JobState.TERMINATED),
+        ({"reason_code": ReasonCode.STOPPED_BY_PERSON, "state": ExperimentState.STOPPED}, JobState.TERMINATED),
         ({"spec": {"stop": {"max_iterations": 10}, "policy": {"name": "asha", "infinite": True}}}, JobState.SUSPENDED),
         ({"spec": {"stop": {"max_iterations": None}}}, JobState.SUSPENDED),
     ],
@@ -38,9 +39,9 @@ def test_nothing_is_said_where_one_is_trained_or_that_was_no_aim(changes: dict[s
 
 
 def test_a_program_that_saves_nothing_is_noticed_when_a_job_that_left_begins_again() -> None:
-    made = model(job("1"), replace(job("2", JobState.PENDING), reason="back at position 5: suspended at 6"))
+    code = ReasonCode.BACK_AT_POSITION
+    made = model(job("1"), replace(job("2", JobState.PENDING), reason_code=code, reason_args={"position": 5}))
     assert not made.starts_over
-    gone = "back at position 0, as no snapshot of it was saved: suspended at 4"
-    made.apply(replace(job("2", JobState.PENDING, 0), reason=gone), 101.0)
+    made.apply(replace(job("2", JobState.PENDING, 0), reason_code=code, reason_args={"position": 0}), 101.0)
     made.apply(job("2"), 102.0)
     assert made.starts_over

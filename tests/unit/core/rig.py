@@ -39,6 +39,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, Measured, PlacedData, Settings, SlotSpec, SnapshotInfo
+from tests.reasons import said
 
 Script = Callable[[Call], tuple[Decision | None, list[Command]]]
 E = TypeVar("E")
@@ -187,7 +188,7 @@ class Rig:
         self, reason: RunEndReason, position: int, saved: SnapshotInfo | None = None, name: str = "1", rank: int = 0
     ) -> list[Effect]:
         failed = reason is RunEndReason.FAILED
-        return self.say(self.key(name, rank=rank), Ended(reason, position, saved, failed, "told"))
+        return self.say(self.key(name, rank=rank), Ended(reason, position, saved, failed, said("told")))
 
     def sent(self, kind: type[CommandBody] | None = None) -> list[CommandBody]:
         """Commands of the last event."""

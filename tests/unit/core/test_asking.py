@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 def refusal(rig: Rig, *commands: Ask | Predict | WakeAt) -> str:
     rig.command(*commands)
     conversation = rig.stream.conversation
-    return [*conversation.sent_verdicts, *conversation.verdicts][-1].reason
+    return str([*conversation.sent_verdicts, *conversation.verdicts][-1].reason)
 
 
 def answer(rig: Rig, ticket: str, result: object = None, error: str = "") -> None:
@@ -136,7 +136,7 @@ def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
             break
         rig.now += 0.005
         rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
-    assert "policy error: it does not come to rest: 504 up-calls" in rig.stream.reason
+    assert "policy error: it does not come to rest: 504 up-calls" in str(rig.stream.reason)
 
 
 def test_a_policy_that_asks_anew_now_and_then_is_left_alone() -> None:

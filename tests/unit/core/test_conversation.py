@@ -13,13 +13,14 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.state.policy_conversation import ConversationState, PolicyConversation
 from hopyard_engine.core.state_machines.transitions import IllegalTransitionError
 
 pytestmark = pytest.mark.quick
 
 FIRED = TimerFired("t")
-REFUSED = Verdict(TerminateJob("9"), False, "there is no job '9'")
+REFUSED = Verdict(TerminateJob("9"), False, Reason.of(ReasonCode.NO_SUCH_JOB, job="9"))
 
 
 @pytest.fixture
@@ -110,4 +111,4 @@ def test_answers_are_counted_from_what_the_policy_did_not_cause(conversation: Po
     for _ in range(5):
         conversation.queue(FIRED)
     conversation.rest(8.0, 2)
-    assert (conversation.answers, conversation.rested_at, conversation.refusal) == (-3, 8.0, "")
+    assert (conversation.answers, conversation.rested_at, conversation.refusal) == (-3, 8.0, None)

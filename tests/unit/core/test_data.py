@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     Verdict,
 )
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Start, UpCall
 from hopyard_engine.core.events import DataChanged, Imported, NodeJoined
@@ -58,7 +59,7 @@ class DataRig(Rig):
             *self.stream.conversation.verdicts,
             *(v for call in self.of(UpCall) for v in call.verdicts),
         ]
-        return next((v.reason for v in found if v.command == command), "")
+        return next((str(v.reason) for v in found if v.command == command), "")
 
     def seen(self) -> Data:
         """What the policy sees."""
@@ -69,7 +70,7 @@ class DataRig(Rig):
     def why(self) -> tuple[str, str]:
         """Why job 1 and the experiment wait."""
         waiting = WaitingReasons(self.stream, self.core.cluster, self.now)
-        return waiting.job(self.job()), waiting.experiment(self.stream.founder)
+        return explain(waiting.job(self.job())), explain(waiting.experiment(self.stream.founder))
 
 
 def test_policies_see_the_partitions_and_who_holds_them() -> None:

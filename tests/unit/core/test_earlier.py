@@ -11,6 +11,7 @@ from hopyard_engine.core.events import Ended, Imported, Operated, Updated
 from hopyard_engine.core.state.entities import earlier_of
 from hopyard_engine.core.types import EarlierTrial
 from hopyard_engine.journal.codec import decode, encode, kind_of
+from tests.reasons import said
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -57,7 +58,7 @@ def test_a_job_is_complete_with_an_earlier_one_s_results_and_has_no_run(rig: Rig
     effects = rig.command(AnswerJob("1", "old/2", 4))
     job = rig.job("1")
     assert (job.state, job.position, job.high_water, job.attempt) == (JobState.COMPLETED, 4, 4, 0)
-    assert job.reason == "answered from old/2 at 4, which was trained earlier"
+    assert str(job.reason) == "answered from old/2 at 4, which was trained earlier"
     assert curve(rig, "1") == [(1, 0.1), (2, 0.2), (3, 0.6), (4, 0.8)]
     told = [effect for effect in effects if isinstance(effect, ReportAccepted)]
     assert [(one.job, one.report.position) for one in told] == [("1", 1), ("1", 2), ("1", 3), ("1", 4)]
@@ -73,7 +74,7 @@ def test_a_job_that_is_answered_on_its_way_trains_from_where_it_has_a_state(rig:
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
     rig.report(2, 0.3)
-    assert [effect.text for effect in rig.of(Noted)] == [
+    assert [str(effect.reason) for effect in rig.of(Noted)] == [
         "position 2 was trained again and differs: {'score': 0.2} then {'score': 0.3}"
     ]
     rig.report(3, 0.9)
@@ -85,9 +86,9 @@ def test_results_that_are_not_there_are_refused(rig: Rig) -> None:
     rig.stream.earlier.update(earlier_of([EarlierTrial("old/3", {}, reports(1, 2))]))
     rig.command(AnswerJob("1", "old/3", 3))
     assert rig.job("1").state is JobState.PENDING
-    assert rig.stream.conversation.refusal == "job 'old/3' has reported up to 2, not 3"
+    assert str(rig.stream.conversation.refusal) == "job 'old/3' has reported up to 2, not 3"
     rig.command(AnswerJob("1", "older/3", 3))
-    assert rig.stream.conversation.refusal == "there is no job 'older/3'"
+    assert str(rig.stream.conversation.refusal) == "there is no job 'older/3'"
 
 
 def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
@@ -98,7 +99,7 @@ def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
     assert rig.stream.state.value == "RUNNING"
     rig.command(AnswerJob("2", "old/2", 4))
     assert rig.stream.state.value != "RUNNING"
-    assert rig.stream.founder.reason == "job 2 reached the target 0.7 with 0.8 at 4"
+    assert str(rig.stream.founder.reason) == "job 2 reached the target 0.7 with 0.8 at 4"
 
 
 def test_a_job_without_a_state_begins_anew_when_the_search_is_extended(rig: Rig) -> None:
@@ -130,7 +131,7 @@ def forgotten(rig: Rig) -> list[str]:
 
 def lose(rig: Rig, name: str = "1") -> None:
     """A run ends because nobody has the snapshot that it was to load."""
-    rig.say(rig.key(name), Ended(RunEndReason.LOST, rig.run(name).start, message="gone", snapshot_missing=True))
+    rig.say(rig.key(name), Ended(RunEndReason.LOST, rig.run(name).start, cause=said("gone"), snapshot_missing=True))
 
 
 def end(rig: Rig) -> None:
@@ -147,7 +148,7 @@ def test_a_job_starts_from_an_earlier_one_s_snapshot_and_has_its_results() -> No
     assert (start.snapshot, start.snapshot_nodes, start.until) == (snapshot(3, "three"), (), 6)
     job = rig.job("1")
     assert (job.state, job.position, job.high_water) == (JobState.STARTING, 3, 3)
-    assert job.story[-1] == "STARTING (starting on n1/0 from position 3, to which old/2 was trained earlier)"
+    assert str(job.story[-1]) == "STARTING (starting on n1/0 from position 3, to which old/2 was trained earlier)"
     told = [effect.report.position for effect in effects if isinstance(effect, ReportAccepted)]
     assert told == [1, 2, 3]
     assert curve(rig, "1") == [(1, 0.1), (2, 0.2), (3, 0.6)]
@@ -206,7 +207,7 @@ def test_a_snapshot_that_is_gone_is_offered_no_more_and_the_job_begins_anew() ->
     assert forgotten(rig) == ["two"]
     assert list(rig.stream.earlier["old/1"].snapshots) == [4]
     rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 2)))
-    assert rig.stream.conversation.refusal == "old/1, which was trained earlier, has no snapshot at position 2"
+    assert str(rig.stream.conversation.refusal) == "old/1, which was trained earlier, has no snapshot at position 2"
     assert (rig.job("2").state, rig.job("2").high_water) == (JobState.PENDING, 0)
     rig.start("1", "n1/0")
     assert rig.run("1").start == 0
@@ -227,14 +228,14 @@ def test_a_job_that_is_complete_by_an_answer_has_its_end_and_can_be_extended_fro
 def test_a_start_that_is_refused_leaves_the_job_as_it_was() -> None:
     rig = saved()
     rig.command(StartJob("1", ("n1/0",), until=2, from_snapshot=("old/1", 2)))
-    assert rig.stream.conversation.refusal == "until must be in 3..6 for job '1', found 2"
+    assert str(rig.stream.conversation.refusal) == "until must be in 3..6 for job '1', found 2"
     assert (rig.job("1").high_water, rig.stream.snapshots.positions("1")) == (0, [])
 
 
 def test_a_target_that_the_results_reach_ends_the_experiment() -> None:
     rig = saved(target=0.55)
     rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/2", 3)))
-    assert rig.stream.founder.reason == "job 1 reached the target 0.55 with 0.6 at 3"
+    assert str(rig.stream.founder.reason) == "job 1 reached the target 0.55 with 0.6 at 3"
 
 
 def test_an_experiment_in_another_cluster_has_no_earlier_ones() -> None:

@@ -53,5 +53,5 @@ def test_nothing_else_is_completed_with_its_own_results(evaluates: bool, positio
     rig = trained(evaluates=evaluates, position=position)
     rig.command(AnswerJob("1", "1", position))
     assert rig.job().state is JobState.SUSPENDED
-    refused = [verdict.reason for call in rig.of(UpCall) for verdict in call.verdicts]
+    refused = [str(verdict.reason) for call in rig.of(UpCall) for verdict in call.verdicts]
     assert refused == ["job '1' cannot be answered from itself"]

@@ -156,7 +156,7 @@ def test_a_job_that_trained_beyond_the_new_end_stays_completed_when_its_experime
     assert rig.stream.state is ExperimentState.COMPLETED
     rig.feed(Updated(rig.now, "x", "u1", max_position=10))
     assert (rig.job().state, rig.job().position) == (JobState.COMPLETED, 13)
-    assert (str(rig.stream.state), rig.stream.reason) == ("ExperimentState.COMPLETED", "all jobs ended")
+    assert (str(rig.stream.state), str(rig.stream.reason)) == ("ExperimentState.COMPLETED", "all jobs ended")
     rig.feed(Updated(rig.now, "x", "u2", max_position=20))
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 13)
 
@@ -168,7 +168,7 @@ def test_a_policy_that_is_refused_again_and_again_pauses_its_experiment() -> Non
     rig.feed(Operated(rig.now, "x", "pause"))
     rig.feed(Operated(rig.now, "x", "resume"))
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
-    assert "until must be in 1..10 for job '1', found 99" in rig.stream.reason
+    assert "until must be in 1..10 for job '1', found 99" in str(rig.stream.reason)
 
 
 # ------------------------------------------------------------------------------------------------------- forks and answers
@@ -239,7 +239,7 @@ def test_a_fork_whose_origin_is_lost_before_it_was_stored_fails_instead_of_start
         rig.command(StartJob("2", ("n1/0",)))
     rig.expire("n1")
     assert rig.job("2").state is JobState.FAILED
-    assert rig.job("2").reason == "the snapshot it was forked from was lost before it was stored"
+    assert str(rig.job("2").reason) == "the snapshot it was forked from was lost before it was stored"
     assert rig.job("1").state is JobState.PENDING
 
 
@@ -357,7 +357,7 @@ def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool)
     assert [send.run.job for send in rig.of(Send)] == ["2"]  # The newest first.
     rig.report(1, name="2")
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), "2")
-    assert rig.job("2").reason == "preempted"
+    assert str(rig.job("2").reason) == "preempted"
     assert (set(rig.stream.slots), set(rig.core.streams["y"].slots)) == ({"n1/0"}, {"n1/1"})
 
 

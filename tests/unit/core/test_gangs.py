@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     RunKey,
     StartJob,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside, Decide, Effect, Kill, Send, Start, UpCall
 from hopyard_engine.core.events import (
@@ -39,6 +40,7 @@ from hopyard_engine.core.state_machines.run_states import RunState
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.policy_host.host import PolicyHost
 from tests.e2e.gang_policies import Gangs
+from tests.reasons import said
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick
@@ -103,15 +105,15 @@ def test_a_rank_that_leaves_in_the_middle_of_a_run_which_ends_by_itself_is_a_los
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
     rig.ended(RunEndReason.TERMINATED, 1, rank=1)
-    assert rig.sent(Kill) == [Kill("the run is over")]
+    assert rig.sent(Kill) == [Kill(Reason(ReasonCode.RUN_OVER))]
 
 
 def test_a_rank_that_leaves_a_run_which_goes_on_is_a_loss(rig: Rig) -> None:
     rig.ended(RunEndReason.UNTIL, 1, rank=1)
-    assert rig.sent(Kill) == [Kill("the run is over")]
+    assert rig.sent(Kill) == [Kill(Reason(ReasonCode.RUN_OVER))]
     rig.ended(RunEndReason.TERMINATED, 0)
     end = rig.called(RunEnd)[-1]
-    assert (end.reason, end.message) == (RunEndReason.LOST, "rank 1: told")
+    assert (end.reason, str(end.cause)) == (RunEndReason.LOST, "rank 1: told")
 
 
 def test_a_rank_that_stays_behind_is_killed_after_a_while(rig: Rig) -> None:
@@ -130,10 +132,10 @@ def test_a_rank_that_stays_behind_is_killed_after_a_while(rig: Rig) -> None:
 
 def test_the_failure_of_another_ranks_code_is_the_jobs_failure(rig: Rig) -> None:
     rig.ended(RunEndReason.FAILED, 2, rank=1)
-    assert rig.sent(Kill) == [Kill("the run is over")]
+    assert rig.sent(Kill) == [Kill(Reason(ReasonCode.RUN_OVER))]
     rig.ended(RunEndReason.LOST, 2)
     assert (rig.job().failures, rig.job().losses) == (1, 0)
-    assert rig.job().reason == "failed (it may 0 times more): rank 1: told"
+    assert str(rig.job().reason) == "failed (it may 0 times more): rank 1: told"
 
 
 def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:
@@ -150,7 +152,7 @@ def test_a_job_whose_run_is_over_is_shown_to_leave_until_all_ranks_have(
     rig.report(2)
     rig.ended(reason, 2, rank=rank)
     assert rig.job().state is JobState.SUSPENDING
-    assert rig.job().reason == "its run is over, and its other processes leave"
+    assert str(rig.job().reason) == "its run is over, and its other processes leave"
     rig.ended(RunEndReason.TERMINATED, 2, rank=1 - rank)
     assert rig.job().state.idle
 
@@ -200,7 +202,7 @@ def test_a_snapshot_that_no_rank_can_get_is_given_up_whoever_says_so_first(first
     rig.command(StartJob("1", ("n1/0", "n2/0"), until=5))
     keys = [rig.key(rank=rank) for rank in (first, 1 - first)]
     for key in keys:
-        rig.say(key, Ended(RunEndReason.LOST, 1, message="no copy", snapshot_missing=True))
+        rig.say(key, Ended(RunEndReason.LOST, 1, cause=said("no copy"), snapshot_missing=True))
     assert rig.stream.snapshots.positions("1") == []
     assert (rig.job().state, rig.job().position) == (JobState.PENDING, 0)
 
@@ -210,7 +212,7 @@ def test_messages_of_a_rank_of_an_older_attempt_are_refused(rig: Rig) -> None:
     rig.ended(RunEndReason.LOST, 2, rank=1)
     rig.ended(RunEndReason.TERMINATED, 2)
     rig.start("1", "n1/0", "n1/1", until=5)
-    rig.say(old, Ended(RunEndReason.FAILED, 2, None, True, "late"))
+    rig.say(old, Ended(RunEndReason.FAILED, 2, None, True, said("late")))
     assert rig.job().state is JobState.RUNNING
     assert rig.job().failures == 0
 
@@ -334,7 +336,7 @@ def test_one_experiment_with_two_jobs_for_two_of_three_slots_trains_one_after_th
     while bench.finish_one():
         pass
     assert stream.state is ExperimentState.COMPLETED
-    assert stream.reason == "all jobs ended"
+    assert str(stream.reason) == "all jobs ended"
 
 
 def test_a_policy_that_waits_for_the_second_slot_of_a_gang_is_not_at_its_end() -> None:
@@ -407,7 +409,7 @@ def test_a_rank_that_starts_after_another_one_was_lost_changes_nothing() -> None
     rig = Rig(capacity=2)
     rig.create()
     rig.command(StartJob("1", ("n1/0", "n1/1"), until=5))
-    rig.say(rig.key(rank=1), Ended(RunEndReason.LOST, 0, message="gone"))
+    rig.say(rig.key(rank=1), Ended(RunEndReason.LOST, 0, cause=said("gone")))
     rig.say(rig.key(), Started(0))
     assert (rig.run().state, rig.job().state) == (RunState.LEAVING, JobState.SUSPENDING)
     rig.report(1)

@@ -26,6 +26,7 @@ from hopyard_engine.core.events import (
     Updated,
 )
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
+from tests.reasons import failure
 from tests.unit.core.rig import Rig, settings, snapshot
 
 pytestmark = pytest.mark.quick
@@ -187,7 +188,7 @@ def test_a_member_whose_jobs_have_all_ended_is_done_while_the_others_go_on() -> 
     rig.report(1, 0.5, second)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name=second)
     rig.stored(1, second)
-    assert (rig.y.state, rig.y.reason, rig.stream.state) == (
+    assert (rig.y.state, str(rig.y.reason), rig.stream.state) == (
         ExperimentState.COMPLETED,
         "all jobs ended",
         ExperimentState.RUNNING,
@@ -276,6 +277,6 @@ def test_a_policy_that_fails_pauses_all_that_run() -> None:
     assert rig.y.state is ExperimentState.RUNNING
     rig.hold = True
     rig.feed(Updated(rig.now, "x", "u1", more_jobs=1, experiment="y"))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "no"))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, failure("no")))
     assert str(rig.y.state) == "ExperimentState.PAUSED"
-    assert "policy error: no" in rig.y.reason
+    assert "policy error: no" in str(rig.y.reason)

@@ -19,6 +19,7 @@ from hopyard_engine.core.effects import Kill, SetTimer, Start
 from hopyard_engine.core.events import Ended, Started, TimerElapsed
 from hopyard_engine.core.state.timers import BackoffTimer
 from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
+from tests.reasons import said
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.quick
 def lose(rig: Rig, *, missing: bool = False) -> None:
     """A run is placed and lost before it trains."""
     rig.command(StartJob("1", ("n1/0",)))
-    rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, message="gone", snapshot_missing=missing))
+    rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, cause=said("gone"), snapshot_missing=missing))
 
 
 def elapse(rig: Rig) -> None:
@@ -87,7 +88,7 @@ def test_only_the_users_code_uses_up_max_failures() -> None:
     elapse(rig)
     fail(rig)
     assert (rig.job().failures, rig.job().state) == (2, JobState.FAILED)
-    assert rig.job().reason == "failed 2 times, 1 allowed: told"
+    assert str(rig.job().reason) == "failed 2 times, 1 allowed: told"
 
 
 def test_a_start_during_the_wait_is_refused_and_not_asked_for_again_at_once() -> None:
@@ -203,7 +204,7 @@ def test_an_experiment_in_which_every_job_fails_has_failed() -> None:
     rig.start()
     rig.ended(RunEndReason.FAILED, 0)
     assert rig.stream.state is ExperimentState.FAILED
-    assert rig.stream.reason == "every job failed, job 1: failed 1 times, 0 allowed: told"
+    assert str(rig.stream.reason) == "every job failed, job 1: failed 1 times, 0 allowed: told"
 
 
 def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_needed() -> None:
@@ -249,7 +250,7 @@ def test_who_was_lost_meanwhile_needs_nothing_any_more() -> None:
 
 def cannot_run(rig: Rig, name: str) -> None:
     """The program of a job cannot run on its node."""
-    body = Ended(RunEndReason.FAILED, 0, user_code=True, message="import of t.py:T: no", unable=True)
+    body = Ended(RunEndReason.FAILED, 0, user_code=True, cause=said("import of t.py:T: no"), unable=True)
     rig.say(rig.key(name), body)
 
 
@@ -260,12 +261,12 @@ def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None
     rig.start("1", "n1/0")
     rig.command(StartJob("2", ("n1/1",)))
     cannot_run(rig, "1")
-    assert (rig.job("1").state, rig.job("1").reason) == (
+    assert (rig.job("1").state, str(rig.job("1").reason)) == (
         JobState.FAILED,
         "no other try would end otherwise: import of t.py:T: no",
     )
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert (rig.stream.state, rig.stream.reason) == (
+    assert (rig.stream.state, str(rig.stream.reason)) == (
         ExperimentState.FAILED,
         "its program cannot run on n1: import of t.py:T: no",
     )
@@ -281,7 +282,7 @@ def test_other_nodes_are_tried_before_an_experiment_fails() -> None:
     rig.command(StartJob("1", ("n2/0",)))
     cannot_run(rig, "1")
     assert (rig.job().state, rig.stream.state) == (JobState.FAILED, ExperimentState.FAILED)
-    assert rig.stream.reason == "its program cannot run on n1, n2: import of t.py:T: no"
+    assert str(rig.stream.reason) == "its program cannot run on n1, n2: import of t.py:T: no"
 
 
 def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_failure() -> None:

@@ -237,7 +237,7 @@ def test_a_snapshot_that_cannot_be_stored_stays_on_its_node_and_nobody_waits_for
     entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
     assert (str(rig.stream.state), entry.stored, entry.nodes) == ("ExperimentState.PAUSED", False, {"n1"})
-    assert [note.text for note in rig.of(Noted)] == [
+    assert [str(note.reason) for note in rig.of(Noted)] == [
         "the snapshot at 1 is not stored: it is larger than the store takes"
     ]
 

@@ -39,11 +39,14 @@ def test_it_waits_for_its_idle_time_and_ends() -> None:
     rig = study()
     assert rig.stream.timers[TIMER] == rig.now + 60
     waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now + 10)
-    assert waiting.experiment(rig.stream.founder) == "is open for requests and has none: ends in 50 s unless one comes"
+    assert (
+        str(waiting.experiment(rig.stream.founder))
+        == "is open for requests and has none: ends in 50 s unless one comes"
+    )
     elapse(rig, 59)
     assert rig.stream.state is ExperimentState.RUNNING
     elapse(rig, 1)
-    assert (str(rig.stream.state), rig.stream.founder.reason) == (
+    assert (str(rig.stream.state), str(rig.stream.founder.reason)) == (
         "ExperimentState.COMPLETED",
         "nothing was asked of it for 60 s",
     )
@@ -101,7 +104,10 @@ def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
     ask(rig)
     rig.feed(Operated(rig.now, "x", "close"))
     assert rig.job().state is JobState.TERMINATED
-    assert (str(rig.stream.state), rig.stream.founder.reason) == ("ExperimentState.COMPLETED", "closed by its client")
+    assert (str(rig.stream.state), str(rig.stream.founder.reason)) == (
+        "ExperimentState.COMPLETED",
+        "closed by its client",
+    )
     assert TIMER not in rig.stream.timers
     rig.feed(Operated(rig.now, "x", "close"))
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"

@@ -69,7 +69,7 @@ def test_jobs_that_the_end_of_the_time_interrupts_go_on_from_their_last_snapshot
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     assert rig.stream.state is ExperimentState.ENDING, "until its state is where it survives its node"
     rig.stored(2)
-    assert (rig.stream.state, rig.stream.reason) == (ExperimentState.COMPLETED, "its time of 100 s is over")
+    assert (rig.stream.state, str(rig.stream.reason)) == (ExperimentState.COMPLETED, "its time of 100 s is over")
     assert states(rig) == [JobState.SUSPENDED, JobState.SUSPENDED, JobState.TERMINATED, JobState.PENDING]
     assert not list(rig.stream.idle)
     more(rig)

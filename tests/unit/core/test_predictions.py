@@ -20,6 +20,7 @@ from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import AskOutside, WithdrawQuestion
 from hopyard_engine.core.events import Answered, Operated
 from hopyard_engine.core.quarantine import quarantine
+from tests.reasons import failure
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick
@@ -47,7 +48,7 @@ def refusal(rig: Rig, **parameters: Any) -> str:
     rig.command(Predict("t", "1", parameters))
     assert not rig.of(AskOutside)
     conversation = rig.stream.conversation
-    return [*conversation.sent_verdicts, *conversation.verdicts][-1].reason
+    return str([*conversation.sent_verdicts, *conversation.verdicts][-1].reason)
 
 
 def test_a_question_holds_all_that_a_predictor_needs() -> None:
@@ -144,7 +145,7 @@ def test_the_end_of_the_experiment_withdraws_all(rig: Rig) -> None:
 def test_a_quarantine_withdraws_all(rig: Rig) -> None:
     rig.report(1, 0.4)
     rig.command(Predict("t", "1"))
-    assert WithdrawQuestion("x", "policy/t") in quarantine(rig.core, "x", "a bug", rig.now)
+    assert WithdrawQuestion("x", "policy/t") in quarantine(rig.core, "x", failure("a bug"), rig.now)
 
 
 def test_a_recovered_core_asks_the_same_again(rig: Rig) -> None:

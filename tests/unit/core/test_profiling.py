@@ -29,7 +29,7 @@ def test_a_job_without_a_snapshot_can_be_profiled() -> None:
     rig.create()
     rig.start("1", "n1/0", mode=RunMode.PROFILE)
     assert rig.job().state is JobState.RUNNING
-    assert rig.job().reason == "profiling"
+    assert str(rig.job().reason) == "profiling"
 
 
 def test_what_it_tells_goes_to_the_policy_and_nowhere_else(rig: Rig) -> None:

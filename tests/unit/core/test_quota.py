@@ -118,23 +118,23 @@ def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None
     rig.report(1, 0.1)
     rig.taken(1, "1", "1@1")
     assert has(rig) == [1]
-    told = [note.text for note in rig.of(Noted)]
+    told = [str(note.reason) for note in rig.of(Noted)]
     assert told == [
         "snapshots take 10 bytes, 5 more than snapshot.quota; all of them are still needed, so none is dropped"
     ]
-    assert eviction.warning(rig.stream) == told[0]
+    assert str(eviction.warning(rig.stream)) == told[0]
     rig.stored(1, "1", sha256="1@1")
     rig.report(2, 0.2)
     save(rig, 2, stored=False)
     assert has(rig) == [1, 2]  # It would fall back to the stored one.
-    assert "15 more" in eviction.warning(rig.stream)
+    assert "15 more" in str(eviction.warning(rig.stream))
     rig.stored(2, "1", sha256="1@2")
     assert has(rig) == [2]
     for position in (3, 4, 5):
         rig.report(position, 0.1)
         save(rig, position)
         assert rig.of(Noted) == []  # It comes and goes with each snapshot, and was said.
-    assert "5 more" in eviction.warning(rig.stream)
+    assert "5 more" in str(eviction.warning(rig.stream))
 
 
 def test_a_forks_origin_stays_until_the_child_has_its_own_in_the_store() -> None:
@@ -213,7 +213,9 @@ def test_a_completed_fork_whose_state_was_dropped_stays_completed_when_the_exper
     assert (rig.job("3").state, has(rig, "3"), has(rig, "1")) == (JobState.COMPLETED, [], [])
     rig.feed(Updated(rig.now, "x", "u", max_position=4))
     assert rig.job("3").state is JobState.COMPLETED
-    assert [note.text for note in rig.of(Noted)] == ["job 3 stays COMPLETED: what it would go on from was dropped"]
+    assert [str(note.reason) for note in rig.of(Noted)] == [
+        "job 3 stays COMPLETED: what it would go on from was dropped"
+    ]
     assert rig.job("2").state is JobState.SUSPENDED
 
 
@@ -225,7 +227,7 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
     save(rig, 1, stored=False)
     assert rig.stream.crowded == 10
     rig.expire("n1")
-    assert (rig.stream.snapshots.size, rig.stream.crowded, eviction.warning(rig.stream)) == (0, 0, "")
+    assert (rig.stream.snapshots.size, rig.stream.crowded, eviction.warning(rig.stream)) == (0, 0, None)
 
 
 # ------------------------------------------------------------------------------- policies that train again what is gone

@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     StartJob,
 )
-from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Send
+from hopyard_engine.core.effects import Effect, JobChanged, Record, Refused, Send
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, Requested, Updated
 from hopyard_engine.core.types import Settings
 from hopyard_engine.journal.codec import decode, encode, kind_of
@@ -107,7 +107,7 @@ def test_no_run_of_it_goes_beyond_its_end() -> None:
     ask(rig)
     effects = rig.command(StartJob("1", ("n1/0",), until=4))
     assert rig.job("1").state is JobState.PENDING
-    assert "until must be in 1..3 for job '1', found 4" in rig.stream.conversation.refusal
+    assert "until must be in 1..3 for job '1', found 4" in str(rig.stream.conversation.refusal)
     assert not [effect for effect in effects if isinstance(effect, Send)]
 
 
@@ -128,7 +128,7 @@ def test_an_ending_experiment_refuses() -> None:
     rig.feed(Operated(rig.now, "x", "stop"))
     assert rig.stream.state is ExperimentState.ENDING
     ask(rig)
-    assert [note.text for note in rig.of(Noted)] == ["refused the request: the experiment is ending"]
+    assert [str(note.reason) for note in rig.of(Refused)] == ["refused the request: the experiment is ending"]
     assert (list(rig.stream.jobs), asked(rig)) == (["1"], {})
 
 
@@ -146,13 +146,13 @@ def test_a_limit_is_a_position(limit: int) -> None:
     rig = serving()
     rig.command(CreateJob("1", {"lr": 1.0}, limit=limit))
     assert not rig.stream.jobs
-    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in rig.stream.conversation.refusal
+    assert f"limit must be in 1..{ENDLESS - 1}, found {limit}" in str(rig.stream.conversation.refusal)
 
 
 def test_a_policys_job_with_a_limit_may_go_beyond_the_experiments_end() -> None:
     rig = serving()
     rig.command(CreateJob("1", None, limit=12))
-    assert "needs hyperparameters" in rig.stream.conversation.refusal
+    assert "needs hyperparameters" in str(rig.stream.conversation.refusal)
     rig.command(CreateJob("1", {"lr": 1.0}, limit=12))
     assert rig.called(JobCreated) == [JobCreated("1")]
     assert rig.stream.jobs_left == 1

@@ -6,7 +6,7 @@ import pytest
 
 from hopyard.policy.vocabulary import ReleaseSlot
 from hopyard_engine.core import Core
-from hopyard_engine.core.effects import Noted, Record
+from hopyard_engine.core.effects import Record, Refused
 from hopyard_engine.core.events import JobOperated, Operated, SlotReserved, StreamEvent
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
@@ -46,7 +46,7 @@ def test_a_slot_that_is_not_idle_is_refused(rig: Rig) -> None:
     rig.create()
     rig.start("1", "n1/0")
     reserve(rig, "n1/0", "a")
-    assert [note.text for note in rig.of(Noted)] == [
+    assert [str(note.reason) for note in rig.of(Refused)] == [
         "refused the reservation: slot 'n1/0' is not an idle slot of this experiment"
     ]
     assert reserved(rig, "a") is None

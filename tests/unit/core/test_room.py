@@ -199,7 +199,7 @@ def test_it_gives_up_what_it_does_not_need_and_says_what_that_costs() -> None:
     effects = rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@2", "1@3", "2@2", "of another")))
     assert [e.sha256 for e in effects if isinstance(e, ForgetSnapshot)] == ["1@2", "1@3"]
     assert {e.job for e in effects if isinstance(e, JobChanged)} == {"1"}
-    (text,) = [e.text for e in effects if isinstance(e, Noted)]
+    (text,) = [str(e.reason) for e in effects if isinstance(e, Noted)]
     assert text == "gave up 2 snapshots (20 bytes): it would take 2 s of training to have that back"
     assert (has(rig), has(rig, "2")) == ([1], [2, 3])
     again = rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@2",)))
@@ -227,7 +227,7 @@ def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is
     assert has(rig, "2") == []
     effects = rig.feed(Updated(rig.now, "x", "r", max_position=5))
     assert "job 2 stays COMPLETED: what it would go on from was dropped" in [
-        e.text for e in effects if isinstance(e, Noted)
+        str(e.reason) for e in effects if isinstance(e, Noted)
     ]
 
 
@@ -238,9 +238,10 @@ def by_rows(rig: Rig) -> list[StoredContents]:
     for experiment in rig.stream.experiments.values():
         experiment.payload = {"name": "n", "spec": "{}", "bundle": ""}
     experiments = [
-        experiment_to_proto(rig.stream, experiment, rig.now) for experiment in rig.stream.experiments.values()
+        experiment_to_proto(rig.stream, experiment, rig.now, experiment.reason)
+        for experiment in rig.stream.experiments.values()
     ]
-    return of_rows(experiments, [job_to_proto(rig.stream, job) for job in rig.stream.jobs.values()])
+    return of_rows(experiments, [job_to_proto(rig.stream, job, job.reason) for job in rig.stream.jobs.values()])
 
 
 def test_the_rows_of_a_finished_experiment_say_the_same() -> None:

@@ -25,10 +25,12 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.effects import Acknowledge, Amend, Decide, Kill, Noted, ReportAccepted, Start
 from hopyard_engine.core.events import Amended, Reports, Started
 from hopyard_engine.core.state_machines.job_states import change_job
 from hopyard_engine.core.state_machines.transitions import IllegalTransitionError
+from tests.reasons import said
 from tests.unit.core.rig import Rig, snapshot
 
 pytestmark = pytest.mark.quick
@@ -53,7 +55,7 @@ def test_an_illegal_transition_names_the_job_both_states_and_the_story(rig: Rig)
     with pytest.raises(
         IllegalTransitionError, match=r"job 1: RUNNING -> STARTING \(again\); story: CREATING -> PENDING"
     ):
-        change_job(rig.job(), JobState.STARTING, "again")
+        change_job(rig.job(), JobState.STARTING, said("again"))
     assert rig.job().state is JobState.RUNNING
 
 
@@ -94,7 +96,7 @@ def test_what_is_trained_again_is_not_told_to_the_policy_and_a_difference_is_not
     assert rig.run().allowed == 2
     rig.report(2, 0.25)
     assert not rig.of(ReportAccepted)
-    assert [n.text for n in rig.of(Noted)] == [
+    assert [str(n.reason) for n in rig.of(Noted)] == [
         "position 2 was trained again and differs: {'score': 0.2} then {'score': 0.25}"
     ]
     assert rig.sent() == [Decide(DecisionKind.CONTINUE, 2)]
@@ -182,7 +184,7 @@ def test_park_is_legal_at_until_only_and_anything_else_pauses_the_experiment(rig
     decider(rig, PARK)
     rig.report(1)
     assert rig.stream.state is ExperimentState.PAUSING
-    assert "PARK is legal at a run's until only; job '1' is at 1 of 10" in rig.stream.reason
+    assert "PARK is legal at a run's until only; job '1' is at 1 of 10" in str(rig.stream.reason)
 
 
 def test_a_parked_run_keeps_its_slot_until_it_is_suspended() -> None:
@@ -246,7 +248,7 @@ def test_a_lost_rank_ends_the_gang_and_the_slots_are_free_when_all_have_left() -
     rig.create()
     rig.start("1", "n1/0", "n2/0")
     rig.expire("n2")
-    assert rig.sent() == [Kill("the run is over")]
+    assert rig.sent() == [Kill(Reason(ReasonCode.RUN_OVER))]
     assert rig.job().state.live
     assert rig.stream.busy == 1
     rig.ended(RunEndReason.TERMINATED, 0)

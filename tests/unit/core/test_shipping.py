@@ -110,7 +110,7 @@ def test_an_order_that_cannot_be_carried_out_leaves_the_snapshot_where_it_is_unt
     entry = rig.stream.snapshots.get("1", 1)
     assert entry is not None
     assert (entry.stored, entry.nodes, rig.stream.snapshots.settled) == (False, {"n1"}, True)
-    assert [note.text for note in rig.of(Noted)] == ["the snapshot at 1 is not stored: the store is full"]
+    assert [str(note.reason) for note in rig.of(Noted)] == ["the snapshot at 1 is not stored: the store is full"]
     rig.join("n1", 1, "life 1", snapshots=("s1",))
     assert [order.number for order in rig.core.orders("n1")] == [2]
 

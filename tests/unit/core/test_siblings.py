@@ -98,7 +98,7 @@ def test_an_answer_from_anothers_results_is_judged_by_its_own_target() -> None:
     assert standing(rig) == [ExperimentState.RUNNING, ExperimentState.RUNNING]
     rig.command(AnswerJob("2", "1", 5, completes=False))
     assert standing(rig) == [ExperimentState.RUNNING, ExperimentState.COMPLETED]
-    assert "reached the target 0.4" in rig.stream.experiments["y"].reason
+    assert "reached the target 0.4" in str(rig.stream.experiments["y"].reason)
 
 
 def test_a_completed_answer_has_the_snapshot_of_its_end() -> None:
@@ -246,7 +246,7 @@ def test_only_experiments_of_the_group_pay() -> None:
     rig = group()
     train(rig, 2)
     rig.command(BillRun("1", (("z", 5),)))
-    assert "there is no experiment 'z' in this group; there are: x, y" in rig.stream.conversation.refusal
+    assert "there is no experiment 'z' in this group; there are: x, y" in str(rig.stream.conversation.refusal)
     rig.now += 1
     rig.report(3, seconds=1.0)
     assert paid(rig) == pytest.approx((3, 0), abs=0.01)

@@ -29,9 +29,10 @@ from hopyard.policy.vocabulary import (
     WakeAt,
 )
 from hopyard_engine.core import outstanding, quarantine
-from hopyard_engine.core.effects import Amend, AskOutside, Decide, Noted
+from hopyard_engine.core.effects import Amend, AskOutside, Decide, Refused
 from hopyard_engine.core.events import Amended, Answered, Operated, Reports, Requested, TimerElapsed, Updated
 from hopyard_engine.core.state.experiment import GeneratorCall
+from tests.reasons import failure
 from tests.unit.core.rig import Rig, quiet, snapshot
 
 pytestmark = pytest.mark.quick
@@ -65,7 +66,7 @@ def test_an_evaluation_whose_combined_value_reaches_the_target_ends_the_experime
     assert rig.stream.state is ExperimentState.RUNNING
     evaluated(rig, "b", 0.9, 10)
     assert str(rig.stream.state) == "ExperimentState.ENDING"
-    assert rig.stream.reason == "job 1 reached the target 0.75 with 0.75 at 1"
+    assert str(rig.stream.reason) == "job 1 reached the target 0.75 with 0.75 at 1"
     rig.ended(RunEndReason.UNTIL, 1)
     assert (rig.stream.state, rig.job().state) == (ExperimentState.COMPLETED, JobState.COMPLETED)
 
@@ -123,10 +124,10 @@ def test_an_extension_revives_a_failed_experiment() -> None:
 
 
 def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -> None:
-    quarantine(rig.core, "x", "a mistake", rig.now)
+    quarantine(rig.core, "x", failure("a mistake"), rig.now)
     rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
     assert rig.stream.state is ExperimentState.FAILED
-    assert [note.text for note in rig.of(Noted)] == ["refused Updated: the experiment cannot go on: a mistake"]
+    assert [str(note.reason) for note in rig.of(Refused)] == ["refused Updated: the experiment cannot go on: a mistake"]
 
 
 def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_scratch_when_extended() -> None:
@@ -146,7 +147,7 @@ def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_sc
     rig.expire("n1")  # Before anything was stored.
     rig.feed(Updated(rig.now, "x", "u", max_position=4))
     assert rig.job("3").state is JobState.FAILED
-    assert rig.job("3").reason == "the snapshot it was forked from was lost before it was stored"
+    assert str(rig.job("3").reason) == "the snapshot it was forked from was lost before it was stored"
 
 
 # -------------------------------------------------------------------------------------------------------------- generators
@@ -217,7 +218,7 @@ def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
     rig.script = lambda call: (None, [ReserveSlot("n1/0"), ReleaseSlot("n1/0")])
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
-    assert "does not come to rest: 504 up-calls followed from one event" in rig.stream.reason
+    assert "does not come to rest: 504 up-calls followed from one event" in str(rig.stream.reason)
 
 
 def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) -> None:
@@ -230,7 +231,7 @@ def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) 
 
     rig.script = again  # type: ignore[assignment]
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert "does not come to rest" in rig.stream.reason
+    assert "does not come to rest" in str(rig.stream.reason)
 
 
 def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) -> None:
@@ -238,7 +239,7 @@ def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) 
     rig.taken(1)
     rig.script = lambda call: (quiet(call)[0], [ForkJob(str(rig.stream.ordinals + 1), "1", 1, {})])
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert "does not come to rest" in rig.stream.reason
+    assert "does not come to rest" in str(rig.stream.reason)
     assert len(rig.stream.jobs) < 600
 
 
@@ -247,7 +248,7 @@ def test_a_policy_whose_demand_swings_for_ever_is_paused() -> None:
     answer = rig.answer
     rig.answer = lambda call: replace(answer(call), demand=call.number % 2)  # type: ignore[method-assign]
     rig.feed(Requested(rig.now, "x", "r", {}, 1))
-    assert "does not come to rest" in rig.stream.reason
+    assert "does not come to rest" in str(rig.stream.reason)
 
 
 def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig: Rig) -> None:

@@ -39,6 +39,7 @@ from hopyard_engine.core.events import (
     SlotGranted,
     StreamCreated,
 )
+from tests.reasons import failure
 from tests.unit.core.rig import Rig, settings
 
 pytestmark = pytest.mark.quick
@@ -244,7 +245,7 @@ def given_up(rig: Thinking, call: UpCall) -> None:
     rig.hold = False
     rig.now += 1.0
     rig.held.clear()
-    rig.feed(PolicyFailed(rig.now, "x", call.number, "policy p took longer than 10 s", unheard=True))
+    rig.feed(PolicyFailed(rig.now, "x", call.number, failure("policy p took longer than 10 s"), unheard=True))
 
 
 def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> None:
@@ -256,10 +257,10 @@ def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> No
     made = len(rig.calls)
     given_up(rig, call)
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
-    assert rig.stream.reason == "policy error: policy p took longer than 10 s"
+    assert str(rig.stream.reason) == "policy error: policy p took longer than 10 s"
     assert len(rig.calls) == made  # Nobody is asked anything until then.
     rig.feed(Operated(rig.now, "x", "resume"))
-    assert rig.stream.reason == ""
+    assert rig.stream.reason is None
     told = [c for c in rig.calls[made:] if isinstance(c, RequestMade | ExperimentChange)]
     assert told == [call.call, ExperimentChange("paused", "x"), ExperimentChange("resumed", "x")]
 

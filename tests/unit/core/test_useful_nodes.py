@@ -63,7 +63,7 @@ def test_where_no_slot_is_of_use_it_waits_and_says_so() -> None:
     wants(rig, "n3", "n4")
     assert (list(rig.stream.slots), rig.stream.share) == ([], 0)
     why = "waits for a slot: its policy can use slots of nodes n3 and n4 only, where there is none now"
-    assert WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job()) == why
+    assert str(WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job())) == why
     rig.join("n4", 2)
     assert list(rig.stream.slots) == ["n4/0", "n4/1"]
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import Report
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.effects import Kill
 from hopyard_engine.core.state.channel import RunChannel
@@ -38,7 +39,7 @@ def test_what_is_unacknowledged_is_what_was_sent_after_the_highest_acknowledgeme
     highest = 0
     for step in steps:
         if step is None:
-            channel.send(Kill("test"))
+            channel.send(Kill(Reason(ReasonCode.RUN_OVER)))
         else:
             channel.acknowledge(step)
             highest = max(highest, min(step, channel.sent))

@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     StartJob,
 )
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
@@ -35,6 +36,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.state.timers import BackoffTimer, ShareTimer
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
+from tests.reasons import failure, said
 from tests.unit.core import rig as plain
 from tests.unit.core.rig import settings, snapshot
 
@@ -58,13 +60,13 @@ class Rig(plain.Rig):
 
 def why(rig: Rig, name: str = "1") -> str:
     """A job's reason."""
-    return WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job(name))
+    return explain(WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job(name)))
 
 
 def whole(rig: Rig, experiment: str = "x") -> str:
     """An experiment's reason."""
     stream = rig.core.streams[experiment]
-    return WaitingReasons(stream, rig.core.cluster, rig.now).experiment(stream.founder)
+    return explain(WaitingReasons(stream, rig.core.cluster, rig.now).experiment(stream.founder))
 
 
 def second(rig: Rig, **terms: object) -> None:
@@ -253,15 +255,15 @@ def test_the_policy_thinks_or_keeps_the_slot() -> None:
 def test_a_policy_that_has_no_process_is_told_of_as_long_as_it_is_asked() -> None:
     rig = Rig(capacity=1)
     rig.create()
-    away = "no process serves remote:polly"
+    away = failure("no process serves remote:polly")
 
     def waiting() -> WaitingReasons:
         return WaitingReasons(rig.stream, rig.core.cluster, rig.now, away)
 
-    assert away not in waiting().job(rig.job()) + waiting().experiment(rig.stream.founder)
+    assert str(away) not in f"{waiting().job(rig.job())} {waiting().experiment(rig.stream.founder)}"
     rig.hold = True
     rig.join("n2", 1)
-    assert waiting().job(rig.job()) == f"waits for the policy: {away}"
+    assert str(waiting().job(rig.job())) == f"waits for the policy: {away}"
     assert waiting().experiment(rig.stream.founder) == away
 
 
@@ -283,7 +285,7 @@ def test_the_policy_has_nothing_to_run() -> None:
 def lose(rig: Rig, *, missing: bool = False) -> None:
     """Its run is lost before it trains."""
     rig.command(StartJob("1", ("n1/0",)))
-    rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, message="gone", snapshot_missing=missing))
+    rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, cause=said("gone"), snapshot_missing=missing))
 
 
 def test_it_waits_after_losses() -> None:
@@ -339,7 +341,7 @@ def test_an_ended_job_says_how_it_ended() -> None:
     rig.create()
     rig.start()
     rig.ended(RunEndReason.FAILED, 0)
-    assert why(rig) == rig.job().reason
+    assert why(rig) == str(rig.job().reason)
     assert rig.job().state is JobState.FAILED
 
 
@@ -411,7 +413,7 @@ def test_an_ending_experiment_and_one_that_is_over() -> None:
     assert whole(rig).endswith("reached the target 0.9 with 0.95 at 1; waits for 1 run to reach a boundary and leave")
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert whole(rig) == rig.stream.reason
+    assert whole(rig) == str(rig.stream.reason)
     assert why(rig) == "reached the target"
 
 
@@ -443,7 +445,7 @@ def test_each_of_a_group_says_its_own() -> None:
     experiment = rig.stream.experiments["y"]
     waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now)
     assert whole(rig) == ""
-    assert waiting.experiment(experiment) == "no job runs: job 2 the policy has not started it (1 slot is idle)"
+    assert str(waiting.experiment(experiment)) == "no job runs: job 2 the policy has not started it (1 slot is idle)"
     rig.feed(Operated(rig.now, "x", "pause", "y"))
     assert why(rig, "2") == "waits: the experiment is paused (paused by a person)"
     rig.feed(Operated(rig.now, "x", "resume", "y"))

@@ -94,7 +94,7 @@ def test_the_slots_of_what_is_paused_are_for_the_others(make: Callable[[], Polic
     rig = Group(make(), slots=4, x=4, y=40, weight=10.0)
     rig.act("pause", "y")
     assert len(rig.of_member("x", JobState.RUNNING)) == 4
-    assert rig.stream.conversation.refusal == "", "nobody tries to start what is paused"
+    assert rig.stream.conversation.refusal is None, "nobody tries to start what is paused"
 
 
 def test_nobody_of_what_is_paused_is_promoted() -> None:
@@ -108,7 +108,7 @@ def test_nobody_of_what_is_paused_is_promoted() -> None:
     rig.report(1, 0.1, "3", at_until=True)
     rig.ended(RunEndReason.SUSPENDED, 1, name="3")
     assert rig.stream.demand == 1
-    assert rig.stream.conversation.refusal == ""
+    assert rig.stream.conversation.refusal is None
     rig.act("resume", "y")
     assert rig.job("2").attempt == 2
     assert rig.run("2").until == 2

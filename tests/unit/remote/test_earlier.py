@@ -13,6 +13,7 @@ from hopyard_engine.core.events import Ended
 from hopyard_engine.core.types import EarlierTrial, Measured
 from hopyard_engine.policy_host import CoreView
 from hopyard_scheduler.policy_process.state_delta import StateDelta
+from tests.reasons import said
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.remote.mirrored import seen
 
@@ -48,7 +49,7 @@ def test_snapshots_of_earlier_experiments_are_told_and_when_they_become_fewer() 
     assert {name: one.snapshots for name, one in far.state.earlier.items()} == {"old/1": (2, 4), "old/2": (3,)}
     rig.command(StartJob("1", ("n1/0",), from_snapshot=("old/1", 2)))
     assert far.hear(rig) == []
-    rig.say(rig.key(), Ended(RunEndReason.LOST, 2, message="gone", snapshot_missing=True))
+    rig.say(rig.key(), Ended(RunEndReason.LOST, 2, cause=said("gone"), snapshot_missing=True))
     assert far.hear(rig) == ["old/1"]
     assert far.state.earlier["old/1"].snapshots == (4,)
 

@@ -234,7 +234,8 @@ async def test_one_that_decides_otherwise_pauses_the_experiment_once_with_the_di
     answer = await rig.go()
     assert isinstance(answer, PolicyFailed)
     assert not answer.unheard
-    assert answer.error.startswith("it decides otherwise than it did: event ")
+    assert answer.diverged
+    assert str(answer.reason).startswith("it decides otherwise than it did: event ")
     rig.take(Operated(rig.now, "x", "resume", "x"))
     assert isinstance(await rig.ask(), PolicyAnswered)
 
@@ -244,7 +245,7 @@ async def test_nobody_there_gives_the_policy_up_and_says_what_to_do() -> None:
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
-    assert answer.error == (
+    assert str(answer.reason) == (
         "policy mine: no process serves remote:mine; start one, such as: hopyard policy serve module:Class --name mine "
         "--server 127.0.0.1:1 (waited 0.05 s); then: hopyard resume x"
     )
@@ -258,7 +259,7 @@ async def test_one_that_hangs_is_hung_up_on_and_its_successor_begins_anew() -> N
     answer = await rig.go()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
-    assert "policy mine took longer than 0.05 s on up-call 3" in answer.error
+    assert "policy mine took longer than 0.05 s on up-call 3" in str(answer.reason)
     assert process.seat.gone
     assert rig.said == [(True, 0)]  # It was hung up on, which the answer says.
     rig.take(Operated(rig.now, "x", "resume", "x"))
@@ -284,7 +285,7 @@ async def test_one_that_dies_over_the_same_up_call_again_and_again_is_given_up()
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
-    assert "its process went away 5 times over up-call 1" in answer.error
+    assert "its process went away 5 times over up-call 1" in str(answer.reason)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ async def test_what_cannot_be_is_a_failure(answer: pb.Answer, error: str) -> Non
     Lies(rig.desk)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
-    assert error in found.error
+    assert error in str(found.reason)
 
 
 async def test_an_answer_with_thousands_of_commands_is_one() -> None:
@@ -348,7 +349,9 @@ async def test_a_policy_in_python_says_itself_that_its_answer_is_too_large() -> 
     Process(rig.desk, Asks)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
-    assert "Asks on up-call 1 ShareChange: ValueError: the answer takes 17.0 MiB; at most 16 are allowed" in found.error
+    assert "Asks on up-call 1 ShareChange: ValueError: the answer takes 17.0 MiB; at most 16 are allowed" in str(
+        found.reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -387,4 +390,4 @@ async def test_what_the_policy_raises_is_said_with_its_place() -> None:
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert not found.unheard
-    assert "Raises on up-call 1 ShareChange: RuntimeError: this policy has had enough" in found.error
+    assert "Raises on up-call 1 ShareChange: RuntimeError: this policy has had enough" in str(found.reason)

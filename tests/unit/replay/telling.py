@@ -28,6 +28,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.explain.story import Story, StoryLine
+from tests.reasons import failure
 from tests.unit.core.rig import Rig, settings, snapshot
 
 
@@ -84,6 +85,6 @@ def eventful() -> Rig:
     rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
     rig.feed(PolicyProcess(rig.now, "x", here=False))
     rig.feed(PolicyProcess(rig.now, "x", here=True, again=2))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine on up-call 9: ValueError: no"))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, failure("Mine on up-call 9: ValueError: no")))
     rig.feed(Imported(rig.now, "x", "import", ("s2",)))
     return rig

@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import (
     Report,
     RunEndReason,
 )
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Record, UpCall
 from hopyard_engine.core.events import (
@@ -43,7 +44,6 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PolicyVersion, SlotSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
-    OBJECTION,
     Objecting,
     Replay,
     Until,
@@ -53,6 +53,7 @@ from hopyard_engine.replay import (
     same,
     state_of,
 )
+from tests.reasons import failure
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
@@ -197,7 +198,7 @@ def test_answers_are_compared_as_the_journal_writes_them() -> None:
     assert same(made(a=(1, 2), b=math.nan), made(a=[1, 2], b=math.nan))
     assert not same(made(a=1.0), made(a=2.0))
     assert not same(made(a=1.0), made(a=object()))
-    assert not same(made(), PolicyFailed(1.0, "x", 1, "no"))
+    assert not same(made(), PolicyFailed(1.0, "x", 1, failure("no")))
 
 
 def test_an_answer_to_nothing_is_a_difference() -> None:
@@ -260,8 +261,8 @@ def test_a_difference_pauses_the_running_experiment_and_says_what_differs() -> N
     live.feed(ShareSet(live.now, "x", live.stream.share))
     assert live.stream.state is ExperimentState.PAUSING
     assert driven.first is not None
-    assert live.stream.reason == f"policy error: {objection(driven.first)}"
-    assert f"event {driven.first.event} (asked about job 1 at 1)" in live.stream.reason
+    assert str(live.stream.reason) == f"policy error: {objection(driven.first)}"
+    assert f"event {driven.first.event} (asked about job 1 at 1)" in str(live.stream.reason)
 
 
 def test_after_a_resume_it_goes_on_from_the_recorded_decisions_and_is_not_paused_again() -> None:
@@ -293,7 +294,7 @@ def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     assert driven.unseen.event < (driven.number - 3)
     third.feed(ShareSet(third.now, "x", third.stream.share))
     assert third.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
-    assert "it could use 7 slots" in third.stream.reason
+    assert "it could use 7 slots" in str(third.stream.reason)
 
 
 def test_a_difference_after_an_accepted_one_counts() -> None:
@@ -309,9 +310,12 @@ def test_a_difference_after_an_accepted_one_counts() -> None:
 def test_one_that_is_paused_already_is_paused_again_when_it_is_resumed() -> None:
     live = raced(First())
     live.feed(Operated(live.now, "x", "pause"))
-    again, _ = recovered(live, Stricter())
+    again, driven = recovered(live, Stricter())
     again.feed(Operated(again.now, "x", "resume"))
-    assert (again.stream.state is not ExperimentState.RUNNING, OBJECTION in again.stream.reason) == (True, True)
+    assert driven.unseen is not None
+    reason = again.stream.reason
+    assert reason is not None
+    assert (reason.code, reason.args["cause"]) == (ReasonCode.POLICY_ERROR, objection(driven.unseen))
     again.feed(Operated(again.now, "x", "resume"))
     assert again.stream.state is ExperimentState.RUNNING
 
@@ -390,7 +394,9 @@ def given_up(live: Cluster_) -> None:
 
 class _Unheard:
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
-        return PolicyFailed(call.at, call.stream, call.number, "policy First took longer than 10 s", unheard=True)
+        return PolicyFailed(
+            call.at, call.stream, call.number, failure("policy First took longer than 10 s"), unheard=True
+        )
 
 
 def test_an_up_call_that_was_given_up_is_not_made_again_at_its_record() -> None:
@@ -441,8 +447,8 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
     assert reached.wait(HANG_SECONDS)
     doing = driven.doing
     assert isinstance(doing, UpCall)
-    assert not driven.give_up(object(), "another step")
-    assert driven.give_up(doing, "it hangs")
+    assert not driven.give_up(object(), failure("another step"))
+    assert driven.give_up(doing, failure("it hangs"))
     may_go_on.set()
     thread.join(HANG_SECONDS)
     assert len(ended) == 1  # It came back, and was told that nobody waits.
@@ -452,7 +458,7 @@ def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
         driven.take(event)
     assert driven.experiment is not None
     assert state_of(driven.experiment, 1, 0.0) == state_of(live.stream, 1, 0.0)
-    assert (driven.first, driven.gone) == (None, "it hangs")
+    assert (driven.first, driven.gone) == (None, failure("it hangs"))
 
 
 # -------------------------------------------------------------------------------------------- the version of the policy

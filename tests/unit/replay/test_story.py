@@ -32,6 +32,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     TimerFired,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions.runs import kill_timer
 from hopyard_engine.core.events import (
     Answered,
@@ -58,7 +59,7 @@ from hopyard_engine.core.state.timers import BackoffTimer
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.explain.story import Story
 from hopyard_engine.policy_host import answer_text
-from hopyard_engine.replay import OBJECTION
+from tests.reasons import failure
 from tests.unit.core.rig import Rig, settings
 from tests.unit.replay.telling import eventful, last, quiet, told
 
@@ -166,16 +167,19 @@ def test_a_refused_command_says_why(rig: Rig) -> None:
 def test_a_failing_policy_pauses_with_its_error(rig: Rig) -> None:
     rig.hold = True
     rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, "Mine: ValueError: no"))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, failure("Mine: ValueError: no")))
     assert last(rig, PolicyFailed) == (
         "the policy was asked for lr=1 at 3 and failed; the experiment is PAUSED: policy error: Mine: ValueError: no"
     )
 
 
+DIVERGED = Reason.of(ReasonCode.POLICY_DIVERGED, event=3, call="asked", recorded="PARK", computed="CONTINUE")
+
+
 def test_a_policy_that_changed_is_told(rig: Rig) -> None:
     rig.hold = True
     rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, f"{OBJECTION}: event 3"))
+    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, DIVERGED))
     assert last(rig, PolicyFailed).startswith(
         "the scheduler restarted and found that the policy decides otherwise now; the experiment"
     )

@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
 )
 from hopyard_engine.core.events import Amended, Ended, Reports, Started
+from tests.reasons import said
 from tests.unit.core.rig import Rig, snapshot
 from tests.unit.replay.telling import last, told
 
@@ -101,7 +102,9 @@ def test_bodies_that_a_rig_does_not_say() -> None:
     rig.say(rig.key(), Amended("t", False, 9))
     assert "run 1 of job 1 was already at 9: amendment t came too late" in [line.text for line in told(rig)]
     before = len(rig.journal)
-    rig.say(rig.key(), Ended(RunEndReason.FAILED, 3, None, True, "train at position 3: ValueError: no\n  File ..."))
+    rig.say(
+        rig.key(), Ended(RunEndReason.FAILED, 3, None, True, said("train at position 3: ValueError: no\n  File ..."))
+    )
     assert told(rig)[before].text == (
         "run 1 of job 1 failed at 3: train at position 3: ValueError: no; "
         "job 1 leaves its slot: its run is over, and its other processes leave"

@@ -7,11 +7,12 @@ import pytest
 from hopyard.policy.vocabulary import RunKey
 from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
 from hopyard_scheduler.runtime.ack_coalescing import acknowledged
+from tests.reasons import failure
 
 pytestmark = pytest.mark.quick
 
 ONE, OTHER = RunKey("x", "1", 1, 0), RunKey("x", "2", 1, 0)
-NOTED = Noted("x", "", "something")
+NOTED = Noted("x", "", failure("something"))
 
 
 def test_a_run_is_acknowledged_once_a_batch() -> None:

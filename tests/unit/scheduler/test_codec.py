@@ -42,6 +42,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.types import PolicyVersion, Settings, SlotSpec, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
+from tests.reasons import said
 
 pytestmark = pytest.mark.quick
 
@@ -116,7 +117,7 @@ def test_numbers_that_are_not_finite_survive() -> None:
 def test_named_tuples_and_ends_survive() -> None:
     joined = NodeJoined(1.0, "n", "i", (SlotSpec("n/0", 2, (0, 1)),), (RunKey("x", "1", 2, 0),), ("aa",))
     assert again(joined) == joined
-    ended = Ended(RunEndReason.UNTIL, 4, SnapshotInfo(4, "aa", 10), user_code=False, message="m")
+    ended = Ended(RunEndReason.UNTIL, 4, SnapshotInfo(4, "aa", 10), user_code=False, cause=said("m"))
     message = RunMessage(1.0, "x", "1", 1, 0, 1, ended)
     assert again(message) == message
 

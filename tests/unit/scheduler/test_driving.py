@@ -29,6 +29,7 @@ from hopyard_engine.journal.codec import decode
 from hopyard_engine.policy_host import Host, LatePolicy, PolicyHost
 from hopyard_scheduler.runtime import batch
 from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item
+from tests.reasons import failure
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
@@ -172,8 +173,8 @@ def test_a_policy_that_leaves_the_process_fails_its_experiment(shell: Shell) -> 
     batch = shell.drive(Requested(2.0, "x", "leave", {}, 1))
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
-    assert "SystemExit: it leaves" in failed.error
-    assert shell.core.streams["x"].reason.startswith("policy error: Gated on up-call")
+    assert "SystemExit: it leaves" in str(failed.reason)
+    assert str(shell.core.streams["x"].reason).startswith("policy error: Gated on up-call")
 
 
 def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
@@ -184,7 +185,7 @@ def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1))
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
-    assert failed.error == "KeyError: 'no such thing'"
+    assert str(failed.reason) == "KeyError: 'no such thing'"
     assert any(isinstance(event, PolicyAnswered) for event in records(batch, "y"))
 
 
@@ -197,10 +198,10 @@ def test_a_policy_that_is_to_be_made_again_is_parked_unasked(shell: Shell) -> No
 
 def test_an_answer_that_is_there_is_taken_and_nobody_asked(shell: Shell) -> None:
     number = shell.core.streams["x"].conversation.number + 1
-    shell.hosts["x"] = PolicyFailed(2.0, "x", number, "it hung", unheard=True)
+    shell.hosts["x"] = PolicyFailed(2.0, "x", number, failure("it hung"), unheard=True)
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1))
     assert records(batch, "x")[1] == shell.hosts["x"]
-    assert shell.core.streams["x"].reason == "policy error: it hung"
+    assert str(shell.core.streams["x"].reason) == "policy error: it hung"
 
 
 def test_an_experiment_that_is_not_there_costs_its_event_only(shell: Shell) -> None:

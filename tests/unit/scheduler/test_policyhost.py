@@ -47,7 +47,7 @@ class Creates(Policy):
 def test_demand_may_only_look() -> None:
     failed = offered(Creates())
     assert isinstance(failed, PolicyFailed)
-    assert "TypeError: demand, gang and nodes may only look, found CreateJob(job='1'" in failed.error
+    assert "TypeError: demand, gang and nodes may only look, found CreateJob(job='1'" in str(failed.reason)
 
 
 def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
@@ -68,7 +68,7 @@ class Wants(Policy):
 def test_an_answer_has_a_bounded_number_of_commands() -> None:
     failed = offered(Wants())
     assert isinstance(failed, PolicyFailed)
-    assert "CreateJob: this answer may have at most 10000 commands" in failed.error
+    assert "CreateJob: this answer may have at most 10000 commands" in str(failed.reason)
 
 
 class Waits(Policy):

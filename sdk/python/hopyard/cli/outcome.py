@@ -9,41 +9,33 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard._common import formatting
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
+from hopyard.policy.vocabulary.reasons import ReasonCode
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
 
 _NAMED_JOBS: Final = 5
 
-ONLY_PAUSED: Final = "nothing is left to train but"
-"""Prefix of the reason of an experiment whose only unfinished jobs are paused by a person."""
-
-ENDED_BY_ITSELF: Final = "its program ended by itself"
-"""Prefix of the reason of a COMPLETED job whose program ended before the experiment's last position."""
-
-_QUIET: Final = (
-    "reached position",
-    "suspended at",
-    "preempted",
-    "waits for its first slot",
-    "starting on",
-    "trained to its end",
-    "training",
-    "evaluating",
-    "profiling",
-    "its profile was",
+_QUIET: Final = frozenset(
+    [
+        ReasonCode.UNTIL_REACHED,
+        ReasonCode.UNTIL_REACHED_SAVING,
+        ReasonCode.SUSPENDED,
+        ReasonCode.PREEMPTED,
+        ReasonCode.PREEMPTED_LEAVING,
+        ReasonCode.CONFIGURED,
+        ReasonCode.PLACED,
+        ReasonCode.TERMINATED,
+        ReasonCode.TRAINED_TO_END,
+        ReasonCode.TRAINED_TO_EVALUATE,
+        ReasonCode.TRAINING,
+        ReasonCode.EVALUATING,
+        ReasonCode.PROFILING,
+        ReasonCode.PROFILE_LOST,
+        ReasonCode.PROFILE_FAILED,
+    ]
 )
-"""Prefixes of reasons that add nothing to the job's state and position."""
-
-
-ASKED: Final = "waits for the policy"
-"""Reason of an experiment while its policy processes an up-call."""
-
-NOTHING_LEFT: Final = "the policy has nothing left to do"
-"""Reason of an experiment that ended while some of its jobs were waiting."""
-
-BACK_AT_START: Final = "back at position 0, as no snapshot of it was saved"
-"""Prefix of the reason of a job that lost its slot without a snapshot and will start from the beginning."""
+"""Reasons that add nothing to the job's state and position."""
 
 STARTS_OVER: Final = (
     "its program saves no checkpoint: every pause and every promotion trains a job from its beginning again; "
@@ -55,9 +47,13 @@ def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
     """Return a remark on a COMPLETED search in which no job reached `max_iterations`; empty if one did, or if there is no limit."""
     limit = experiment.spec.get("stop", {}).get("max_iterations")
     infinite = experiment.spec.get("policy", {}).get("infinite", False)
-    if experiment.state is not ExperimentState.COMPLETED or experiment.reason != NOTHING_LEFT or not limit or infinite:
+    if experiment.reason_code is not ReasonCode.NOTHING_LEFT or not limit or infinite:
         return ""
-    if not jobs or any(job.state is JobState.COMPLETED for job in jobs):
+    if (
+        experiment.state is not ExperimentState.COMPLETED
+        or not jobs
+        or any(job.state is JobState.COMPLETED for job in jobs)
+    ):
         return ""
     furthest = max(max(job.position, job.best_position) for job in jobs)
     return (
@@ -123,13 +119,23 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
 
 def why(experiment: Experiment, job: Job) -> str:
     """Return the first line of the reason why a job failed, ended or waits; empty if it adds nothing to the state."""
-    line = formatting.first_line(job.reason)
-    if not line or (job.state is JobState.COMPLETED and not line.startswith(ENDED_BY_ITSELF)):
+    line, code = formatting.first_line(job.reason), job.reason_code
+    if not line or (job.state is JobState.COMPLETED and code is not ReasonCode.PROGRAM_ENDED_EARLY):
         return ""
     if job.state.live:
         return line
-    told = line == job.state.value.lower() or experiment.reason.startswith(line)
-    return "" if told or line.startswith(_QUIET) else line
+    told = code is not None and code is experiment.reason_code
+    return "" if told or code in _QUIET else line
+
+
+def starts_over(job: Job) -> bool:
+    """Whether a job left its slot, and begins again when it gets another."""
+    return job.reason_code is ReasonCode.BACK_AT_POSITION and job.reason_args["position"] == 0
+
+
+def is_asked(experiment: Experiment) -> bool:
+    """Whether the policy of an experiment was asked just now: what takes longer says how long."""
+    return experiment.reason_code is ReasonCode.WAITS_FOR_POLICY and not experiment.reason_args
 
 
 def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState, str, str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hopyard.policy.vocabulary import ExperimentState, JobState, Report
+from hopyard.policy.vocabulary.reasons import Argument, ReasonCode
 
 __all__ = [
     "Change",
@@ -105,6 +106,8 @@ class Experiment:
         name: The name in the experiment file.
         state: The current state.
         reason: Why the experiment is in this state, as a sentence; empty while it runs normally.
+        reason_code: The code of the reason, for programs; None: no reason.
+        reason_args: The arguments of the reason by name.
         spec: The complete specification.
         bundle: SHA-256 of the code bundle; empty: no bundle.
         metric: The metric that the experiment optimizes.
@@ -149,6 +152,8 @@ class Experiment:
     hops: Hops = Hops()
     slot_seconds: float = 0.0
     note: str = ""
+    reason_code: ReasonCode | None = None
+    reason_args: Mapping[str, Argument] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job: the training of one configuration. The message `Job` in `experiment.proto` documents the fields."""
+    """A job: the training of one configuration. The message `Job` in `experiment.proto` documents the fields.
+
+    `reason_code` is None without a reason.
+    """
 
     experiment: str
     id: str
@@ -198,6 +206,8 @@ class Job:
     snapshots: tuple[Snapshot, ...] = ()
     group: str = ""
     shared_position: int = 0
+    reason_code: ReasonCode | None = None
+    reason_args: Mapping[str, Argument] = field(default_factory=dict)
 
     @property
     def reached(self) -> int:

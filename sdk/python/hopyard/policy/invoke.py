@@ -9,7 +9,7 @@ from typing import Final
 
 from hopyard.policy.base import Policy, make_up_call, useful_nodes
 from hopyard.policy.command_buffer import CollectingView
-from hopyard.policy.vocabulary import Answer, Call, Decision, IterationFinish, Verdict
+from hopyard.policy.vocabulary import Answer, Call, Decision, IterationFinish, Reason, ReasonCode, Verdict
 
 MOST_BYTES: Final = 16 << 20
 """Maximum size of one answer in messages and in the journal."""
@@ -60,9 +60,26 @@ def ask(
 
 def describe(policy: Policy, what: str, error: BaseException) -> str:
     """Return a message about an exception of a policy, with its location."""
+    place = _place(error)
+    where = f" ({place})" if place else ""
+    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {brief(str(error))}{where}"
+
+
+def raised(policy: Policy, number: int, call: Call, error: BaseException) -> Reason:
+    """Return the reason of a policy that raised an exception on an up-call."""
+    return Reason.of(
+        ReasonCode.POLICY_RAISED,
+        policy=type(policy).__name__,
+        up_call=number,
+        call=type(call).__name__,
+        error=f"{type(error).__name__}: {brief(str(error))}",
+        place=_place(error) or None,
+    )
+
+
+def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {brief(str(error))}{place}"
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def brief(text: str) -> str:

@@ -44,6 +44,7 @@ _JOB: Final = {
     "parent": ColumnKind.TEXT,
     "fork_position": ColumnKind.INT,
     "reason": ColumnKind.TEXT,
+    "reason_code": ColumnKind.TEXT,
 }
 _REPORT: Final = {
     "experiment": ColumnKind.TEXT,
@@ -122,6 +123,7 @@ def job_results(experiment: Experiment, jobs: Iterable[Job]) -> Results:
             "last": job.last_value,
             "fork_position": job.fork_position if job.parent is not None else None,
             "reason": job.reason or None,
+            "reason_code": job.reason_code.value if job.reason_code is not None else None,
         }
         row |= flatten(HYPERPARAMETER, job.hyperparameters)
         rows.append(row)

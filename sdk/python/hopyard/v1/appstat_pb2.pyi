@@ -62,6 +62,8 @@ class JournalRecord(google.protobuf.message.Message):
     AT_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     PAYLOAD_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    CHECKSUM_FIELD_NUMBER: builtins.int
     stream: builtins.str
     """"cluster" or an experiment's id."""
     position: builtins.int
@@ -72,6 +74,10 @@ class JournalRecord(google.protobuf.message.Message):
     """Kind of the event, for people and filters."""
     payload: builtins.bytes
     """The event as JSON; its meaning is the scheduler's."""
+    version: builtins.int
+    """The version of the journal format that the record has; it is read before kind and payload. 0: the writer named none."""
+    checksum: builtins.str
+    """A checksum of the record; empty: it has none. AppStat stores it and returns it unchanged."""
     def __init__(
         self,
         *,
@@ -80,8 +86,10 @@ class JournalRecord(google.protobuf.message.Message):
         at: builtins.float = ...,
         kind: builtins.str = ...,
         payload: builtins.bytes = ...,
+        version: builtins.int = ...,
+        checksum: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at", b"at", "kind", b"kind", "payload", b"payload", "position", b"position", "stream", b"stream"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at", b"at", "checksum", b"checksum", "kind", b"kind", "payload", b"payload", "position", b"position", "stream", b"stream", "version", b"version"]) -> None: ...
 
 Global___JournalRecord: typing_extensions.TypeAlias = JournalRecord
 

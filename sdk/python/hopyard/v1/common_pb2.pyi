@@ -198,6 +198,824 @@ FAILURE_CLASS_INFRASTRUCTURE: FailureClass.ValueType  # 2
 FAILURE_CLASS_PREEMPTION: FailureClass.ValueType  # 3
 Global___FailureClass: typing_extensions.TypeAlias = FailureClass
 
+class _ReasonCode:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ReasonCode.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    REASON_CODE_UNSPECIFIED: _ReasonCode.ValueType  # 0
+    """No reason."""
+    REASON_CODE_PAUSED_BY_PERSON: _ReasonCode.ValueType  # 1
+    """A person paused the experiment or the job. The cause is what its run does until it has left."""
+    REASON_CODE_STOPPED_BY_PERSON: _ReasonCode.ValueType  # 2
+    """A person stopped the experiment."""
+    REASON_CODE_CLOSED_BY_CLIENT: _ReasonCode.ValueType  # 3
+    """The client of an experiment that is open for requests closed it."""
+    REASON_CODE_TARGET_REACHED: _ReasonCode.ValueType  # 4
+    """A job reached the target of the experiment."""
+    REASON_CODE_TIME_OVER: _ReasonCode.ValueType  # 5
+    """The experiment ran for its `stop.max_time`."""
+    REASON_CODE_IDLE_TIME_OVER: _ReasonCode.ValueType  # 6
+    """No client asked for anything during `stop.idle`."""
+    REASON_CODE_ALL_JOBS_ENDED: _ReasonCode.ValueType  # 7
+    """All jobs ended, and there will be no more."""
+    REASON_CODE_NOTHING_LEFT: _ReasonCode.ValueType  # 8
+    """The policy wants nothing more while jobs wait."""
+    REASON_CODE_EVERY_JOB_FAILED: _ReasonCode.ValueType  # 9
+    """All jobs of the experiment failed. The cause is that of the first one."""
+    REASON_CODE_ENDED_BY_POLICY: _ReasonCode.ValueType  # 10
+    """The policy ended the experiment and gave this text."""
+    REASON_CODE_GENERATOR_FAILED: _ReasonCode.ValueType  # 11
+    """The generator could not propose the configuration of a job."""
+    REASON_CODE_PROGRAM_UNUSABLE: _ReasonCode.ValueType  # 12
+    """The program failed on every node in a way that no other try heals."""
+    REASON_CODE_POLICY_ERROR: _ReasonCode.ValueType  # 13
+    """The policy failed, and the experiment is paused."""
+    REASON_CODE_ENGINE_ERROR: _ReasonCode.ValueType  # 14
+    """The engine could not take an event; the stream is quarantined."""
+    REASON_CODE_JOURNAL_UNREADABLE: _ReasonCode.ValueType  # 15
+    """The scheduler restarted and could not replay the journal."""
+    REASON_CODE_LEAVING_RUNS: _ReasonCode.ValueType  # 16
+    """The experiment is pausing or ending, and has runs."""
+    REASON_CODE_LEAVING_SNAPSHOTS: _ReasonCode.ValueType  # 17
+    """The experiment is pausing or ending, and has snapshots that are not in the store."""
+    REASON_CODE_ONLY_PAUSED_JOBS: _ReasonCode.ValueType  # 18
+    """Only a person can make the experiment go on."""
+    REASON_CODE_NO_RUN_DATA_MISSING: _ReasonCode.ValueType  # 19
+    """No run is possible without missing partitions."""
+    REASON_CODE_OPEN_FOR_REQUESTS: _ReasonCode.ValueType  # 20
+    """The experiment has nothing to do, and its idle time runs."""
+    REASON_CODE_SHARE_EMPTY: _ReasonCode.ValueType  # 21
+    """The experiment has no share of the cluster now."""
+    REASON_CODE_SHARE_NOT_FREE: _ReasonCode.ValueType  # 22
+    """The experiment has a share that others still hold."""
+    REASON_CODE_SHARE_REDUCED: _ReasonCode.ValueType  # 23
+    """The experiment holds more than its share."""
+    REASON_CODE_NO_RUN_JOB_WAITS: _ReasonCode.ValueType  # 24
+    """No job runs. The cause is what the first job waits for."""
+    REASON_CODE_GENERATOR_ASKED: _ReasonCode.ValueType  # 25
+    """The generator has yet to propose configurations."""
+    REASON_CODE_POLICY_WITHOUT_JOB: _ReasonCode.ValueType  # 26
+    """Slots are idle, and the policy starts nothing."""
+    REASON_CODE_REQUESTED: _ReasonCode.ValueType  # 27
+    """A client's request made the job."""
+    REASON_CODE_CONFIGURED: _ReasonCode.ValueType  # 28
+    """The configuration of the job is known."""
+    REASON_CODE_PLACED: _ReasonCode.ValueType  # 29
+    """The policy started the job on slots."""
+    REASON_CODE_TRAINING: _ReasonCode.ValueType  # 30
+    """The run trains."""
+    REASON_CODE_EVALUATING: _ReasonCode.ValueType  # 31
+    """The run evaluates a snapshot."""
+    REASON_CODE_PROFILING: _ReasonCode.ValueType  # 32
+    """The run measures the time of an iteration."""
+    REASON_CODE_PREEMPTED_LEAVING: _ReasonCode.ValueType  # 33
+    """The run has to leave because the share shrank."""
+    REASON_CODE_TERMINATED_LEAVING: _ReasonCode.ValueType  # 34
+    """The run has to leave because the job is terminated."""
+    REASON_CODE_SAVING: _ReasonCode.ValueType  # 35
+    """The run has to save and leave."""
+    REASON_CODE_UNTIL_REACHED_SAVING: _ReasonCode.ValueType  # 36
+    """The run came to its `until` and saves."""
+    REASON_CODE_TRAINED_SAVING: _ReasonCode.ValueType  # 37
+    """The run has trained the job to its end and saves."""
+    REASON_CODE_RANKS_LEAVING: _ReasonCode.ValueType  # 38
+    """A gang is over, and some of its processes are still there."""
+    REASON_CODE_ORIGIN_LOST: _ReasonCode.ValueType  # 39
+    """A forked job has lost what it starts from."""
+    REASON_CODE_SNAPSHOT_LOST: _ReasonCode.ValueType  # 40
+    """The last snapshot of a waiting job is gone."""
+    REASON_CODE_ANSWERED: _ReasonCode.ValueType  # 41
+    """The results of another job complete the job."""
+    REASON_CODE_ANSWERED_FROM_EARLIER: _ReasonCode.ValueType  # 42
+    """The results of an earlier experiment complete the job."""
+    REASON_CODE_TRAINED_TO_END: _ReasonCode.ValueType  # 43
+    """The job is trained as far as the experiment wants."""
+    REASON_CODE_TRAINED_TO_EVALUATE: _ReasonCode.ValueType  # 44
+    """The job is trained, and its policy will evaluate it."""
+    REASON_CODE_TERMINATED: _ReasonCode.ValueType  # 45
+    """The policy or a person terminated the job."""
+    REASON_CODE_RESUMED_BY_PERSON: _ReasonCode.ValueType  # 46
+    """A person resumed the paused job."""
+    REASON_CODE_EXTENDED: _ReasonCode.ValueType  # 47
+    """A completed job goes on because its experiment was extended."""
+    REASON_CODE_TARGET_REACHED_BY_JOB: _ReasonCode.ValueType  # 48
+    """The job reached the target of its experiment."""
+    REASON_CODE_FAILED_FOR_GOOD: _ReasonCode.ValueType  # 49
+    """The program fails on every node."""
+    REASON_CODE_FAILED_TOO_OFTEN: _ReasonCode.ValueType  # 50
+    """The user's code failed more often than `max_failures` allows."""
+    REASON_CODE_FAILED: _ReasonCode.ValueType  # 51
+    """The user's code failed, and the job may try again."""
+    REASON_CODE_LOST_TOO_OFTEN: _ReasonCode.ValueType  # 52
+    """Runs of the job were lost again and again."""
+    REASON_CODE_RUN_LOST: _ReasonCode.ValueType  # 53
+    """The run of the job was lost; it goes on from a snapshot."""
+    REASON_CODE_PROFILE_LOST: _ReasonCode.ValueType  # 54
+    """A profiling run was lost."""
+    REASON_CODE_PROFILE_FAILED: _ReasonCode.ValueType  # 55
+    """A profiling run failed."""
+    REASON_CODE_BACK_AT_POSITION: _ReasonCode.ValueType  # 56
+    """A run left without a snapshot."""
+    REASON_CODE_NOTHING_SAVED: _ReasonCode.ValueType  # 57
+    """The job would train the same part for ever."""
+    REASON_CODE_PROGRAM_ENDED_EARLY: _ReasonCode.ValueType  # 58
+    """The program had nothing more to train."""
+    REASON_CODE_UNTIL_REACHED: _ReasonCode.ValueType  # 59
+    """The run came to its `until`."""
+    REASON_CODE_PREEMPTED: _ReasonCode.ValueType  # 60
+    """The run left because the share shrank."""
+    REASON_CODE_SUSPENDED: _ReasonCode.ValueType  # 61
+    """The run was suspended."""
+    REASON_CODE_RUN_MESSAGE: _ReasonCode.ValueType  # 62
+    """The training process or its agent ended the run with this message."""
+    REASON_CODE_PROCESS_ENDED: _ReasonCode.ValueType  # 63
+    """A process ended without a message; its end is one of UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED, TERMINATED."""
+    REASON_CODE_RANK_ENDED: _ReasonCode.ValueType  # 64
+    """A process of a gang ended, and with it the run."""
+    REASON_CODE_NODE_LOST: _ReasonCode.ValueType  # 65
+    """The lease of the node ran out, or its agent is new."""
+    REASON_CODE_NODE_WITHOUT_RUN: _ReasonCode.ValueType  # 66
+    """The node came back without the run."""
+    REASON_CODE_NODE_DRAINED: _ReasonCode.ValueType  # 67
+    """The node was drained before the run began."""
+    REASON_CODE_OTHER_CLUSTER: _ReasonCode.ValueType  # 68
+    """The experiment was imported from another cluster."""
+    REASON_CODE_REPORT_TOO_LARGE: _ReasonCode.ValueType  # 69
+    """The run reported more than the journal can hold."""
+    REASON_CODE_RANK_0_STARTED: _ReasonCode.ValueType  # 70
+    """Rank 0 has loaded its state."""
+    REASON_CODE_RANK_0_REPORTED: _ReasonCode.ValueType  # 71
+    """Rank 0 reported whether it waits at `until`."""
+    REASON_CODE_RANK_0_ENDED: _ReasonCode.ValueType  # 72
+    """Rank 0 has ended."""
+    REASON_CODE_UNTIL_MOVED: _ReasonCode.ValueType  # 73
+    """An amendment moved the `until` of a parked run."""
+    REASON_CODE_GRACE_OVER: _ReasonCode.ValueType  # 74
+    """The processes are killed because they have not left in time."""
+    REASON_CODE_RUN_OVER: _ReasonCode.ValueType  # 75
+    """The processes are killed because the run is over."""
+    REASON_CODE_POLICY_RAISED: _ReasonCode.ValueType  # 76
+    """The policy raised an exception."""
+    REASON_CODE_POLICY_ANSWER_INVALID: _ReasonCode.ValueType  # 77
+    """The process of the policy answered with an error, or with an answer that cannot be taken."""
+    REASON_CODE_POLICY_TOO_SLOW: _ReasonCode.ValueType  # 78
+    """The policy did not answer in time and was given up."""
+    REASON_CODE_POLICY_CREATION_TOO_SLOW: _ReasonCode.ValueType  # 79
+    """The policy could not be made in time."""
+    REASON_CODE_POLICY_UNANSWERED: _ReasonCode.ValueType  # 80
+    """The policy ended without an answer."""
+    REASON_CODE_POLICY_ELSEWHERE: _ReasonCode.ValueType  # 81
+    """A replay without the process of the policy."""
+    REASON_CODE_POLICY_UNAVAILABLE: _ReasonCode.ValueType  # 82
+    """The policy cannot be loaded or made."""
+    REASON_CODE_POLICY_HOST_FAILED: _ReasonCode.ValueType  # 83
+    """The host of the policy failed."""
+    REASON_CODE_POLICY_BACKLOG: _ReasonCode.ValueType  # 84
+    """Too many events wait for the answer of the policy."""
+    REASON_CODE_POLICY_NOT_RESTORED: _ReasonCode.ValueType  # 85
+    """The policy was given up, and the recorded up-calls cannot be repeated."""
+    REASON_CODE_POLICY_PROCESS_NOT_RESTORED: _ReasonCode.ValueType  # 86
+    """The recorded up-calls cannot be repeated on the process of the policy."""
+    REASON_CODE_POLICY_DIVERGED: _ReasonCode.ValueType  # 87
+    """A replay of the recorded up-calls found another answer."""
+    REASON_CODE_POLICY_RESTLESS: _ReasonCode.ValueType  # 88
+    """The policy asks again and again."""
+    REASON_CODE_POLICY_UNDECIDED: _ReasonCode.ValueType  # 89
+    """The answer to an iteration finish has no decision."""
+    REASON_CODE_POLICY_PROCESS_ABSENT: _ReasonCode.ValueType  # 90
+    """No process served the policy in time."""
+    REASON_CODE_POLICY_PROCESS_AWAITED: _ReasonCode.ValueType  # 91
+    """No process serves the policy now."""
+    REASON_CODE_POLICY_PROCESS_FAILED: _ReasonCode.ValueType  # 92
+    """The process of the policy cannot be started."""
+    REASON_CODE_POLICY_PROCESS_LOST: _ReasonCode.ValueType  # 93
+    """The process of the policy ended again and again over one up-call."""
+    REASON_CODE_POLICY_PROCESS_CONFUSED: _ReasonCode.ValueType  # 94
+    """The process of the policy sent another message than the answer."""
+    REASON_CODE_WAITS_FOR_GENERATOR: _ReasonCode.ValueType  # 95
+    """The generator was asked for the configuration of the job."""
+    REASON_CODE_WAITS_EXPERIMENT_ENDING: _ReasonCode.ValueType  # 96
+    """Nothing new begins in an experiment that ends."""
+    REASON_CODE_WAITS_EXPERIMENT_PAUSED: _ReasonCode.ValueType  # 97
+    """Nothing begins in an experiment that does not run."""
+    REASON_CODE_WAITS_AFTER_SETBACKS: _ReasonCode.ValueType  # 98
+    """The job backs off."""
+    REASON_CODE_WAITS_FOR_AWAY_SNAPSHOT: _ReasonCode.ValueType  # 99
+    """The nodes that have the snapshot are away."""
+    REASON_CODE_WAITS_FOR_SNAPSHOT: _ReasonCode.ValueType  # 100
+    """The nodes that have the snapshot did not give it."""
+    REASON_CODE_WAITS_FOR_SLOT: _ReasonCode.ValueType  # 101
+    """No slot of the cluster can serve the job."""
+    REASON_CODE_WAITS_FOR_POLICY: _ReasonCode.ValueType  # 102
+    """The policy was asked and has not answered."""
+    REASON_CODE_WAITS_FOR_DATA: _ReasonCode.ValueType  # 103
+    """Partitions of the data are missing."""
+    REASON_CODE_WAITS_SHARE_EMPTY: _ReasonCode.ValueType  # 104
+    """The experiment has no share of the cluster now."""
+    REASON_CODE_WAITS_SHARE_REDUCED: _ReasonCode.ValueType  # 105
+    """The experiment holds more than its share."""
+    REASON_CODE_WAITS_SHARE_BUSY: _ReasonCode.ValueType  # 106
+    """All slots of the share are busy."""
+    REASON_CODE_WAITS_FOR_GANG: _ReasonCode.ValueType  # 107
+    """Fewer slots are idle than the job needs at once."""
+    REASON_CODE_WAITS_UNSTARTED: _ReasonCode.ValueType  # 108
+    """Slots are idle, and the policy has not started the job."""
+    REASON_CODE_WAITS_RESERVED: _ReasonCode.ValueType  # 109
+    """The idle slots are reserved."""
+    REASON_CODE_WAITS_SHARE_NOT_FREE: _ReasonCode.ValueType  # 110
+    """Others still hold a part of the share."""
+    REASON_CODE_STARTS_UNHEARD: _ReasonCode.ValueType  # 111
+    """The nodes have not confirmed the start."""
+    REASON_CODE_STARTS_PREPARING: _ReasonCode.ValueType  # 112
+    """The process of the run starts."""
+    REASON_CODE_STARTS_LOADING: _ReasonCode.ValueType  # 113
+    """The process of the run loads its snapshot."""
+    REASON_CODE_WAITS_FOR_DECISION: _ReasonCode.ValueType  # 114
+    """The run waits at a boundary."""
+    REASON_CODE_PARKED: _ReasonCode.ValueType  # 115
+    """The run waits at its `until`."""
+    REASON_CODE_NO_SLOT_DRAINED: _ReasonCode.ValueType  # 116
+    """All nodes are drained."""
+    REASON_CODE_NO_SLOT_ANNOUNCED: _ReasonCode.ValueType  # 117
+    """The agents have announced no slot."""
+    REASON_CODE_NO_AGENT: _ReasonCode.ValueType  # 118
+    """No agent is connected."""
+    REASON_CODE_NO_SLOT_ON_NODES: _ReasonCode.ValueType  # 119
+    """The policy can only use nodes that have no slot."""
+    REASON_CODE_NO_FITTING_SLOT: _ReasonCode.ValueType  # 120
+    """No slot has what a job needs."""
+    REASON_CODE_TOO_FEW_FITTING_SLOTS: _ReasonCode.ValueType  # 121
+    """Too few slots have what a gang needs."""
+    REASON_CODE_SLOTS_BELOW_GANG: _ReasonCode.ValueType  # 122
+    """`resources.slots` is smaller than the gang."""
+    REASON_CODE_PARTITIONS_UNKNOWN: _ReasonCode.ValueType  # 123
+    """The catalog does not have the partitions."""
+    REASON_CODE_PARTITIONS_AWAY: _ReasonCode.ValueType  # 124
+    """The nodes that have the partitions are away."""
+    REASON_CODE_PARTITIONS_LOST: _ReasonCode.ValueType  # 125
+    """The nodes of the partitions do not have the files any more."""
+    REASON_CODE_LIMITED_BY_CONCURRENCY: _ReasonCode.ValueType  # 126
+    """What keeps the share from being larger: as many jobs train as may."""
+    REASON_CODE_LIMITED_BY_DEMAND: _ReasonCode.ValueType  # 127
+    """What keeps the share from being larger: the policy wants no more."""
+    REASON_CODE_WITHOUT_DEMAND: _ReasonCode.ValueType  # 128
+    """What keeps the share from being larger: the policy wants nothing."""
+    REASON_CODE_LIMITED_BY_SLOTS: _ReasonCode.ValueType  # 129
+    """What keeps the share from being larger: `resources.slots`."""
+    REASON_CODE_LIMITED_BY_WEIGHT: _ReasonCode.ValueType  # 130
+    """What keeps the share from being larger: the weights of the others."""
+    REASON_CODE_NO_SUCH_JOB: _ReasonCode.ValueType  # 131
+    """The command names an unknown job."""
+    REASON_CODE_JOB_HELD: _ReasonCode.ValueType  # 132
+    """The command concerns a paused job."""
+    REASON_CODE_JOB_NOT_IDLE: _ReasonCode.ValueType  # 133
+    """Only an idle job can be started."""
+    REASON_CODE_JOB_BACKS_OFF: _ReasonCode.ValueType  # 134
+    """The job may be started later."""
+    REASON_CODE_JOB_WITHOUT_RUN: _ReasonCode.ValueType  # 135
+    """The command needs a run of the job."""
+    REASON_CODE_JOB_ENDED: _ReasonCode.ValueType  # 136
+    """The job has ended."""
+    REASON_CODE_JOB_NOT_WAITING: _ReasonCode.ValueType  # 137
+    """The job runs or has ended."""
+    REASON_CODE_NO_SUCH_EXPERIMENT: _ReasonCode.ValueType  # 138
+    """The command names an unknown experiment."""
+    REASON_CODE_EXPERIMENT_ENDING: _ReasonCode.ValueType  # 139
+    """The end of the experiment is decided."""
+    REASON_CODE_EXPERIMENT_OVER: _ReasonCode.ValueType  # 140
+    """The experiment has ended."""
+    REASON_CODE_EXPERIMENT_NOT_RUNNING: _ReasonCode.ValueType  # 141
+    """No run can start now."""
+    REASON_CODE_NO_SUCH_SNAPSHOT: _ReasonCode.ValueType  # 142
+    """The command names a snapshot that is not there."""
+    REASON_CODE_NO_SUCH_EARLIER_SNAPSHOT: _ReasonCode.ValueType  # 143
+    """The command names a snapshot that an earlier experiment does not have."""
+    REASON_CODE_SNAPSHOT_KEEPS_VALUES: _ReasonCode.ValueType  # 144
+    """A snapshot of processes cannot get other hyperparameters."""
+    REASON_CODE_NOTHING_TO_EVALUATE: _ReasonCode.ValueType  # 145
+    """An evaluation needs a snapshot."""
+    REASON_CODE_PARTS_INVALID: _ReasonCode.ValueType  # 146
+    """The parts of a start do not fit it."""
+    REASON_CODE_UNTIL_INVALID: _ReasonCode.ValueType  # 147
+    """The `until` of a start is out of range."""
+    REASON_CODE_UNTIL_TOO_FAR: _ReasonCode.ValueType  # 148
+    """The `until` of an amendment is out of range."""
+    REASON_CODE_SLOTS_INVALID: _ReasonCode.ValueType  # 149
+    """A start names no slots, or one twice."""
+    REASON_CODE_SLOTS_NOT_IDLE: _ReasonCode.ValueType  # 150
+    """A start names slots that are not idle."""
+    REASON_CODE_CONCURRENCY_REACHED: _ReasonCode.ValueType  # 151
+    """As many jobs train as may."""
+    REASON_CODE_SHARE_EXCEEDED: _ReasonCode.ValueType  # 152
+    """The start needs more than the share."""
+    REASON_CODE_INPUTS_INVALID: _ReasonCode.ValueType  # 153
+    """A start has inputs for other slots."""
+    REASON_CODE_NO_SUCH_PARTITION: _ReasonCode.ValueType  # 154
+    """A start names an unknown partition."""
+    REASON_CODE_PARTITION_ELSEWHERE: _ReasonCode.ValueType  # 155
+    """Other nodes hold the partition."""
+    REASON_CODE_PARTITION_NOWHERE: _ReasonCode.ValueType  # 156
+    """No node holds the partition."""
+    REASON_CODE_RUN_ENDING: _ReasonCode.ValueType  # 157
+    """A run that ends cannot be amended."""
+    REASON_CODE_RUN_NOT_TRAINING: _ReasonCode.ValueType  # 158
+    """Only a training run can be amended."""
+    REASON_CODE_PARK_BEFORE_UNTIL: _ReasonCode.ValueType  # 159
+    """The decision PARK came too early; the policy fails."""
+    REASON_CODE_TIME_INVALID: _ReasonCode.ValueType  # 160
+    """A timer has no finite time."""
+    REASON_CODE_JOB_NAME_INVALID: _ReasonCode.ValueType  # 161
+    """Jobs are numbered in order."""
+    REASON_CODE_GENERATOR_EXHAUSTED: _ReasonCode.ValueType  # 162
+    """There are no more configurations."""
+    REASON_CODE_JOBS_EXHAUSTED: _ReasonCode.ValueType  # 163
+    """The experiment may have no more jobs."""
+    REASON_CODE_LIMIT_WITHOUT_VALUES: _ReasonCode.ValueType  # 164
+    """The generator makes no jobs with a limit."""
+    REASON_CODE_LIMIT_INVALID: _ReasonCode.ValueType  # 165
+    """The limit of a job is out of range."""
+    REASON_CODE_FORK_AT_END: _ReasonCode.ValueType  # 166
+    """A fork begins at the end."""
+    REASON_CODE_ANSWERED_FROM_ITSELF: _ReasonCode.ValueType  # 167
+    """The source of an answer is the job itself."""
+    REASON_CODE_ANSWERED_BEYOND_END: _ReasonCode.ValueType  # 168
+    """The position of an answer is out of range."""
+    REASON_CODE_SOURCE_TOO_SHORT: _ReasonCode.ValueType  # 169
+    """The source of an answer is not trained so far."""
+    REASON_CODE_PRIORITY_INVALID: _ReasonCode.ValueType  # 170
+    """A priority is NaN."""
+    REASON_CODE_PREDICTION_PARAMETERS_UNKNOWN: _ReasonCode.ValueType  # 171
+    """A prediction has unknown parameters."""
+    REASON_CODE_PREDICTION_TARGET_INVALID: _ReasonCode.ValueType  # 172
+    """The target of a prediction is no number."""
+    REASON_CODE_PREDICTION_HORIZON_INVALID: _ReasonCode.ValueType  # 173
+    """The horizon of a prediction is no position."""
+    REASON_CODE_PREDICTION_HORIZON_MISSING: _ReasonCode.ValueType  # 174
+    """A prediction has no horizon."""
+    REASON_CODE_NOTHING_TO_PREDICT: _ReasonCode.ValueType  # 175
+    """The job has ended."""
+    REASON_CODE_SOLVER_INVALID: _ReasonCode.ValueType  # 176
+    """A question names no solver."""
+    REASON_CODE_SOLVER_MISSING: _ReasonCode.ValueType  # 177
+    """A question names no solver."""
+    REASON_CODE_SOLVER_TIME_INVALID: _ReasonCode.ValueType  # 178
+    """The time of a solver is out of range."""
+    REASON_CODE_TICKET_MISSING: _ReasonCode.ValueType  # 179
+    """A question has no ticket."""
+    REASON_CODE_TICKET_IN_USE: _ReasonCode.ValueType  # 180
+    """A question with this ticket is open."""
+    REASON_CODE_SLOT_NOT_IDLE: _ReasonCode.ValueType  # 181
+    """Only an idle slot can be reserved or released."""
+    REASON_CODE_END_REASON_MISSING: _ReasonCode.ValueType  # 182
+    """The policy ends an experiment without a text."""
+    REASON_CODE_WINNER_UNREPORTED: _ReasonCode.ValueType  # 183
+    """The winner has no result."""
+    REASON_CODE_WINNER_ENDED: _ReasonCode.ValueType  # 184
+    """The winner failed or is terminated."""
+    REASON_CODE_WINNER_TERMINATING: _ReasonCode.ValueType  # 185
+    """The winner is being terminated."""
+    REASON_CODE_WINNER_ELSEWHERE: _ReasonCode.ValueType  # 186
+    """The winner belongs to another experiment."""
+    REASON_CODE_COMMAND_INVALID: _ReasonCode.ValueType  # 187
+    """A test of a policy refuses the command."""
+    REASON_CODE_REPORT_DIFFERS: _ReasonCode.ValueType  # 188
+    """A repeated report differs from the recorded one."""
+    REASON_CODE_SNAPSHOT_NOT_STORED: _ReasonCode.ValueType  # 189
+    """An upload was given up."""
+    REASON_CODE_DECISION_IGNORED: _ReasonCode.ValueType  # 190
+    """A policy decided where nothing was to be decided."""
+    REASON_CODE_SNAPSHOTS_GIVEN_UP: _ReasonCode.ValueType  # 191
+    """The store needed room."""
+    REASON_CODE_QUOTA_EXCEEDED: _ReasonCode.ValueType  # 192
+    """The quota of the experiment is too small."""
+    REASON_CODE_JOB_STAYS_COMPLETED: _ReasonCode.ValueType  # 193
+    """An extended experiment cannot continue a job."""
+    REASON_CODE_MESSAGE_REFUSED: _ReasonCode.ValueType  # 194
+    """A process of an older attempt sent a message."""
+    REASON_CODE_COMMAND_REFUSED: _ReasonCode.ValueType  # 195
+    """A command of a person was refused."""
+    REASON_CODE_REQUEST_REFUSED: _ReasonCode.ValueType  # 196
+    """A request of a client was refused."""
+    REASON_CODE_RESERVATION_REFUSED: _ReasonCode.ValueType  # 197
+    """A reservation of a client was refused."""
+    REASON_CODE_PAUSE_REFUSED: _ReasonCode.ValueType  # 198
+    """A job cannot be paused."""
+    REASON_CODE_RESUME_REFUSED: _ReasonCode.ValueType  # 199
+    """A job cannot be resumed."""
+    REASON_CODE_UPDATE_REFUSED: _ReasonCode.ValueType  # 200
+    """The terms of a quarantined experiment cannot change."""
+
+class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
+    """The reason for a state, a wait, an end, a failure or a refusal. docs/reasons.md lists the meaning, the arguments and the sentence of
+    each code.
+    """
+
+REASON_CODE_UNSPECIFIED: ReasonCode.ValueType  # 0
+"""No reason."""
+REASON_CODE_PAUSED_BY_PERSON: ReasonCode.ValueType  # 1
+"""A person paused the experiment or the job. The cause is what its run does until it has left."""
+REASON_CODE_STOPPED_BY_PERSON: ReasonCode.ValueType  # 2
+"""A person stopped the experiment."""
+REASON_CODE_CLOSED_BY_CLIENT: ReasonCode.ValueType  # 3
+"""The client of an experiment that is open for requests closed it."""
+REASON_CODE_TARGET_REACHED: ReasonCode.ValueType  # 4
+"""A job reached the target of the experiment."""
+REASON_CODE_TIME_OVER: ReasonCode.ValueType  # 5
+"""The experiment ran for its `stop.max_time`."""
+REASON_CODE_IDLE_TIME_OVER: ReasonCode.ValueType  # 6
+"""No client asked for anything during `stop.idle`."""
+REASON_CODE_ALL_JOBS_ENDED: ReasonCode.ValueType  # 7
+"""All jobs ended, and there will be no more."""
+REASON_CODE_NOTHING_LEFT: ReasonCode.ValueType  # 8
+"""The policy wants nothing more while jobs wait."""
+REASON_CODE_EVERY_JOB_FAILED: ReasonCode.ValueType  # 9
+"""All jobs of the experiment failed. The cause is that of the first one."""
+REASON_CODE_ENDED_BY_POLICY: ReasonCode.ValueType  # 10
+"""The policy ended the experiment and gave this text."""
+REASON_CODE_GENERATOR_FAILED: ReasonCode.ValueType  # 11
+"""The generator could not propose the configuration of a job."""
+REASON_CODE_PROGRAM_UNUSABLE: ReasonCode.ValueType  # 12
+"""The program failed on every node in a way that no other try heals."""
+REASON_CODE_POLICY_ERROR: ReasonCode.ValueType  # 13
+"""The policy failed, and the experiment is paused."""
+REASON_CODE_ENGINE_ERROR: ReasonCode.ValueType  # 14
+"""The engine could not take an event; the stream is quarantined."""
+REASON_CODE_JOURNAL_UNREADABLE: ReasonCode.ValueType  # 15
+"""The scheduler restarted and could not replay the journal."""
+REASON_CODE_LEAVING_RUNS: ReasonCode.ValueType  # 16
+"""The experiment is pausing or ending, and has runs."""
+REASON_CODE_LEAVING_SNAPSHOTS: ReasonCode.ValueType  # 17
+"""The experiment is pausing or ending, and has snapshots that are not in the store."""
+REASON_CODE_ONLY_PAUSED_JOBS: ReasonCode.ValueType  # 18
+"""Only a person can make the experiment go on."""
+REASON_CODE_NO_RUN_DATA_MISSING: ReasonCode.ValueType  # 19
+"""No run is possible without missing partitions."""
+REASON_CODE_OPEN_FOR_REQUESTS: ReasonCode.ValueType  # 20
+"""The experiment has nothing to do, and its idle time runs."""
+REASON_CODE_SHARE_EMPTY: ReasonCode.ValueType  # 21
+"""The experiment has no share of the cluster now."""
+REASON_CODE_SHARE_NOT_FREE: ReasonCode.ValueType  # 22
+"""The experiment has a share that others still hold."""
+REASON_CODE_SHARE_REDUCED: ReasonCode.ValueType  # 23
+"""The experiment holds more than its share."""
+REASON_CODE_NO_RUN_JOB_WAITS: ReasonCode.ValueType  # 24
+"""No job runs. The cause is what the first job waits for."""
+REASON_CODE_GENERATOR_ASKED: ReasonCode.ValueType  # 25
+"""The generator has yet to propose configurations."""
+REASON_CODE_POLICY_WITHOUT_JOB: ReasonCode.ValueType  # 26
+"""Slots are idle, and the policy starts nothing."""
+REASON_CODE_REQUESTED: ReasonCode.ValueType  # 27
+"""A client's request made the job."""
+REASON_CODE_CONFIGURED: ReasonCode.ValueType  # 28
+"""The configuration of the job is known."""
+REASON_CODE_PLACED: ReasonCode.ValueType  # 29
+"""The policy started the job on slots."""
+REASON_CODE_TRAINING: ReasonCode.ValueType  # 30
+"""The run trains."""
+REASON_CODE_EVALUATING: ReasonCode.ValueType  # 31
+"""The run evaluates a snapshot."""
+REASON_CODE_PROFILING: ReasonCode.ValueType  # 32
+"""The run measures the time of an iteration."""
+REASON_CODE_PREEMPTED_LEAVING: ReasonCode.ValueType  # 33
+"""The run has to leave because the share shrank."""
+REASON_CODE_TERMINATED_LEAVING: ReasonCode.ValueType  # 34
+"""The run has to leave because the job is terminated."""
+REASON_CODE_SAVING: ReasonCode.ValueType  # 35
+"""The run has to save and leave."""
+REASON_CODE_UNTIL_REACHED_SAVING: ReasonCode.ValueType  # 36
+"""The run came to its `until` and saves."""
+REASON_CODE_TRAINED_SAVING: ReasonCode.ValueType  # 37
+"""The run has trained the job to its end and saves."""
+REASON_CODE_RANKS_LEAVING: ReasonCode.ValueType  # 38
+"""A gang is over, and some of its processes are still there."""
+REASON_CODE_ORIGIN_LOST: ReasonCode.ValueType  # 39
+"""A forked job has lost what it starts from."""
+REASON_CODE_SNAPSHOT_LOST: ReasonCode.ValueType  # 40
+"""The last snapshot of a waiting job is gone."""
+REASON_CODE_ANSWERED: ReasonCode.ValueType  # 41
+"""The results of another job complete the job."""
+REASON_CODE_ANSWERED_FROM_EARLIER: ReasonCode.ValueType  # 42
+"""The results of an earlier experiment complete the job."""
+REASON_CODE_TRAINED_TO_END: ReasonCode.ValueType  # 43
+"""The job is trained as far as the experiment wants."""
+REASON_CODE_TRAINED_TO_EVALUATE: ReasonCode.ValueType  # 44
+"""The job is trained, and its policy will evaluate it."""
+REASON_CODE_TERMINATED: ReasonCode.ValueType  # 45
+"""The policy or a person terminated the job."""
+REASON_CODE_RESUMED_BY_PERSON: ReasonCode.ValueType  # 46
+"""A person resumed the paused job."""
+REASON_CODE_EXTENDED: ReasonCode.ValueType  # 47
+"""A completed job goes on because its experiment was extended."""
+REASON_CODE_TARGET_REACHED_BY_JOB: ReasonCode.ValueType  # 48
+"""The job reached the target of its experiment."""
+REASON_CODE_FAILED_FOR_GOOD: ReasonCode.ValueType  # 49
+"""The program fails on every node."""
+REASON_CODE_FAILED_TOO_OFTEN: ReasonCode.ValueType  # 50
+"""The user's code failed more often than `max_failures` allows."""
+REASON_CODE_FAILED: ReasonCode.ValueType  # 51
+"""The user's code failed, and the job may try again."""
+REASON_CODE_LOST_TOO_OFTEN: ReasonCode.ValueType  # 52
+"""Runs of the job were lost again and again."""
+REASON_CODE_RUN_LOST: ReasonCode.ValueType  # 53
+"""The run of the job was lost; it goes on from a snapshot."""
+REASON_CODE_PROFILE_LOST: ReasonCode.ValueType  # 54
+"""A profiling run was lost."""
+REASON_CODE_PROFILE_FAILED: ReasonCode.ValueType  # 55
+"""A profiling run failed."""
+REASON_CODE_BACK_AT_POSITION: ReasonCode.ValueType  # 56
+"""A run left without a snapshot."""
+REASON_CODE_NOTHING_SAVED: ReasonCode.ValueType  # 57
+"""The job would train the same part for ever."""
+REASON_CODE_PROGRAM_ENDED_EARLY: ReasonCode.ValueType  # 58
+"""The program had nothing more to train."""
+REASON_CODE_UNTIL_REACHED: ReasonCode.ValueType  # 59
+"""The run came to its `until`."""
+REASON_CODE_PREEMPTED: ReasonCode.ValueType  # 60
+"""The run left because the share shrank."""
+REASON_CODE_SUSPENDED: ReasonCode.ValueType  # 61
+"""The run was suspended."""
+REASON_CODE_RUN_MESSAGE: ReasonCode.ValueType  # 62
+"""The training process or its agent ended the run with this message."""
+REASON_CODE_PROCESS_ENDED: ReasonCode.ValueType  # 63
+"""A process ended without a message; its end is one of UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED, TERMINATED."""
+REASON_CODE_RANK_ENDED: ReasonCode.ValueType  # 64
+"""A process of a gang ended, and with it the run."""
+REASON_CODE_NODE_LOST: ReasonCode.ValueType  # 65
+"""The lease of the node ran out, or its agent is new."""
+REASON_CODE_NODE_WITHOUT_RUN: ReasonCode.ValueType  # 66
+"""The node came back without the run."""
+REASON_CODE_NODE_DRAINED: ReasonCode.ValueType  # 67
+"""The node was drained before the run began."""
+REASON_CODE_OTHER_CLUSTER: ReasonCode.ValueType  # 68
+"""The experiment was imported from another cluster."""
+REASON_CODE_REPORT_TOO_LARGE: ReasonCode.ValueType  # 69
+"""The run reported more than the journal can hold."""
+REASON_CODE_RANK_0_STARTED: ReasonCode.ValueType  # 70
+"""Rank 0 has loaded its state."""
+REASON_CODE_RANK_0_REPORTED: ReasonCode.ValueType  # 71
+"""Rank 0 reported whether it waits at `until`."""
+REASON_CODE_RANK_0_ENDED: ReasonCode.ValueType  # 72
+"""Rank 0 has ended."""
+REASON_CODE_UNTIL_MOVED: ReasonCode.ValueType  # 73
+"""An amendment moved the `until` of a parked run."""
+REASON_CODE_GRACE_OVER: ReasonCode.ValueType  # 74
+"""The processes are killed because they have not left in time."""
+REASON_CODE_RUN_OVER: ReasonCode.ValueType  # 75
+"""The processes are killed because the run is over."""
+REASON_CODE_POLICY_RAISED: ReasonCode.ValueType  # 76
+"""The policy raised an exception."""
+REASON_CODE_POLICY_ANSWER_INVALID: ReasonCode.ValueType  # 77
+"""The process of the policy answered with an error, or with an answer that cannot be taken."""
+REASON_CODE_POLICY_TOO_SLOW: ReasonCode.ValueType  # 78
+"""The policy did not answer in time and was given up."""
+REASON_CODE_POLICY_CREATION_TOO_SLOW: ReasonCode.ValueType  # 79
+"""The policy could not be made in time."""
+REASON_CODE_POLICY_UNANSWERED: ReasonCode.ValueType  # 80
+"""The policy ended without an answer."""
+REASON_CODE_POLICY_ELSEWHERE: ReasonCode.ValueType  # 81
+"""A replay without the process of the policy."""
+REASON_CODE_POLICY_UNAVAILABLE: ReasonCode.ValueType  # 82
+"""The policy cannot be loaded or made."""
+REASON_CODE_POLICY_HOST_FAILED: ReasonCode.ValueType  # 83
+"""The host of the policy failed."""
+REASON_CODE_POLICY_BACKLOG: ReasonCode.ValueType  # 84
+"""Too many events wait for the answer of the policy."""
+REASON_CODE_POLICY_NOT_RESTORED: ReasonCode.ValueType  # 85
+"""The policy was given up, and the recorded up-calls cannot be repeated."""
+REASON_CODE_POLICY_PROCESS_NOT_RESTORED: ReasonCode.ValueType  # 86
+"""The recorded up-calls cannot be repeated on the process of the policy."""
+REASON_CODE_POLICY_DIVERGED: ReasonCode.ValueType  # 87
+"""A replay of the recorded up-calls found another answer."""
+REASON_CODE_POLICY_RESTLESS: ReasonCode.ValueType  # 88
+"""The policy asks again and again."""
+REASON_CODE_POLICY_UNDECIDED: ReasonCode.ValueType  # 89
+"""The answer to an iteration finish has no decision."""
+REASON_CODE_POLICY_PROCESS_ABSENT: ReasonCode.ValueType  # 90
+"""No process served the policy in time."""
+REASON_CODE_POLICY_PROCESS_AWAITED: ReasonCode.ValueType  # 91
+"""No process serves the policy now."""
+REASON_CODE_POLICY_PROCESS_FAILED: ReasonCode.ValueType  # 92
+"""The process of the policy cannot be started."""
+REASON_CODE_POLICY_PROCESS_LOST: ReasonCode.ValueType  # 93
+"""The process of the policy ended again and again over one up-call."""
+REASON_CODE_POLICY_PROCESS_CONFUSED: ReasonCode.ValueType  # 94
+"""The process of the policy sent another message than the answer."""
+REASON_CODE_WAITS_FOR_GENERATOR: ReasonCode.ValueType  # 95
+"""The generator was asked for the configuration of the job."""
+REASON_CODE_WAITS_EXPERIMENT_ENDING: ReasonCode.ValueType  # 96
+"""Nothing new begins in an experiment that ends."""
+REASON_CODE_WAITS_EXPERIMENT_PAUSED: ReasonCode.ValueType  # 97
+"""Nothing begins in an experiment that does not run."""
+REASON_CODE_WAITS_AFTER_SETBACKS: ReasonCode.ValueType  # 98
+"""The job backs off."""
+REASON_CODE_WAITS_FOR_AWAY_SNAPSHOT: ReasonCode.ValueType  # 99
+"""The nodes that have the snapshot are away."""
+REASON_CODE_WAITS_FOR_SNAPSHOT: ReasonCode.ValueType  # 100
+"""The nodes that have the snapshot did not give it."""
+REASON_CODE_WAITS_FOR_SLOT: ReasonCode.ValueType  # 101
+"""No slot of the cluster can serve the job."""
+REASON_CODE_WAITS_FOR_POLICY: ReasonCode.ValueType  # 102
+"""The policy was asked and has not answered."""
+REASON_CODE_WAITS_FOR_DATA: ReasonCode.ValueType  # 103
+"""Partitions of the data are missing."""
+REASON_CODE_WAITS_SHARE_EMPTY: ReasonCode.ValueType  # 104
+"""The experiment has no share of the cluster now."""
+REASON_CODE_WAITS_SHARE_REDUCED: ReasonCode.ValueType  # 105
+"""The experiment holds more than its share."""
+REASON_CODE_WAITS_SHARE_BUSY: ReasonCode.ValueType  # 106
+"""All slots of the share are busy."""
+REASON_CODE_WAITS_FOR_GANG: ReasonCode.ValueType  # 107
+"""Fewer slots are idle than the job needs at once."""
+REASON_CODE_WAITS_UNSTARTED: ReasonCode.ValueType  # 108
+"""Slots are idle, and the policy has not started the job."""
+REASON_CODE_WAITS_RESERVED: ReasonCode.ValueType  # 109
+"""The idle slots are reserved."""
+REASON_CODE_WAITS_SHARE_NOT_FREE: ReasonCode.ValueType  # 110
+"""Others still hold a part of the share."""
+REASON_CODE_STARTS_UNHEARD: ReasonCode.ValueType  # 111
+"""The nodes have not confirmed the start."""
+REASON_CODE_STARTS_PREPARING: ReasonCode.ValueType  # 112
+"""The process of the run starts."""
+REASON_CODE_STARTS_LOADING: ReasonCode.ValueType  # 113
+"""The process of the run loads its snapshot."""
+REASON_CODE_WAITS_FOR_DECISION: ReasonCode.ValueType  # 114
+"""The run waits at a boundary."""
+REASON_CODE_PARKED: ReasonCode.ValueType  # 115
+"""The run waits at its `until`."""
+REASON_CODE_NO_SLOT_DRAINED: ReasonCode.ValueType  # 116
+"""All nodes are drained."""
+REASON_CODE_NO_SLOT_ANNOUNCED: ReasonCode.ValueType  # 117
+"""The agents have announced no slot."""
+REASON_CODE_NO_AGENT: ReasonCode.ValueType  # 118
+"""No agent is connected."""
+REASON_CODE_NO_SLOT_ON_NODES: ReasonCode.ValueType  # 119
+"""The policy can only use nodes that have no slot."""
+REASON_CODE_NO_FITTING_SLOT: ReasonCode.ValueType  # 120
+"""No slot has what a job needs."""
+REASON_CODE_TOO_FEW_FITTING_SLOTS: ReasonCode.ValueType  # 121
+"""Too few slots have what a gang needs."""
+REASON_CODE_SLOTS_BELOW_GANG: ReasonCode.ValueType  # 122
+"""`resources.slots` is smaller than the gang."""
+REASON_CODE_PARTITIONS_UNKNOWN: ReasonCode.ValueType  # 123
+"""The catalog does not have the partitions."""
+REASON_CODE_PARTITIONS_AWAY: ReasonCode.ValueType  # 124
+"""The nodes that have the partitions are away."""
+REASON_CODE_PARTITIONS_LOST: ReasonCode.ValueType  # 125
+"""The nodes of the partitions do not have the files any more."""
+REASON_CODE_LIMITED_BY_CONCURRENCY: ReasonCode.ValueType  # 126
+"""What keeps the share from being larger: as many jobs train as may."""
+REASON_CODE_LIMITED_BY_DEMAND: ReasonCode.ValueType  # 127
+"""What keeps the share from being larger: the policy wants no more."""
+REASON_CODE_WITHOUT_DEMAND: ReasonCode.ValueType  # 128
+"""What keeps the share from being larger: the policy wants nothing."""
+REASON_CODE_LIMITED_BY_SLOTS: ReasonCode.ValueType  # 129
+"""What keeps the share from being larger: `resources.slots`."""
+REASON_CODE_LIMITED_BY_WEIGHT: ReasonCode.ValueType  # 130
+"""What keeps the share from being larger: the weights of the others."""
+REASON_CODE_NO_SUCH_JOB: ReasonCode.ValueType  # 131
+"""The command names an unknown job."""
+REASON_CODE_JOB_HELD: ReasonCode.ValueType  # 132
+"""The command concerns a paused job."""
+REASON_CODE_JOB_NOT_IDLE: ReasonCode.ValueType  # 133
+"""Only an idle job can be started."""
+REASON_CODE_JOB_BACKS_OFF: ReasonCode.ValueType  # 134
+"""The job may be started later."""
+REASON_CODE_JOB_WITHOUT_RUN: ReasonCode.ValueType  # 135
+"""The command needs a run of the job."""
+REASON_CODE_JOB_ENDED: ReasonCode.ValueType  # 136
+"""The job has ended."""
+REASON_CODE_JOB_NOT_WAITING: ReasonCode.ValueType  # 137
+"""The job runs or has ended."""
+REASON_CODE_NO_SUCH_EXPERIMENT: ReasonCode.ValueType  # 138
+"""The command names an unknown experiment."""
+REASON_CODE_EXPERIMENT_ENDING: ReasonCode.ValueType  # 139
+"""The end of the experiment is decided."""
+REASON_CODE_EXPERIMENT_OVER: ReasonCode.ValueType  # 140
+"""The experiment has ended."""
+REASON_CODE_EXPERIMENT_NOT_RUNNING: ReasonCode.ValueType  # 141
+"""No run can start now."""
+REASON_CODE_NO_SUCH_SNAPSHOT: ReasonCode.ValueType  # 142
+"""The command names a snapshot that is not there."""
+REASON_CODE_NO_SUCH_EARLIER_SNAPSHOT: ReasonCode.ValueType  # 143
+"""The command names a snapshot that an earlier experiment does not have."""
+REASON_CODE_SNAPSHOT_KEEPS_VALUES: ReasonCode.ValueType  # 144
+"""A snapshot of processes cannot get other hyperparameters."""
+REASON_CODE_NOTHING_TO_EVALUATE: ReasonCode.ValueType  # 145
+"""An evaluation needs a snapshot."""
+REASON_CODE_PARTS_INVALID: ReasonCode.ValueType  # 146
+"""The parts of a start do not fit it."""
+REASON_CODE_UNTIL_INVALID: ReasonCode.ValueType  # 147
+"""The `until` of a start is out of range."""
+REASON_CODE_UNTIL_TOO_FAR: ReasonCode.ValueType  # 148
+"""The `until` of an amendment is out of range."""
+REASON_CODE_SLOTS_INVALID: ReasonCode.ValueType  # 149
+"""A start names no slots, or one twice."""
+REASON_CODE_SLOTS_NOT_IDLE: ReasonCode.ValueType  # 150
+"""A start names slots that are not idle."""
+REASON_CODE_CONCURRENCY_REACHED: ReasonCode.ValueType  # 151
+"""As many jobs train as may."""
+REASON_CODE_SHARE_EXCEEDED: ReasonCode.ValueType  # 152
+"""The start needs more than the share."""
+REASON_CODE_INPUTS_INVALID: ReasonCode.ValueType  # 153
+"""A start has inputs for other slots."""
+REASON_CODE_NO_SUCH_PARTITION: ReasonCode.ValueType  # 154
+"""A start names an unknown partition."""
+REASON_CODE_PARTITION_ELSEWHERE: ReasonCode.ValueType  # 155
+"""Other nodes hold the partition."""
+REASON_CODE_PARTITION_NOWHERE: ReasonCode.ValueType  # 156
+"""No node holds the partition."""
+REASON_CODE_RUN_ENDING: ReasonCode.ValueType  # 157
+"""A run that ends cannot be amended."""
+REASON_CODE_RUN_NOT_TRAINING: ReasonCode.ValueType  # 158
+"""Only a training run can be amended."""
+REASON_CODE_PARK_BEFORE_UNTIL: ReasonCode.ValueType  # 159
+"""The decision PARK came too early; the policy fails."""
+REASON_CODE_TIME_INVALID: ReasonCode.ValueType  # 160
+"""A timer has no finite time."""
+REASON_CODE_JOB_NAME_INVALID: ReasonCode.ValueType  # 161
+"""Jobs are numbered in order."""
+REASON_CODE_GENERATOR_EXHAUSTED: ReasonCode.ValueType  # 162
+"""There are no more configurations."""
+REASON_CODE_JOBS_EXHAUSTED: ReasonCode.ValueType  # 163
+"""The experiment may have no more jobs."""
+REASON_CODE_LIMIT_WITHOUT_VALUES: ReasonCode.ValueType  # 164
+"""The generator makes no jobs with a limit."""
+REASON_CODE_LIMIT_INVALID: ReasonCode.ValueType  # 165
+"""The limit of a job is out of range."""
+REASON_CODE_FORK_AT_END: ReasonCode.ValueType  # 166
+"""A fork begins at the end."""
+REASON_CODE_ANSWERED_FROM_ITSELF: ReasonCode.ValueType  # 167
+"""The source of an answer is the job itself."""
+REASON_CODE_ANSWERED_BEYOND_END: ReasonCode.ValueType  # 168
+"""The position of an answer is out of range."""
+REASON_CODE_SOURCE_TOO_SHORT: ReasonCode.ValueType  # 169
+"""The source of an answer is not trained so far."""
+REASON_CODE_PRIORITY_INVALID: ReasonCode.ValueType  # 170
+"""A priority is NaN."""
+REASON_CODE_PREDICTION_PARAMETERS_UNKNOWN: ReasonCode.ValueType  # 171
+"""A prediction has unknown parameters."""
+REASON_CODE_PREDICTION_TARGET_INVALID: ReasonCode.ValueType  # 172
+"""The target of a prediction is no number."""
+REASON_CODE_PREDICTION_HORIZON_INVALID: ReasonCode.ValueType  # 173
+"""The horizon of a prediction is no position."""
+REASON_CODE_PREDICTION_HORIZON_MISSING: ReasonCode.ValueType  # 174
+"""A prediction has no horizon."""
+REASON_CODE_NOTHING_TO_PREDICT: ReasonCode.ValueType  # 175
+"""The job has ended."""
+REASON_CODE_SOLVER_INVALID: ReasonCode.ValueType  # 176
+"""A question names no solver."""
+REASON_CODE_SOLVER_MISSING: ReasonCode.ValueType  # 177
+"""A question names no solver."""
+REASON_CODE_SOLVER_TIME_INVALID: ReasonCode.ValueType  # 178
+"""The time of a solver is out of range."""
+REASON_CODE_TICKET_MISSING: ReasonCode.ValueType  # 179
+"""A question has no ticket."""
+REASON_CODE_TICKET_IN_USE: ReasonCode.ValueType  # 180
+"""A question with this ticket is open."""
+REASON_CODE_SLOT_NOT_IDLE: ReasonCode.ValueType  # 181
+"""Only an idle slot can be reserved or released."""
+REASON_CODE_END_REASON_MISSING: ReasonCode.ValueType  # 182
+"""The policy ends an experiment without a text."""
+REASON_CODE_WINNER_UNREPORTED: ReasonCode.ValueType  # 183
+"""The winner has no result."""
+REASON_CODE_WINNER_ENDED: ReasonCode.ValueType  # 184
+"""The winner failed or is terminated."""
+REASON_CODE_WINNER_TERMINATING: ReasonCode.ValueType  # 185
+"""The winner is being terminated."""
+REASON_CODE_WINNER_ELSEWHERE: ReasonCode.ValueType  # 186
+"""The winner belongs to another experiment."""
+REASON_CODE_COMMAND_INVALID: ReasonCode.ValueType  # 187
+"""A test of a policy refuses the command."""
+REASON_CODE_REPORT_DIFFERS: ReasonCode.ValueType  # 188
+"""A repeated report differs from the recorded one."""
+REASON_CODE_SNAPSHOT_NOT_STORED: ReasonCode.ValueType  # 189
+"""An upload was given up."""
+REASON_CODE_DECISION_IGNORED: ReasonCode.ValueType  # 190
+"""A policy decided where nothing was to be decided."""
+REASON_CODE_SNAPSHOTS_GIVEN_UP: ReasonCode.ValueType  # 191
+"""The store needed room."""
+REASON_CODE_QUOTA_EXCEEDED: ReasonCode.ValueType  # 192
+"""The quota of the experiment is too small."""
+REASON_CODE_JOB_STAYS_COMPLETED: ReasonCode.ValueType  # 193
+"""An extended experiment cannot continue a job."""
+REASON_CODE_MESSAGE_REFUSED: ReasonCode.ValueType  # 194
+"""A process of an older attempt sent a message."""
+REASON_CODE_COMMAND_REFUSED: ReasonCode.ValueType  # 195
+"""A command of a person was refused."""
+REASON_CODE_REQUEST_REFUSED: ReasonCode.ValueType  # 196
+"""A request of a client was refused."""
+REASON_CODE_RESERVATION_REFUSED: ReasonCode.ValueType  # 197
+"""A reservation of a client was refused."""
+REASON_CODE_PAUSE_REFUSED: ReasonCode.ValueType  # 198
+"""A job cannot be paused."""
+REASON_CODE_RESUME_REFUSED: ReasonCode.ValueType  # 199
+"""A job cannot be resumed."""
+REASON_CODE_UPDATE_REFUSED: ReasonCode.ValueType  # 200
+"""The terms of a quarantined experiment cannot change."""
+Global___ReasonCode: typing_extensions.TypeAlias = ReasonCode
+
 @typing.final
 class Value(google.protobuf.message.Message):
     """One hyperparameter's value. Unlike google.protobuf.Struct it keeps integers and floats apart: a batch size of 32 stays 32."""
@@ -551,3 +1369,73 @@ class Report(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["at", b"at", "at_until", b"at_until", "examples", b"examples", "finished", b"finished", "in_force", b"in_force", "metrics", b"metrics", "part", b"part", "position", b"position", "seconds", b"seconds"]) -> None: ...
 
 Global___Report: typing_extensions.TypeAlias = Report
+
+@typing.final
+class ReasonArgument(google.protobuf.message.Message):
+    """An argument of a reason."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    WHOLE_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    whole: builtins.int
+    number: builtins.float
+    @property
+    def reason(self) -> Global___NestedReason:
+        """Another reason, such as the cause."""
+
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        whole: builtins.int = ...,
+        number: builtins.float = ...,
+        reason: Global___NestedReason | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["kind", b"kind", "number", b"number", "reason", b"reason", "text", b"text", "whole", b"whole"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "number", b"number", "reason", b"reason", "text", b"text", "whole", b"whole"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["text", "whole", "number", "reason"] | None: ...
+
+Global___ReasonArgument: typing_extensions.TypeAlias = ReasonArgument
+
+@typing.final
+class NestedReason(google.protobuf.message.Message):
+    """A reason that is an argument of another one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ArgsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___ReasonArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___ReasonArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    CODE_FIELD_NUMBER: builtins.int
+    ARGS_FIELD_NUMBER: builtins.int
+    code: Global___ReasonCode.ValueType
+    @property
+    def args(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___ReasonArgument]: ...
+    def __init__(
+        self,
+        *,
+        code: Global___ReasonCode.ValueType = ...,
+        args: collections.abc.Mapping[builtins.str, Global___ReasonArgument] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["args", b"args", "code", b"code"]) -> None: ...
+
+Global___NestedReason: typing_extensions.TypeAlias = NestedReason

@@ -82,6 +82,24 @@ class Experiment(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class ReasonArgsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> hopyard.v1.common_pb2.ReasonArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: hopyard.v1.common_pb2.ReasonArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -103,6 +121,8 @@ class Experiment(google.protobuf.message.Message):
     SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
     HOPS_FIELD_NUMBER: builtins.int
     SLOT_SECONDS_FIELD_NUMBER: builtins.int
+    REASON_CODE_FIELD_NUMBER: builtins.int
+    REASON_ARGS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     """The name in the experiment file."""
@@ -142,6 +162,8 @@ class Experiment(google.protobuf.message.Message):
     """Seconds of slots that are billed to it, up to what its runs said last: of those of its own jobs, and of others of its group as far
     as it wants what they train. Of what several want at a time each has an equal part.
     """
+    reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
+    """The code of the reason, for programs; UNSPECIFIED if there is no reason."""
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric: ...
     @property
@@ -151,6 +173,10 @@ class Experiment(google.protobuf.message.Message):
     @property
     def hops(self) -> Global___Hops:
         """How its snapshots moved between slots. Of a group: of all its experiments."""
+
+    @property
+    def reason_args(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, hopyard.v1.common_pb2.ReasonArgument]:
+        """What the reason names, by name."""
 
     def __init__(
         self,
@@ -176,9 +202,11 @@ class Experiment(google.protobuf.message.Message):
         snapshot_bytes: builtins.int = ...,
         hops: Global___Hops | None = ...,
         slot_seconds: builtins.float = ...,
+        reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
+        reason_args: collections.abc.Mapping[builtins.str, hopyard.v1.common_pb2.ReasonArgument] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_value", b"best_value", "hops", b"hops", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "metric", b"metric", "name", b"name", "reason", b"reason", "running_seconds", b"running_seconds", "share", b"share", "slot_seconds", b"slot_seconds", "slots", b"slots", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "best_job", b"best_job", "best_position", b"best_position", "best_value", b"best_value", "bundle", b"bundle", "created_at", b"created_at", "ended_at", b"ended_at", "group", b"group", "hops", b"hops", "id", b"id", "jobs", b"jobs", "metric", b"metric", "name", b"name", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code", "running_seconds", b"running_seconds", "share", b"share", "slot_seconds", b"slot_seconds", "slots", b"slots", "snapshot_bytes", b"snapshot_bytes", "spec_json", b"spec_json", "state", b"state", "warning", b"warning"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment
@@ -224,6 +252,24 @@ class Job(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ReasonArgsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> hopyard.v1.common_pb2.ReasonArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: hopyard.v1.common_pb2.ReasonArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     EXPERIMENT_FIELD_NUMBER: builtins.int
     ID_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -244,6 +290,8 @@ class Job(google.protobuf.message.Message):
     SNAPSHOTS_FIELD_NUMBER: builtins.int
     GROUP_FIELD_NUMBER: builtins.int
     SHARED_POSITION_FIELD_NUMBER: builtins.int
+    REASON_CODE_FIELD_NUMBER: builtins.int
+    REASON_ARGS_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     id: builtins.str
     state: hopyard.v1.common_pb2.JobState.ValueType
@@ -277,6 +325,8 @@ class Job(google.protobuf.message.Message):
     """The group of its experiment. Runs and logs on nodes go by it."""
     shared_position: builtins.int
     """Up to where results that others trained count for it, where it stands behind that itself; 0: nowhere."""
+    reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
+    """The code of the reason, for programs; UNSPECIFIED if there is no reason."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -285,6 +335,10 @@ class Job(google.protobuf.message.Message):
 
     @property
     def snapshots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.Snapshot]: ...
+    @property
+    def reason_args(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, hopyard.v1.common_pb2.ReasonArgument]:
+        """What the reason names, by name."""
+
     def __init__(
         self,
         *,
@@ -308,9 +362,11 @@ class Job(google.protobuf.message.Message):
         snapshots: collections.abc.Iterable[hopyard.v1.common_pb2.Snapshot] | None = ...,
         group: builtins.str = ...,
         shared_position: builtins.int = ...,
+        reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
+        reason_args: collections.abc.Mapping[builtins.str, hopyard.v1.common_pb2.ReasonArgument] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "best_value", b"best_value", "hyperparameters", b"hyperparameters", "last_value", b"last_value", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "seconds", b"seconds", "shared_position", b"shared_position", "slots", b"slots", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code", "seconds", b"seconds", "shared_position", b"shared_position", "slots", b"slots", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
     @typing.overload

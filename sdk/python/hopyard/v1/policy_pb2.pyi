@@ -214,6 +214,7 @@ class PolicyReviewed(google.protobuf.message.Message):
     NEEDS_DATA_FIELD_NUMBER: builtins.int
     SCALES_FIELD_NUMBER: builtins.int
     REBUILDS_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
     error: builtins.str
     """Why it cannot serve the experiment, and what to change: the experiment is refused with that. Empty: it can."""
     note: builtins.str
@@ -248,6 +249,8 @@ class PolicyReviewed(google.protobuf.message.Message):
     """It has trained again what it asked to be saved, wants to start from, and finds gone: the quota may give that up, too, the quickest
     to train again first.
     """
+    version: builtins.str
+    """The version of the policy's decisions. The first record of the journal keeps it. Empty: "1"."""
     def __init__(
         self,
         *,
@@ -266,9 +269,10 @@ class PolicyReviewed(google.protobuf.message.Message):
         needs_data: builtins.bool = ...,
         scales: builtins.bool = ...,
         rebuilds: builtins.bool = ...,
+        version: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ship_every", b"ship_every"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "rebuilds", b"rebuilds", "requests", b"requests", "scales", b"scales", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ship_every", b"_ship_every", "ends_jobs", b"ends_jobs", "error", b"error", "evaluates", b"evaluates", "every_iteration", b"every_iteration", "forks", b"forks", "forks_newest", b"forks_newest", "generator", b"generator", "needs_data", b"needs_data", "note", b"note", "rebuilds", b"rebuilds", "requests", b"requests", "scales", b"scales", "shares", b"shares", "ship_every", b"ship_every", "statistics", b"statistics", "version", b"version"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ship_every", b"_ship_every"]) -> typing.Literal["ship_every"] | None: ...
 
 Global___PolicyReviewed: typing_extensions.TypeAlias = PolicyReviewed
@@ -462,6 +466,24 @@ class RunEnd(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ReasonArgsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> hopyard.v1.common_pb2.ReasonArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: hopyard.v1.common_pb2.ReasonArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     JOB_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
@@ -469,6 +491,8 @@ class RunEnd(google.protobuf.message.Message):
     RESUME_POSITION_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     MODE_FIELD_NUMBER: builtins.int
+    REASON_CODE_FIELD_NUMBER: builtins.int
+    REASON_ARGS_FIELD_NUMBER: builtins.int
     job: builtins.str
     attempt: builtins.int
     reason: hopyard.v1.common_pb2.RunEndReason.ValueType
@@ -477,7 +501,14 @@ class RunEnd(google.protobuf.message.Message):
     resume_position: builtins.int
     """Where the job stands now: the position of the state that it would go on from."""
     message: builtins.str
+    """What the training process, its agent or the engine knows of the end, in words; empty: nothing."""
     mode: hopyard.v1.common_pb2.RunMode.ValueType
+    reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
+    """The code of the message, for programs; UNSPECIFIED if there is none."""
+    @property
+    def reason_args(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, hopyard.v1.common_pb2.ReasonArgument]:
+        """What the message names, by name."""
+
     def __init__(
         self,
         *,
@@ -488,8 +519,10 @@ class RunEnd(google.protobuf.message.Message):
         resume_position: builtins.int = ...,
         message: builtins.str = ...,
         mode: hopyard.v1.common_pb2.RunMode.ValueType = ...,
+        reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
+        reason_args: collections.abc.Mapping[builtins.str, hopyard.v1.common_pb2.ReasonArgument] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "job", b"job", "message", b"message", "mode", b"mode", "position", b"position", "reason", b"reason", "resume_position", b"resume_position"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "job", b"job", "message", b"message", "mode", b"mode", "position", b"position", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code", "resume_position", b"resume_position"]) -> None: ...
 
 Global___RunEnd: typing_extensions.TypeAlias = RunEnd
 
@@ -1208,15 +1241,41 @@ class Verdict(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ReasonArgsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> hopyard.v1.common_pb2.ReasonArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: hopyard.v1.common_pb2.ReasonArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ACCEPTED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     COMMAND_FIELD_NUMBER: builtins.int
+    REASON_CODE_FIELD_NUMBER: builtins.int
+    REASON_ARGS_FIELD_NUMBER: builtins.int
     accepted: builtins.bool
     reason: builtins.str
     """Why not, in words."""
+    reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
+    """The code of the reason, for programs; UNSPECIFIED if the command was accepted."""
     @property
     def command(self) -> Global___Command:
         """The command."""
+
+    @property
+    def reason_args(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, hopyard.v1.common_pb2.ReasonArgument]:
+        """What the reason names, by name."""
 
     def __init__(
         self,
@@ -1224,9 +1283,11 @@ class Verdict(google.protobuf.message.Message):
         accepted: builtins.bool = ...,
         reason: builtins.str = ...,
         command: Global___Command | None = ...,
+        reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
+        reason_args: collections.abc.Mapping[builtins.str, hopyard.v1.common_pb2.ReasonArgument] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["command", b"command"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "command", b"command", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "command", b"command", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code"]) -> None: ...
 
 Global___Verdict: typing_extensions.TypeAlias = Verdict
 

@@ -1208,14 +1208,18 @@ class KillRun(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REASON_FIELD_NUMBER: builtins.int
+    REASON_CODE_FIELD_NUMBER: builtins.int
     reason: builtins.str
     """For the run's log."""
+    reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
+    """The code of the reason, for programs."""
     def __init__(
         self,
         *,
         reason: builtins.str = ...,
+        reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reason", b"reason", "reason_code", b"reason_code"]) -> None: ...
 
 Global___KillRun: typing_extensions.TypeAlias = KillRun
 

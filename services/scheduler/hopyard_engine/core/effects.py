@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunKey, RunMode, Verdict
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.events import Event
 from hopyard_engine.core.state.partitions import Place
 from hopyard_engine.core.types import Measured, SnapshotInfo
@@ -115,7 +116,7 @@ class Amend:
 class Kill:
     """Ends the process at once, without saving."""
 
-    reason: str
+    reason: Reason
 
 
 CommandBody = Start | Decide | Amend | Kill
@@ -237,8 +238,17 @@ class Noted:
 
     stream: str
     job: str
-    text: str
+    reason: Reason
     aloud: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a person, a client or the process of an older attempt wanted is not done. The reason says what, and why not."""
+
+    stream: str
+    job: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,5 +314,6 @@ Effect = (
     | JobChanged
     | ExperimentChanged
     | Noted
+    | Refused
     | ClusterEffect
 )

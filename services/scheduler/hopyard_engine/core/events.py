@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason, RunKey
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.types import (
     EarlierTrial,
     Measured,
@@ -287,6 +288,7 @@ class Ended:
     """The run's process has left its slot.
 
     Attributes:
+        cause: What its agent said, or what the engine knows; None: nothing.
         finished: It ended by itself and has nothing more to train.
         unable: Its program failed as it would for any job on that node, again and again.
     """
@@ -295,10 +297,15 @@ class Ended:
     position: int
     snapshot: SnapshotInfo | None = None
     user_code: bool = False
-    message: str = ""
+    cause: Reason | None = None
     snapshot_missing: bool = False
     finished: bool = False
     unable: bool = False
+
+    @property
+    def detail(self) -> Reason:
+        """The cause; without one a message that has no text."""
+        return self.cause or Reason.of(ReasonCode.RUN_MESSAGE, message="")
 
 
 RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended
@@ -354,7 +361,7 @@ class PolicyFailed:
         at: When.
         stream: The stream of the policy.
         number: The up-call's.
-        error: What happened.
+        reason: What happened.
         unheard: The policy was given up before it answered. On a replay the up-call is not made here: it comes again, with
             another number, when the experiment is resumed.
     """
@@ -362,8 +369,13 @@ class PolicyFailed:
     at: float
     stream: str
     number: int
-    error: str
+    reason: Reason
     unheard: bool = False
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the policy was not asked: a replay found that it decides otherwise than it did."""
+        return self.reason.code is ReasonCode.POLICY_DIVERGED
 
 
 @dataclass(frozen=True, slots=True)

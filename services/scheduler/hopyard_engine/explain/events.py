@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from hopyard._common.formatting import count, duration, first_line, hyperparameters, number, size
-from hopyard.policy.vocabulary import ENDLESS, ExperimentState, JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import ENDLESS, ExperimentState, JobState, ReasonCode, Report, RunEndReason
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard.predictor.wire import prediction_from_wire
 from hopyard_engine.core.actions.prediction_requests import PREDICT
-from hopyard_engine.core.effects import Effect, Noted, Send, Start, UpCall
+from hopyard_engine.core.effects import Effect, Noted, Refused, Send, Start, UpCall
 from hopyard_engine.core.events import (
     Amended,
     Answered,
@@ -66,7 +67,6 @@ from hopyard_engine.core.state.timers import (
 )
 from hopyard_engine.core.types import EarlierTrial, Measured, Settings
 from hopyard_engine.policy_host import answer_text
-from hopyard_engine.replay import OBJECTION
 
 
 class EventPart(NamedTuple):
@@ -324,7 +324,8 @@ def _expected(event: Answered) -> str:
 
 
 def _notes(effects: Sequence[Effect], job: str) -> str:
-    found = [effect.text for effect in effects if isinstance(effect, Noted) and effect.job == job and not effect.aloud]
+    notes = [effect for effect in effects if isinstance(effect, Noted | Refused) and effect.job == job]
+    found = [str(note.reason) for note in notes if isinstance(note, Refused) or not note.aloud]
     return f" ({'; '.join(found)})" if found else ""
 
 
@@ -354,10 +355,10 @@ def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Se
 
 
 def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
-    if event.error.startswith(OBJECTION):
+    if event.diverged:
         return "the scheduler restarted and found that the policy decides otherwise now"
     paused = any(m.state is not before.states.get(m.id) for m in stream.experiments.values())
-    said = "" if paused else f": {event.error}"  # Else the pause says it.
+    said = "" if paused else f": {event.reason}"  # Else the pause says it.
     return f"the policy was {before.call} and failed{said}"
 
 
@@ -380,7 +381,7 @@ def _source(position: int) -> str:
 def _run_message(stream: Stream, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[EventPart]:
     name, body = event.job, event.body
     run = f"run {event.attempt} of job {name}" + (f" (rank {event.rank})" if event.rank else "")
-    refused = any(isinstance(e, Noted) and e.text.startswith("refused") for e in effects)
+    refused = any(isinstance(e, Refused) for e in effects)
     if refused:
         now = stream.jobs[name].attempt
         which = f"the job is at attempt {now}" if now != event.attempt else "that run is over"
@@ -414,7 +415,7 @@ def _body(
         case Ended():
             saved = ", its state saved" if body.snapshot is not None else ""
             words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its slot")
-            why = f": {first_line(body.message)}" if body.message else ""
+            why = f": {first_line(str(body.cause))}" if body.cause is not None else ""
             reason = f" ({body.reason.value}{saved})" if words_ == "left its slot" else ""
             return f"{words_} at {body.position}{reason}{why}"
         case _:
@@ -462,8 +463,6 @@ def runs_over(stream: Stream, before: Before) -> list[EventPart]:
         text = f"job {name} is {job.state.value}"
         if job.state.idle or job.state is JobState.HELD:
             text += f" and goes on {_source(job.position)}"
-        reason = first_line(job.reason)
-        parts.append(
-            EventPart(name, text if reason.startswith("its run was lost") or not reason else f"{text}: {reason}")
-        )
+        quiet = job.reason is None or job.reason.code is ReasonCode.RUN_LOST
+        parts.append(EventPart(name, text if quiet else f"{text}: {first_line(explain(job.reason))}"))
     return parts

@@ -72,7 +72,7 @@ class Story:
         parts = sentences(stream, before, event, effects)
         parts += runs_over(stream, before)
         parts += self._states_changed(stream, before, effects)
-        parts += [EventPart("", effect.text) for effect in effects if isinstance(effect, Noted) and effect.aloud]
+        parts += [EventPart("", str(effect.reason)) for effect in effects if isinstance(effect, Noted) and effect.aloud]
         parts += [
             EventPart(
                 "",

@@ -1,4 +1,4 @@
-"""Why a job or an experiment waits, in words made from the state as it is: nothing here is stored, and nothing changes.
+"""Why a job or an experiment waits, made from the state as it is: nothing here is stored, and nothing changes.
 
 What the last transition said (`Job.reason`) tells the past; a waiting job's reason is a matter of the present: of its
 experiment's state and share, of the slots of the cluster, of what the others hold.
@@ -11,6 +11,7 @@ from collections import Counter
 from functools import cached_property
 
 from hopyard.policy.vocabulary import ExperimentState, IterationFinish, JobState
+from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.actions.experiment_state import runs_of
 from hopyard_engine.core.cluster.cluster import ClusterState
@@ -29,8 +30,16 @@ _LONG = 2.0
 _SHORT = 60
 """Characters of an experiment's reason that each of its jobs repeats."""
 
-_PAST = ("failed (", "its run was lost", "its snapshot was lost", "preempted", "back at position")
-"""Beginnings of last transitions that are worth telling beside why the job waits now."""
+_PAST = frozenset(
+    [
+        ReasonCode.FAILED,
+        ReasonCode.RUN_LOST,
+        ReasonCode.SNAPSHOT_LOST,
+        ReasonCode.PREEMPTED,
+        ReasonCode.BACK_AT_POSITION,
+    ]
+)
+"""Reasons of last transitions that are worth telling beside why the job waits now."""
 
 
 class WaitingReasons:
@@ -40,32 +49,32 @@ class WaitingReasons:
         stream: The stream.
         cluster: The cluster that it shares with others.
         at: The time, of the clock that the core's events carry.
-        policy: Why the policy cannot answer now, where it has no process; empty: it can.
+        policy: Why the policy cannot answer now, where it has no process; None: it can.
     """
 
-    def __init__(self, stream: Stream, cluster: ClusterState, at: float, policy: str = "") -> None:
-        self._policy = policy if stream.conversation.in_flight is not None else ""
+    def __init__(self, stream: Stream, cluster: ClusterState, at: float, policy: Reason | None = None) -> None:
+        self._policy = policy if stream.conversation.in_flight is not None else None
         self._stream = stream
         self._cluster = cluster
         self._at = at
 
     # ------------------------------------------------------------------------------------------------------------- jobs
 
-    def job(self, job: Job) -> str:
-        """Why a job waits; how it ended, if it has; empty while it trains.
+    def job(self, job: Job) -> Reason | None:
+        """Why a job waits; how it ended, if it has; None while it trains.
 
         A job that waits, in whatever state, always has a reason.
         """
         match job.state:
             case JobState.CREATING:
-                return "waits for the generator's answer"
+                return Reason(ReasonCode.WAITS_FOR_GENERATOR)
             case JobState.HELD:
-                return "paused by a person"
+                return Reason(ReasonCode.PAUSED_BY_PERSON)
             case JobState.SUSPENDING if job.held:
-                return f"paused by a person: {job.reason}"
+                return Reason.of(ReasonCode.PAUSED_BY_PERSON, cause=job.reason)
             case JobState.PENDING | JobState.SUSPENDED if not job.experiment.state.ended:
-                past = f"; last: {job.reason}" if job.reason.startswith(_PAST) else ""
-                return self._idle(job) + past
+                told = job.reason is not None and job.reason.code in _PAST
+                return self._idle(job).plus(last=job.reason) if told else self._idle(job)
             case JobState.STARTING if job.run is not None:
                 return self._starting(job, job.run)
             case JobState.RUNNING if job.run is not None:
@@ -73,61 +82,79 @@ class WaitingReasons:
             case _:
                 return job.reason
 
-    def _idle(self, job: Job) -> str:
+    def _idle(self, job: Job) -> Reason:
         state = job.experiment.state
         if state is ExperimentState.ENDING:
-            return "waits: the experiment is ending"
+            return Reason(ReasonCode.WAITS_EXPERIMENT_ENDING)
         if state is not ExperimentState.RUNNING:
             why = job.experiment.reason  # A long one is told of the experiment, and not by each of its jobs again.
-            return f"waits: the experiment is {state.value.lower()}" + (f" ({why})" if len(why) <= _SHORT else "")
+            cause = why if len(str(why)) <= _SHORT else None
+            return Reason.of(ReasonCode.WAITS_EXPERIMENT_PAUSED, state=state.value.lower(), cause=cause)
         if (again_at := self._stream.due(BackoffTimer(job.id))) is not None:
             return self._backs_off(job, again_at)
         return self._for_a_slot
 
-    def _backs_off(self, job: Job, again_at: float) -> str:
-        again = f"tries again in {_seconds(again_at - self._at)}"
+    def _backs_off(self, job: Job, again_at: float) -> Reason:
+        again = _seconds(again_at - self._at)
         source = self._stream.source_of(job)
         entry = self._stream.snapshots.get(*source) if source is not None else None
         if entry is None or not entry.misses or entry.stored:
-            return f"waits after {job.setbacks} losses or failures in a row: {again}"
-        whose = "its snapshot" if entry.job == job.id else f"job {entry.job}'s snapshot"
+            return Reason.of(ReasonCode.WAITS_AFTER_SETBACKS, setbacks=job.setbacks, seconds=again)
         away = [node for node in sorted(entry.nodes) if not self._is_up(node)]
-        if away:
-            where = f"it is on {_nodes(away)}, which {'is' if len(away) == 1 else 'are'} away"
-        else:
-            where = f"{_nodes(sorted(entry.nodes))} did not give it"
-        tried = f"try {entry.misses} of {failures.MISSES}"
-        return f"waits until {whose} at {entry.info.position} can be loaded: {where} ({tried}); {again}"
+        nodes = away or sorted(entry.nodes)
+        return Reason.of(
+            ReasonCode.WAITS_FOR_AWAY_SNAPSHOT if away else ReasonCode.WAITS_FOR_SNAPSHOT,
+            owner=entry.job if entry.job != job.id else None,
+            position=entry.info.position,
+            count=len(nodes),
+            nodes=_listed(nodes),
+            misses=entry.misses,
+            tries=failures.MISSES,
+            seconds=again,
+        )
 
     @cached_property
-    def _for_a_slot(self) -> str:
+    def _for_a_slot(self) -> Reason:
         """Why the jobs that any idle slot would serve have none: the same for all of them."""
-        stream, slots = self._stream, self._usable
-        if self._impossible:
-            return f"waits for a slot: {self._impossible}"
+        stream = self._stream
+        if self._impossible is not None:
+            return Reason.of(ReasonCode.WAITS_FOR_SLOT, cause=self._impossible)
         if stream.conversation.in_flight is not None:
             return self._thinking
         idle = [slot for slot in stream.slots.values() if slot.idle and slot.id not in stream.draining]
-        if self._missing and (idle or stream.share == 0):
-            return f"waits for {self._missing}"
-        if stream.share == 0:
-            return f"waits for a slot: {self._its_share} is 0 of {slots}{self._limit}"
-        if stream.placed > stream.share:
-            return f"waits for a slot: {self._its_share} fell to {stream.share}, and {_count(stream.placed, 'is', 'are')} busy"
-        if stream.placed == stream.share:
-            return f"waits for a slot: {stream.placed} of {stream.share} in {self._its_share} are busy{self._limit}"
+        if self._missing is not None and (idle or stream.share == 0):
+            return Reason.of(ReasonCode.WAITS_FOR_DATA, cause=self._missing)
         free = sum(not slot.reserved for slot in idle)
-        if idle and len(idle) < stream.gang:
-            return f"waits for {stream.gang} slots at once: {_count(len(idle), 'is', 'are')} idle"
+        return self._within_the_share or self._unstarted(len(idle), free)
+
+    @property
+    def _within_the_share(self) -> Reason | None:
+        """That the share gives no further slot; None: it gives one."""
+        stream, whose, limit = self._stream, self._whose, self._limit
+        if stream.share == 0:
+            return Reason.of(ReasonCode.WAITS_SHARE_EMPTY, whose=whose, slots=self._usable, limit=limit)
+        if stream.placed > stream.share:
+            return Reason.of(ReasonCode.WAITS_SHARE_REDUCED, whose=whose, share=stream.share, placed=stream.placed)
+        if stream.placed == stream.share:
+            code = ReasonCode.WAITS_SHARE_BUSY
+            return Reason.of(code, placed=stream.placed, share=stream.share, whose=whose, limit=limit)
+        return None
+
+    def _unstarted(self, idle: int, free: int) -> Reason:
+        """Why a job has none of the slots of the share, of which so many are idle, and so many of these free."""
+        stream = self._stream
+        if idle and idle < stream.gang:
+            return Reason.of(ReasonCode.WAITS_FOR_GANG, gang=stream.gang, idle=idle)
         if free:
-            return f"the policy has not started it ({_count(free, 'slot is', 'slots are')} idle)"
+            return Reason.of(ReasonCode.WAITS_UNSTARTED, idle=free)
         if idle:
-            kept = _count(len(idle), "idle slot", "idle slots")
-            return f"waits for a slot: the policy keeps {kept} for something else"
-        missing = stream.share - stream.granted
-        return (
-            f"waits for a slot: {stream.placed} of {stream.share} in {self._its_share} are busy, "
-            f"{missing} {'has' if missing == 1 else 'have'} yet to be left by others"
+            return Reason.of(ReasonCode.WAITS_RESERVED, idle=idle)
+        return Reason.of(
+            ReasonCode.WAITS_SHARE_NOT_FREE,
+            placed=stream.placed,
+            share=stream.share,
+            whose=self._whose,
+            missing=stream.share - stream.granted,
         )
 
     @property
@@ -135,69 +162,63 @@ class WaitingReasons:
         return self._at - self._stream.conversation.asked_at >= _LONG
 
     @property
-    def _thinking(self) -> str:
+    def _thinking(self) -> Reason:
         """What is said of a policy that was asked and has not answered."""
-        if self._policy:
-            return f"waits for the policy: {self._policy}"
-        thought = (
-            f", which has been thinking for {_seconds(self._at - self._stream.conversation.asked_at)}"
-            if self._thinks_long
-            else ""
-        )
-        return f"waits for the policy{thought}"
+        if self._policy is not None:
+            return Reason.of(ReasonCode.WAITS_FOR_POLICY, cause=self._policy)
+        thought = _seconds(self._at - self._stream.conversation.asked_at) if self._thinks_long else None
+        return Reason.of(ReasonCode.WAITS_FOR_POLICY, seconds=thought)
 
-    def _starting(self, job: Job, run: Run) -> str:
+    def _starting(self, job: Job, run: Run) -> Reason:
         waiting = [rank for rank in run.ranks if not rank.started and not rank.gone]
         unheard = sorted({rank.node for rank in waiting if not rank.channel.acknowledged and not rank.channel.received})
-        where = f"starts on {', '.join(run.slots)}"
+        args: dict[str, Argument] = {"slots": ", ".join(run.slots)}
         if len(waiting) < len(run.ranks):
-            where += f", {len(run.ranks) - len(waiting)} of {len(run.ranks)} have begun"
+            args |= {"begun": len(run.ranks) - len(waiting), "ranks": len(run.ranks)}
         if unheard:
-            return f"{where}: {_nodes(unheard)} {'has' if len(unheard) == 1 else 'have'} not taken it over yet"
+            return Reason.of(ReasonCode.STARTS_UNHEARD, **args, count=len(unheard), nodes=_listed(unheard))
         if run.source is None:
-            return f"{where}: its process prepares"
-        whose = "its snapshot" if run.source[0] == job.id else f"job {run.source[0]}'s snapshot"
-        return f"{where}: its process loads {whose} at {run.source[1]}"
+            return Reason(ReasonCode.STARTS_PREPARING, args)
+        owner = run.source[0] if run.source[0] != job.id else None
+        return Reason.of(ReasonCode.STARTS_LOADING, **args, owner=owner, position=run.source[1])
 
-    def _running(self, job: Job, run: Run) -> str:
+    def _running(self, job: Job, run: Run) -> Reason | None:
         if run.ending is not None or run.ended is not None:
-            return ""
+            return None
         call = self._stream.conversation.in_flight.call if self._stream.conversation.in_flight is not None else None
         if isinstance(call, IterationFinish) and call.job == job.id:
-            return f"waits at {call.position} for the policy's decision" + (f": {self._policy}" if self._policy else "")
+            return Reason.of(ReasonCode.WAITS_FOR_DECISION, position=call.position, cause=self._policy)
         if run.parked and not run.amends:
-            return f"parked at {run.position}: waits in memory for the policy to go on"
-        return ""
+            return Reason.of(ReasonCode.PARKED, position=run.position)
+        return None
 
     # ------------------------------------------------------------------------------------------------------ experiments
 
-    def experiment(self, experiment: Experiment) -> str:
-        """Why an experiment stands where it does, and what it waits for; empty while its jobs train within its share."""
+    def experiment(self, experiment: Experiment) -> Reason | None:
+        """Why an experiment stands where it does, and what it waits for; None while its jobs train within its share."""
         if experiment.state in (ExperimentState.PAUSING, ExperimentState.ENDING):
-            return "; ".join(part for part in (experiment.reason, self._leaving(experiment)) if part)
-        if experiment.state is not ExperimentState.RUNNING or experiment.reason:
+            leaving = self._leaving(experiment)
+            return experiment.reason.plus(waits=leaving) if experiment.reason is not None else leaving
+        if experiment.state is not ExperimentState.RUNNING or experiment.reason is not None:
             return experiment.reason
-        if only_held := self._only_held(experiment):
-            return only_held
-        if self._impossible:
-            return self._impossible
-        if self._policy:
-            return self._policy
+        found = self._only_held(experiment) or self._impossible or self._policy
+        if found is not None:
+            return found
         if runs_of(self._stream, experiment):
             return self._shrinking
         return self._nothing_runs(experiment)
 
-    def _leaving(self, experiment: Experiment) -> str:
+    def _leaving(self, experiment: Experiment) -> Reason | None:
         """What pausing and ending wait for."""
         runs = len(runs_of(self._stream, experiment))
         if runs:
-            return f"waits for {_count(runs, 'run', 'runs')} to reach a boundary and leave"
+            return Reason.of(ReasonCode.LEAVING_RUNS, runs=runs)
         entries = self._stream.snapshots.entries()
         unsettled = sum(not e.settled and self._stream.jobs[e.job].experiment is experiment for e in entries)
-        return f"waits for {_count(unsettled, 'snapshot', 'snapshots')} to reach the store" if unsettled else ""
+        return Reason.of(ReasonCode.LEAVING_SNAPSHOTS, snapshots=unsettled) if unsettled else None
 
-    def _only_held(self, experiment: Experiment) -> str:
-        """That it goes on when a person resumes a job, and not before; empty: it goes on."""
+    def _only_held(self, experiment: Experiment) -> Reason | None:
+        """That it goes on when a person resumes a job, and not before; None: it goes on."""
         stream, held, still = self._stream, experiment.states.get(JobState.HELD, 0), experiment.jobs_left
         # Others may stand where the policy never lets them go on, as at a rung.
         done = stream.demand == 0 and not (
@@ -205,29 +226,26 @@ class WaitingReasons:
         )
         alone = sum(n for state, n in experiment.states.items() if not state.ended) == held
         if not held or still or not (alone or done):
-            return ""
+            return None
         names = [
             job.id for job in self._stream.open.values() if job.state is JobState.HELD and job.experiment is experiment
         ]
         named = _and(names if held <= _NAMED else [*names[: _NAMED - 1], f"{held - _NAMED + 1} more"])
-        which = f"job {named}, which is" if held == 1 else f"jobs {named}, which are"
-        return (
-            f"nothing is left to train but {which} paused by a person: resume or stop {'it' if held == 1 else 'them'}"
-        )
+        return Reason.of(ReasonCode.ONLY_PAUSED_JOBS, count=held, jobs=named)
 
-    def _nothing_runs(self, experiment: Experiment) -> str:
-        stream, slots = self._stream, self._usable
+    def _nothing_runs(self, experiment: Experiment) -> Reason:
+        stream = self._stream
         waiting = [job for job in stream.open.values() if job.experiment is experiment]
-        if waiting and self._missing:
-            return f"no job runs: it waits for {self._missing}"
+        if waiting and self._missing is not None:
+            return Reason.of(ReasonCode.NO_RUN_DATA_MISSING, cause=self._missing)
         if (end := stream.due(IdleTimer(experiment.id))) is not None:
-            left = _seconds(end - self._at)
-            return f"is open for requests and has none: ends in {left} unless one comes"
+            return Reason.of(ReasonCode.OPEN_FOR_REQUESTS, seconds=_seconds(end - self._at))
         if stream.share == 0:
-            return f"{self._its_share} is 0 of {_count(slots, 'slot', 'slots')}{self._limit}"
+            code = ReasonCode.SHARE_EMPTY
+            return Reason.of(code, whose=self._whose, slots=self._usable, limit=self._limit)
         if not stream.granted:
-            others = _count(stream.share, "slot", "slots")
-            return f"{self._its_share} is {stream.share} of {slots}, and others have yet to leave {others}"
+            code = ReasonCode.SHARE_NOT_FREE
+            return Reason.of(code, whose=self._whose, share=stream.share, slots=self._usable)
         coming = [job for job in waiting if job.state is JobState.CREATING]
         if stream.conversation.in_flight is not None and not self._thinks_long:
             return self._thinking
@@ -236,24 +254,28 @@ class WaitingReasons:
             (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
         )
         if first is not None:
-            return f"no job runs: job {first.id} {self.job(first)}"
+            return Reason.of(ReasonCode.NO_RUN_JOB_WAITS, job=first.id, cause=self.job(first))
         if coming or any(name.startswith(CREATE) and a.experiment == experiment.id for name, a in stream.asks.items()):
-            return f"waits for the generator's answer for {_count(len(coming), 'job', 'jobs')}"
+            return Reason.of(ReasonCode.GENERATOR_ASKED, jobs=len(coming))
         if stream.conversation.in_flight is not None:
             return self._thinking
-        return f"the policy has no job to run ({_count(len(stream.vacant), 'slot is', 'slots are')} idle)"
+        return Reason.of(ReasonCode.POLICY_WITHOUT_JOB, idle=len(stream.vacant))
 
     @property
-    def _shrinking(self) -> str:
+    def _shrinking(self) -> Reason | None:
         """What it has yet to leave to others."""
         stream = self._stream
         if stream.granted <= stream.share:
-            return ""
-        words = f"{self._its_share} fell to {stream.share} of {self._usable}: "
-        words += f"it has yet to leave {_count(stream.granted - stream.share, 'slot', 'slots')}"
-        if (deadline := stream.due(ShareTimer())) is not None:
-            return f"{words}, and is made to in {_seconds(deadline - self._at)}"
-        return words
+            return None
+        deadline = stream.due(ShareTimer())
+        return Reason.of(
+            ReasonCode.SHARE_REDUCED,
+            whose=self._whose,
+            share=stream.share,
+            slots=self._usable,
+            surplus=stream.granted - stream.share,
+            seconds=_seconds(deadline - self._at) if deadline is not None else None,
+        )
 
     # ------------------------------------------------------------------------------------------------------ the cluster
 
@@ -268,93 +290,92 @@ class WaitingReasons:
         return node is not None and node.up
 
     @property
-    def _its_share(self) -> str:
-        return "its share" if len(self._stream.experiments) == 1 else "its group's share"
+    def _whose(self) -> str:
+        """Whose share it is."""
+        return "its" if len(self._stream.experiments) == 1 else "its group's"
 
     @cached_property
-    def _impossible(self) -> str:
-        """Why no slot of the cluster can serve it, whoever has it now; empty: they can."""
+    def _impossible(self) -> Reason | None:
+        """Why no slot of the cluster can serve it, whoever has it now; None: they can."""
         cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
-            return f"the cluster has no slot ({self._no_slot})"
+            return self._no_slot
         if tenant is None:
-            return ""
+            return None
         slots = [m for m in cluster.slots.values() if not cluster.nodes[m.node].draining]
         serving = sum(slot.kind.serves(tenant.need) for slot in slots)
         if tenant.nodes and not any(slot.node in tenant.nodes for slot in slots):
-            return f"its policy can use slots of {_nodes(sorted(tenant.nodes))} only, where there is none now"
-        there = _and([f"{number} with {kind}" for kind, number in sorted(Counter(m.kind for m in slots).items())])
+            nodes = sorted(tenant.nodes)
+            return Reason.of(ReasonCode.NO_SLOT_ON_NODES, count=len(nodes), nodes=_listed(nodes))
+        kinds = sorted(Counter(m.kind for m in slots).items())
+        there, need = _and([f"{number} with {kind}" for kind, number in kinds]), str(tenant.need)
         if not serving:
-            return f"each job needs a slot with {tenant.need} (resources.per_job); there are {there}"
+            return Reason.of(ReasonCode.NO_FITTING_SLOT, need=need, slots=there)
         if serving < tenant.gang:
-            return f"each job needs {tenant.gang} slots with {tenant.need} at once; there are {there}"
+            return Reason.of(ReasonCode.TOO_FEW_FITTING_SLOTS, gang=tenant.gang, need=need, slots=there)
         if tenant.cap is not None and tenant.cap < tenant.gang:
-            return f"each job needs {tenant.gang} slots at once; resources.slots allows {tenant.cap}"
-        return ""
+            return Reason.of(ReasonCode.SLOTS_BELOW_GANG, gang=tenant.gang, slots=tenant.cap)
+        return None
 
     @cached_property
-    def _missing(self) -> str:
-        """Partitions of the experiment's data that no live node holds, and where they should be; empty: none is."""
+    def _missing(self) -> Reason | None:
+        """Partitions of the experiment's data that no live node holds, and where they should be; None: none is."""
         data = self._stream.data
         missing = data.missing() if data is not None else []
         if data is None or not missing:
-            return ""
-        names = [one.name for one in missing]
-        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
-        word = f"{'partition' if len(names) == 1 else 'partitions'} {_and(shown)} of data set {data.name}"
+            return None
+        args: dict[str, Argument] = {"count": len(missing), "partitions": _listed([one.name for one in missing])}
         homes = sorted({node for one in missing for node in one.homes})
         if not homes:
-            return f"{word}: the catalog has none of that name and content (hopyard data list)"
+            return Reason.of(ReasonCode.PARTITIONS_UNKNOWN, **args, data=data.name)
         away = [node for node in homes if not self._is_up(node)]
-        why = f"{_nodes(away)} {'is' if len(away) == 1 else 'are'} away" if away else f"{_nodes(homes)} lost the file"
-        return f"{word}: {why} (hopyard data show {data.name})"
+        nodes, code = away or homes, ReasonCode.PARTITIONS_AWAY if away else ReasonCode.PARTITIONS_LOST
+        return Reason.of(code, **args, data=data.name, homes=len(nodes), nodes=_listed(nodes))
 
     @cached_property
-    def _no_slot(self) -> str:
+    def _no_slot(self) -> Reason:
         """Why the cluster has no slot that may be used."""
         cluster = self._cluster
         if cluster.slots:
-            return f"{_count(len(cluster.slots), 'is', 'are')} being drained"
+            return Reason.of(ReasonCode.NO_SLOT_DRAINED, slots=len(cluster.slots))
         if any(node.up for node in cluster.nodes.values()):
-            return "its agents have brought none"
+            return Reason(ReasonCode.NO_SLOT_ANNOUNCED)
         lost = sorted(cluster.nodes)
-        gone = f"; {_nodes(lost)} {'is' if len(lost) == 1 else 'are'} lost" if lost else ""
-        return f"no agent is connected{gone}"
+        if not lost:
+            return Reason(ReasonCode.NO_AGENT)
+        return Reason.of(ReasonCode.NO_AGENT, count=len(lost), nodes=_listed(lost))
 
     @cached_property
-    def _limit(self) -> str:
-        """What keeps the share from being larger, after a separator; empty: it is all there is."""
-        stream, slots = self._stream, self._usable
+    def _limit(self) -> Reason | None:
+        """What keeps the share from being larger; None: it is all there is."""
+        stream = self._stream
         tenant = self._cluster.tenants.get(stream.id)
-        if tenant is None or stream.share >= slots:
-            return ""
+        if tenant is None or stream.share >= self._usable:
+            return None
         if stream.concurrency is not None and len(stream.live) >= stream.concurrency:
-            return f": resources.concurrency is {stream.concurrency}"
+            return Reason.of(ReasonCode.LIMITED_BY_CONCURRENCY, concurrency=stream.concurrency)
         if tenant.demand is not None and stream.share + tenant.gang > tenant.demand:
-            return f": the policy can use {'none now' if tenant.demand == 0 else f'no more than {tenant.demand} now'}"
+            if tenant.demand == 0:
+                return Reason(ReasonCode.WITHOUT_DEMAND)
+            return Reason.of(ReasonCode.LIMITED_BY_DEMAND, demand=tenant.demand)
         if tenant.cap is not None and stream.share + tenant.gang > tenant.cap:
             if stream.concurrency is not None:
-                return f": resources.concurrency is {stream.concurrency}"
-            return f": resources.slots is {tenant.cap}"
+                return Reason.of(ReasonCode.LIMITED_BY_CONCURRENCY, concurrency=stream.concurrency)
+            return Reason.of(ReasonCode.LIMITED_BY_SLOTS, slots=tenant.cap)
         others = [(name, t) for name, t in sorted(self._cluster.tenants.items()) if name != stream.id and t.share]
         named = [f"{name} (weight {t.weight:g}: {t.share})" for name, t in others[:_NAMED]]
         if len(others) > _NAMED:
             named.append(f"{len(others) - _NAMED} more")
-        return f": weight {tenant.weight:g} beside {_and(named)}" if named else ""
+        return Reason.of(ReasonCode.LIMITED_BY_WEIGHT, weight=tenant.weight, others=_and(named)) if named else None
 
 
-def _seconds(left: float) -> str:
-    return f"{max(math.ceil(left), 0)} s"
+def _seconds(left: float) -> int:
+    return max(math.ceil(left), 0)
 
 
-def _count(amount: int, one: str, many: str) -> str:
-    return f"{amount} {one if amount == 1 else many}"
-
-
-def _nodes(names: list[str]) -> str:
-    """`node a`, `nodes a and b`."""
-    shown = names[:_NAMED] if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
-    return f"{'node' if len(names) == 1 else 'nodes'} {_and(shown)}"
+def _listed(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and 3 more`."""
+    return _and(names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"])
 
 
 def _and(names: list[str]) -> str:

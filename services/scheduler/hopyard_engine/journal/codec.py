@@ -13,7 +13,7 @@ from typing import Any, get_args
 from cattrs import Converter
 from cattrs.errors import ForbiddenExtraKeysError
 
-from hopyard.policy.vocabulary import Call, Command, RunKey
+from hopyard.policy.vocabulary import Call, Command, Reason, RunKey
 from hopyard_engine.core.events import ClusterEvent, Event, RunBody, StreamEvent
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.journal.format import RecordError, StoredRecord, upgrade
@@ -28,6 +28,8 @@ def _converter() -> Converter:
     # Named tuples whose annotations are strings are not resolved by the library.
     converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
     converter.register_structure_hook(SlotSpec, lambda raw, _: SlotSpec(raw[0], raw[1], tuple(raw[2]), *raw[3:]))
+    converter.register_unstructure_hook(Reason, Reason.plain)
+    converter.register_structure_hook(Reason, lambda raw, _: Reason.from_plain(raw))
     for union in (RunBody, Command, Call, ClusterEvent, StreamEvent, Event):
         _tag(converter, union)
     return converter

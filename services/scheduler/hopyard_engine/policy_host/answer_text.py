@@ -195,7 +195,7 @@ def answer(event: StreamEvent) -> str:
                 parts.append(f"{event.gang} of them at once")
             return ", ".join(parts) or "no command"
         case PolicyFailed():
-            return f"the failure {event.error}"
+            return f"the failure {event.reason}"
         case _:
             return f"the event {type(event).__name__}"
 

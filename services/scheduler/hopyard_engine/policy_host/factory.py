@@ -9,6 +9,7 @@ from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, ExperimentView, Policy, PolicyCapabilities
 from hopyard.policy.compatibility import misfit
 from hopyard.policy.factory import new_policy, policy_class
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.space import Space
 from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.state.partitions import units
@@ -107,8 +108,8 @@ def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -
 def host_of(spec: ExperimentSpec) -> Host:
     """The host of an experiment's policy, fresh. A policy that cannot be made fails its up-calls instead of the scheduler."""
     if spec.policy.remote:
-        return MissingPolicy(f"policy {spec.policy.label} runs in a process of its own, which cannot be asked here")
+        return MissingPolicy(Reason.of(ReasonCode.POLICY_ELSEWHERE, policy=spec.policy.label))
     try:
         return PolicyHost(new_policy(spec.policy.name, spec.policy.parameters))
     except InvalidInput as error:
-        return MissingPolicy(str(error))
+        return MissingPolicy(Reason.of(ReasonCode.POLICY_UNAVAILABLE, error=str(error)))

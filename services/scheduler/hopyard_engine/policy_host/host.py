@@ -9,10 +9,10 @@ from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
-from hopyard.policy.invoke import ask, describe, too_large
+from hopyard.policy.invoke import ask, describe, raised, too_large
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
-from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob
+from hopyard.policy.vocabulary import AllocateJobs, CreateJob, ForkJob, Reason, ReasonCode
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
@@ -32,12 +32,12 @@ class Host(Protocol):
 class MissingPolicy:
     """Stands for a policy that cannot be made (any more): every up-call fails, which pauses its experiment and nothing else."""
 
-    def __init__(self, error: str) -> None:
-        self.error = error
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
         """Fails with the reason."""
-        return PolicyFailed(call.at, call.stream, call.number, self.error)
+        return PolicyFailed(call.at, call.stream, call.number, self.reason)
 
 
 class LatePolicy:
@@ -91,8 +91,7 @@ class PolicyHost:
         except GivenUp:
             raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
-            what = f"up-call {call.number} {type(call.call).__name__}"
-            return PolicyFailed(call.at, call.stream, call.number, describe(self._policy, what, error))
+            return PolicyFailed(call.at, call.stream, call.number, raised(self._policy, call.number, call.call, error))
 
     def rungs(self, experiment: Stream, at: float) -> tuple[Rung, ...] | None:
         """Who stands where after the up-calls so far; None: the policy has no rungs.
@@ -148,7 +147,11 @@ def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
     return recorded
 
 
-def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> str:
-    """What is said of a policy that was given up over an up-call; None: while it was made."""
-    what = f"on up-call {call.number} {type(call.call).__name__}" if call is not None else "to be made"
-    return f"policy {policy} took longer than {seconds:g} s {what}" + (", made again from the journal" if again else "")
+def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> Reason:
+    """The failure of a policy that was given up over an up-call; None: while it was made."""
+    source = "the journal" if again else None
+    if call is None:
+        return Reason.of(ReasonCode.POLICY_CREATION_TOO_SLOW, policy=policy, seconds=seconds, source=source)
+    kind = type(call.call).__name__
+    code = ReasonCode.POLICY_TOO_SLOW
+    return Reason.of(code, policy=policy, seconds=seconds, up_call=call.number, call=kind, source=source)

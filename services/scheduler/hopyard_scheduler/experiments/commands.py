@@ -234,7 +234,7 @@ class FrontDoor:
         try:
             return await patience.threads.call(tried, patience.seconds)
         except TooLong as error:
-            raise InvalidInput(took_too_long(policy.name, patience.seconds, None)) from error
+            raise InvalidInput(str(took_too_long(policy.name, patience.seconds, None))) from error
         except PluginError as error:
             remotes = self._live.remotes
             served = remotes is not None and remotes.serves(policy.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.state.entities import Job
@@ -31,7 +32,7 @@ class WatcherState:
         stream: Its stream.
         experiment: The experiment.
         clock: Seconds since the epoch.
-        absent: Why its policy has no process that could answer; empty: it has.
+        absent: Why its policy has no process that could answer; None: it has.
     """
 
     def __init__(
@@ -40,15 +41,15 @@ class WatcherState:
         stream: Stream,
         experiment: Experiment,
         clock: Callable[[], float],
-        absent: Callable[[], str] = lambda: "",
+        absent: Callable[[], Reason | None] = lambda: None,
     ) -> None:
         self._absent = absent
         self._core = core
         self._stream = stream
         self._experiment = experiment
         self._clock = clock
-        self._jobs: dict[str, str] = {}
-        self._reason = ""
+        self._jobs: dict[str, Reason | None] = {}
+        self._reason: Reason | None = None
         self._looked_at = clock()
         self._waiting = WaitingReasons(stream, core.cluster, self._looked_at, absent())
         self._news_at = self._looked_at
@@ -74,7 +75,7 @@ class WatcherState:
         for job in self._stream.open.values():
             if job.experiment is self._experiment and len(told) < MAX_NEWS:
                 reason = waiting.job(job)
-                if reason != self._jobs.get(job.id):
+                if job.id not in self._jobs or reason != self._jobs[job.id]:
                     told.append(self._tell(job, reason))
         if waiting.experiment(self._experiment) != self._reason:
             told.append(self.experiment())
@@ -87,7 +88,7 @@ class WatcherState:
             self._waiting = WaitingReasons(self._stream, self._core.cluster, now, self._absent())
         return self._waiting
 
-    def _tell(self, job: Job, reason: str) -> experiment_pb2.WatchExperimentResponse:
+    def _tell(self, job: Job, reason: Reason | None) -> experiment_pb2.WatchExperimentResponse:
         if job.state.ended:
             self._jobs.pop(job.id, None)
         else:

@@ -16,6 +16,7 @@ from hopyard._runtime.policy_process.commands import answer_from_proto
 from hopyard.errors import HopyardError, InvalidInput, TimedOut
 from hopyard.policy.command_buffer import most_commands
 from hopyard.policy.invoke import brief, too_large
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
@@ -109,13 +110,12 @@ class RemotePolicy:
         self._alone_since: float | None = None
 
     @property
-    def absent(self) -> str:
-        """That it is asked and has had no process for a while, what to do, and what will happen; empty: it has one."""
-        if self._alone_since is None or (seconds := time.monotonic() - self._alone_since) < _TOLD_SECONDS:
-            return ""
-        return (
-            f"{self._source.absent} (since {seconds:.0f} s; the experiment is paused after {self._limits.absence:g} s)"
-        )
+    def absent(self) -> Reason | None:
+        """That it is asked and has had no process for a while, what to do, and what will happen; None: it has one."""
+        if self._alone_since is None or (waited := time.monotonic() - self._alone_since) < _TOLD_SECONDS:
+            return None
+        absent, code = self._source.absent, ReasonCode.POLICY_PROCESS_AWAITED
+        return Reason.of(code, absent=absent, waited=waited, seconds=self._limits.absence)
 
     async def answer(
         self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
@@ -140,11 +140,12 @@ class RemotePolicy:
                 _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
             except _GivenUpError as error:
                 await self.give_up()
-                return _failure(call, str(error))
+                return _failure(call, error.reason)
             if losses == MOST_LOSSES:
                 await self.give_up()
-                what = f"up-call {call.number} {type(call.call).__name__}"
-                return _failure(call, f"policy {self._name}: its process went away {losses} times over {what}")
+                code, kind = ReasonCode.POLICY_PROCESS_LOST, type(call.call).__name__
+                reason = Reason.of(code, policy=self._name, losses=losses, up_call=call.number, call=kind)
+                return _failure(call, reason)
 
     async def give_up(self) -> None:
         """Whatever process serves it remembers what is of no use any more: the next one begins anew."""
@@ -192,14 +193,21 @@ class RemotePolicy:
         try:
             return await within(self._limits.absence, self._source.take(self._experiment))
         except TooLong:
-            why = f"policy {self._name}: {self._source.absent} (waited {self._limits.absence:g} s)"
-            raise _GivenUpError(f"{why}; then: {self._then}") from None
+            reason = Reason.of(
+                ReasonCode.POLICY_PROCESS_ABSENT,
+                policy=self._name,
+                absent=self._source.absent,
+                seconds=self._limits.absence,
+                then=self._then,
+            )
+            raise _GivenUpError(reason) from None
         except HopyardError as error:
-            raise _GivenUpError(f"policy {self._name}: {error}; once it is mended: {self._then}") from None
+            code = ReasonCode.POLICY_PROCESS_FAILED
+            raise _GivenUpError(Reason.of(code, policy=self._name, error=str(error), then=self._then)) from None
         finally:
             self._alone_since = None
 
-    async def _welcome(self, seat: Seat, call: UpCall) -> str | None:
+    async def _welcome(self, seat: Seat, call: UpCall) -> Reason | None:
         """Has the process know all up to this up-call. Answers why it is no more the policy that it was, if it is not."""
         greeting = seat.greeting
         asked = self._asked.number if self._asked is not None else 0
@@ -232,7 +240,8 @@ class RemotePolicy:
         except HopyardError as error:
             if isinstance(error, _GivenUpError):
                 raise
-            raise _GivenUpError(f"policy {self._name} cannot be made again from the journal: {error}") from error
+            code = ReasonCode.POLICY_PROCESS_NOT_RESTORED
+            raise _GivenUpError(Reason.of(code, policy=self._name, error=str(error))) from error
         self._memory = memory
         return objection(found) if found is not None else None
 
@@ -258,19 +267,27 @@ class RemotePolicy:
         what = said.WhichOneof("message")
         if what != "answer" or said.answer.number != call.number:
             found = f"{what} {said.answer.number}" if what == "answer" else what
-            raise _GivenUpError(f"policy {self._name}: found {found}, needed is the answer to up-call {call.number}")
+            code = ReasonCode.POLICY_PROCESS_CONFUSED
+            raise _GivenUpError(Reason.of(code, policy=self._name, found=str(found), up_call=call.number))
         return answered(self._name, call, said.answer, most)
 
 
 class _GivenUpError(HopyardError):
-    """The policy is not to be asked any more; says why."""
+    """The policy is not to be asked any more.
+
+    Attributes:
+        reason: Why.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = None) -> PolicyAnswered | PolicyFailed:
     """What a process said to an up-call, as the journal gives it back, if it has no more than `most` commands."""
-    what = f"policy {name} on up-call {call.number} {type(call.call).__name__}"
     if message.error:
-        return PolicyFailed(call.at, call.stream, call.number, f"{what}: {brief(message.error)}")
+        return PolicyFailed(call.at, call.stream, call.number, _invalid(name, call, brief(message.error)))
     try:
         if most is not None and len(message.commands) > most:
             found = len(message.commands)
@@ -280,8 +297,13 @@ def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = Non
         said = answer_from_proto(message)
         return as_recorded(PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes))
     except (InvalidInput, TypeError, ValueError) as error:
-        return PolicyFailed(call.at, call.stream, call.number, f"{what}: {error}")
+        return PolicyFailed(call.at, call.stream, call.number, _invalid(name, call, str(error)))
 
 
-def _failure(call: UpCall, error: str) -> PolicyFailed:
-    return PolicyFailed(call.at, call.stream, call.number, error, unheard=True)
+def _invalid(name: str, call: UpCall, error: str) -> Reason:
+    kind = type(call.call).__name__
+    return Reason.of(ReasonCode.POLICY_ANSWER_INVALID, policy=name, up_call=call.number, call=kind, error=error)
+
+
+def _failure(call: UpCall, reason: Reason) -> PolicyFailed:
+    return PolicyFailed(call.at, call.stream, call.number, reason, unheard=True)

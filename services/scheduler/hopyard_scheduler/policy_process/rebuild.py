@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
-from hopyard_engine.replay import OBJECTION, Difference, objection, of_experiment, same
+from hopyard_engine.replay import Difference, objection, of_experiment, same
 from hopyard_scheduler.policy_process.state_delta import StateDelta
 
 AHEAD: Final = 64
@@ -54,7 +55,7 @@ async def retell(
     pending: UpCall | None = None
     first: Difference | None = None
     since: Difference | None = None
-    shown: set[str] = set()
+    shown: set[Reason] = set()
 
     async def compare() -> None:
         nonlocal first, since
@@ -72,10 +73,10 @@ async def retell(
         if number % AT_A_STRETCH == 0:
             await asyncio.sleep(0)
         taken = of_experiment(event, number)
-        if isinstance(taken, PolicyFailed) and taken.error.startswith(OBJECTION):
+        if isinstance(taken, PolicyFailed) and taken.diverged:
             while waiting:
                 await compare()
-            shown.add(taken.error)
+            shown.add(taken.reason)
             since = None
         if pending is not None and pending.number < until and _answers(taken, pending):
             assert isinstance(taken, PolicyAnswered | PolicyFailed)
@@ -97,5 +98,5 @@ def _answers(event: Event, call: UpCall) -> bool:
     if isinstance(event, PolicyAnswered):
         return event.answer.number == call.number
     if isinstance(event, PolicyFailed) and event.number == call.number:
-        return not event.unheard and not event.error.startswith(OBJECTION)
+        return not event.unheard and not event.diverged
     return False

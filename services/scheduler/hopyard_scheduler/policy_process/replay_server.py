@@ -43,7 +43,7 @@ class Blocking:
         asking = self._policy.answer(experiment, call, nullcontext())
         found = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         if isinstance(found, PolicyFailed) and found.unheard:
-            raise Unavailable(found.error)
+            raise Unavailable(str(found.reason))
         return found
 
 

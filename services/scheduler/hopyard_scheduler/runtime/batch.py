@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hopyard._net.server.killable_threads import GivenUp, Threads, Work
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, UnknownStreamError, quarantine
 from hopyard_engine.core.effects import Effect, ExperimentChanged, JobChanged, Profiled, Record, ReportAccepted, UpCall
 from hopyard_engine.core.events import Event, PolicyFailed
@@ -198,7 +199,8 @@ class Batch:
             if name not in self._core.streams:
                 raise
             _LOG.exception("experiment %s is failed: the core could not take %s", name, event)
-            reason = f"a mistake in Hopyard's core on {type(event).__name__}: {type(error).__name__}: {error}"
+            said = f"{type(error).__name__}: {error}"
+            reason = Reason.of(ReasonCode.ENGINE_ERROR, event=type(event).__name__, error=said)
             return quarantine(self._core, name, reason, event.at)
 
     def _answer(self, call: UpCall) -> tuple[Answer | None, bool]:
@@ -223,7 +225,7 @@ class Batch:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it costs this experiment, and no other
             _LOG.exception("experiment %s: the policy host failed", call.stream)
-            answer = failure(call, f"{type(error).__name__}: {error}")
+            answer = failure(call, Reason.of(ReasonCode.POLICY_HOST_FAILED, error=f"{type(error).__name__}: {error}"))
         with self._lock:
             if (call.stream, call.number) in self._left:
                 return answer, False

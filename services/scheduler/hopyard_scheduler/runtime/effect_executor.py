@@ -18,6 +18,7 @@ from hopyard_engine.core.effects import (
     ForgetSnapshot,
     Noted,
     OrdersGiven,
+    Refused,
     Send,
     SetTimer,
     Start,
@@ -119,8 +120,8 @@ class Carrier:
                     self.stranger(node, effect.sha256)
             case ForgetSnapshot():
                 self._forget(effect)
-            case Noted():
-                _LOG.info("experiment %s, job %s: %s", effect.stream, effect.job or "-", effect.text)
+            case Noted() | Refused():
+                _LOG.info("experiment %s, job %s: %s", effect.stream, effect.job or "-", effect.reason)
             case _:
                 raise TypeError(f"effect {type(effect).__name__} is not for the shell")
 

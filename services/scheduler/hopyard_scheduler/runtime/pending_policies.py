@@ -11,6 +11,7 @@ from typing import Final
 from hopyard._net.rpc import Backoff
 from hopyard._net.server.killable_threads import TooLong, Work
 from hopyard.errors import Internal, TimedOut, Unavailable
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import PolicyAnswered, PolicyFailed
@@ -34,9 +35,9 @@ class Thought:
     host: Host | None
 
 
-def failure(call: UpCall, error: str, *, unheard: bool = False) -> PolicyFailed:
+def failure(call: UpCall, reason: Reason, *, unheard: bool = False) -> PolicyFailed:
     """The failure of an up-call."""
-    return PolicyFailed(call.at, call.stream, call.number, error, unheard)
+    return PolicyFailed(call.at, call.stream, call.number, reason, unheard)
 
 
 async def answer_later(work: Work[Answer | None], call: UpCall, patience: Patience, policy: str) -> Thought:
@@ -45,7 +46,7 @@ async def answer_later(work: Work[Answer | None], call: UpCall, patience: Patien
         answer = await patience.threads.finish(work, patience.seconds)
     except TooLong:
         answer = failure(call, took_too_long(policy, patience.seconds, call), unheard=True)
-    return Thought(answer or failure(call, "the policy did not answer"), None)
+    return Thought(answer or failure(call, Reason(ReasonCode.POLICY_UNANSWERED)), None)
 
 
 async def make_again(call: UpCall, journal: Journal, patience: Patience) -> Thought:

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from google.protobuf.json_format import MessageToJson, Parse
 
+from hopyard._net.rpc.reasons import set_reason
 from hopyard._net.rpc.values import fill_report
 from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
+from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
@@ -44,7 +47,7 @@ class Changes:
         rows = []
         for name in self.experiments:
             stream, experiment = _found(core, name)
-            message = experiment_to_proto(stream, experiment, at)
+            message = experiment_to_proto(stream, experiment, at, experiment.reason)
             row = appstat_pb2.ExperimentRow(
                 id=name,
                 name=message.name,
@@ -59,23 +62,25 @@ class Changes:
             if job not in stream.jobs:
                 rows.append(appstat_pb2.Projection(job=appstat_pb2.JobRow(experiment=name, id=job, state="REMOVED")))
                 continue
-            detail = MessageToJson(job_to_proto(stream, stream.jobs[job]), indent=None)
-            rows.append(
-                appstat_pb2.Projection(
-                    job=appstat_pb2.JobRow(
-                        experiment=name,
-                        id=job,
-                        ordinal=stream.jobs[job].ordinal,
-                        state=stream.jobs[job].state.value,
-                        detail_json=detail,
-                    )
-                )
-            )
+            rows.append(_job(stream, stream.jobs[job]))
             if (planned := plans.row(stream, stream.jobs[job])) is not None:
                 rows.append(planned)
         rows += statistics(self.reports, at)
         rows += [_scaling(profiled, at) for profiled in self.profiles]
         return rows
+
+
+def _job(stream: Stream, job: Job) -> appstat_pb2.Projection:
+    """The row of a job, which says why it is in its state if it does not run."""
+    shown = job_to_proto(stream, job, None if job.state.live else job.reason)
+    row = appstat_pb2.JobRow(
+        experiment=job.experiment.id,
+        id=job.id,
+        ordinal=job.ordinal,
+        state=job.state.value,
+        detail_json=MessageToJson(shown, indent=None),
+    )
+    return appstat_pb2.Projection(job=row)
 
 
 def _found(core: Core, name: str) -> tuple[Stream, Experiment]:
@@ -111,10 +116,11 @@ def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
     return appstat_pb2.Projection(scaling=row)
 
 
-def failed_row(row: appstat_pb2.ExperimentRow, reason: str) -> appstat_pb2.Projection:
+def failed_row(row: appstat_pb2.ExperimentRow, reason: Reason) -> appstat_pb2.Projection:
     """The row of an experiment that cannot go on, made of what was last known of it."""
     shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
-    shown.state, shown.reason = experiment_pb2.EXPERIMENT_STATE_FAILED, reason
+    shown.state = experiment_pb2.EXPERIMENT_STATE_FAILED
+    set_reason(shown, reason)
     failed = appstat_pb2.ExperimentRow()
     failed.CopyFrom(row)
     failed.state, failed.detail_json = ExperimentState.FAILED.value, MessageToJson(shown, indent=None)

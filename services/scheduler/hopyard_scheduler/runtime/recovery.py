@@ -21,6 +21,7 @@ from hopyard._net.rpc import Backoff
 from hopyard._net.server.killable_threads import Threads, TooLong
 from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import Effect, UpCall
@@ -66,7 +67,7 @@ class Recovered:
             themselves, or their memories are rebuilt when they dial in.
         unanswered: Answers to up-calls that the journal has no answer for: the first events of the new life.
         diverged: The first difference that nobody was shown, of each experiment whose policy decides otherwise now.
-        given_up: Experiments whose policies took too long when their up-calls were made again. With a text, their next up-call
+        given_up: Experiments whose policies took too long when their up-calls were made again. With a reason, their next up-call
             fails with it; else the policy is made again then.
         outstanding: What to ask the outside again.
         failed: Rows of the experiments whose journals cannot be applied again.
@@ -76,7 +77,7 @@ class Recovered:
     waiting: list[UpCall] = field(default_factory=list)
     unanswered: list[Event] = field(default_factory=list)
     diverged: dict[str, str] = field(default_factory=dict)
-    given_up: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, Reason | None] = field(default_factory=dict)
     outstanding: list[Effect] = field(default_factory=list)
     failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
@@ -138,10 +139,10 @@ async def _replay_or_fail(
             core.forget(name)
             if isinstance(error, RecordError):
                 _LOG.error("experiment %s is failed: %s", name, error)
-                reason = str(error)
+                reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=str(error))
             else:
                 _LOG.exception("experiment %s is failed: its journal cannot be applied again", name)
-                reason = f"its journal cannot be applied again: {type(error).__name__}: {error}"
+                reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=f"{type(error).__name__}: {error}")
             found.failed += [failed_row(row, reason) for row in rows]
             return
         else:
@@ -200,7 +201,7 @@ async def replay(core: Core, journal: Journal, name: str, found: Recovered, pati
         found.unanswered.append(unanswered)
     if driven.gone is not None:
         found.diverged.pop(name, None)
-        found.given_up[name] = driven.gone if stream.state is ExperimentState.RUNNING and unanswered is None else ""
+        found.given_up[name] = driven.gone if stream.state is ExperimentState.RUNNING and unanswered is None else None
     else:
         found.hosts[name] = objecting or driven.host or _host(stream)
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from hopyard._net.server.killable_threads import Threads
 from hopyard.errors import NotFound
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core
-from hopyard_engine.core.effects import Effect, Noted, UpCall
+from hopyard_engine.core.effects import Effect, Refused, UpCall
 from hopyard_engine.core.events import (
     ClusterEvent,
     Event,
@@ -73,7 +74,7 @@ class Live:
         remotes: Makes policies that run in processes of their own; None: there can be none.
 
     Attributes:
-        given_up: Experiments whose policies took too long. With a text, the next up-call fails with it; else another policy
+        given_up: Experiments whose policies took too long. With a reason, the next up-call fails with it; else another policy
             is made from the journal then.
     """
 
@@ -87,7 +88,7 @@ class Live:
     ) -> None:
         self.core = Core()
         self.patience = Patience(Threads("policy"), policy_seconds)
-        self.given_up: dict[str, str] = {}
+        self.given_up: dict[str, Reason | None] = {}
         self.journal = journal
         self.remotes = remotes
         self.carrier = carrier
@@ -139,7 +140,7 @@ class Live:
     async def operate(self, event: JobHeld | JobOperated | SlotReserved | Requested | Updated) -> str:
         """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
         effects = await self.apply(event)
-        return next((e.text for e in effects if isinstance(e, Noted) and e.text.startswith("refused")), "")
+        return next((str(effect.reason) for effect in effects if isinstance(effect, Refused)), "")
 
     async def run(self) -> None:
         """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
@@ -222,11 +223,10 @@ class Live:
 
     def _asked(self, call: UpCall) -> Host | RemotePolicy | PolicyFailed | None:
         """Who answers an up-call; None: a policy that is to be made again, in the place of one that was given up."""
-        why = self.given_up.get(call.stream)
-        if why is None:
+        if call.stream not in self.given_up:
             return self._host(call.stream)
-        self.given_up[call.stream] = ""
-        return failure(call, why, unheard=True) if why else None
+        why, self.given_up[call.stream] = self.given_up[call.stream], None
+        return failure(call, why, unheard=True) if why is not None else None
 
     def _await(self, parked: Parked) -> None:
         """From now on the answer to an up-call is waited for, beside everything else."""
@@ -265,21 +265,21 @@ class Live:
         except asyncio.CancelledError as error:
             if error.args != (TOO_MANY,):
                 raise
-            why = f"the policy has not answered up-call {call.number} while {MAX_INBOX} events came"
+            why = Reason.of(ReasonCode.POLICY_BACKLOG, up_call=call.number, events=MAX_INBOX)
             thought = Thought(failure(call, why, unheard=True), None)
         except Exception as error:  # noqa: BLE001 - it costs this experiment, and no other
             _LOG.exception("experiment %s: its policy cannot be made again", name)
-            why = f"the policy cannot be made again from the journal: {type(error).__name__}: {error}"
+            why = Reason.of(ReasonCode.POLICY_NOT_RESTORED, error=f"{type(error).__name__}: {error}")
             thought = Thought(failure(call, why, unheard=True), None)
         event = thought.event
         if isinstance(event, PolicyFailed) and event.unheard:
-            _LOG.warning("experiment %s: %s", name, event.error)
+            _LOG.warning("experiment %s: %s", name, event.reason)
             host = self.hosts.pop(name, None)
             if isinstance(host, RemotePolicy):
                 await host.give_up()
                 self.hosts[name] = host
             else:
-                self.given_up[name] = ""
+                self.given_up[name] = None
         elif thought.host is not None:
             self.hosts[name] = thought.host
             self.given_up.pop(name, None)
@@ -307,10 +307,10 @@ class Live:
             self.hosts[name] = host
         return host
 
-    def absent(self, name: str) -> str:
-        """Why the policy of a stream has no process that could answer it; empty: it has, or needs none."""
+    def absent(self, name: str) -> Reason | None:
+        """Why the policy of a stream has no process that could answer it; None: it has, or needs none."""
         host = self.hosts.get(name)
-        return host.absent if isinstance(host, RemotePolicy) else ""
+        return host.absent if isinstance(host, RemotePolicy) else None
 
     def program(self, name: str) -> ExperimentProgram:
         """What an experiment's runs execute."""

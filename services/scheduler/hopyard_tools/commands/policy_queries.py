@@ -70,7 +70,7 @@ def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
     if driven.experiment is None or driven.host is None:
         return None
     if isinstance(driven.host, MissingPolicy):
-        raise InvalidInput(driven.host.error)
+        raise InvalidInput(str(driven.host.reason))
     assert isinstance(driven.host, PolicyHost)  # A replay creates no others.
     return driven.experiment, driven.host
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, cast
 
 from hopyard._net.rpc.enums import RUN_END_REASONS, RUN_MODES
+from hopyard._net.rpc.reasons import code_to_proto, fill_args, reason_from_proto
 from hopyard._net.rpc.values import (
     hyperparameters_from_proto,
     hyperparameters_to_proto,
@@ -30,6 +31,7 @@ from hopyard.policy.vocabulary import (
     SlotsChange,
     TimerFired,
 )
+from hopyard.policy.vocabulary.reasons import explain
 from hopyard.v1 import policy_pb2 as pb
 
 
@@ -55,9 +57,11 @@ def fill_call(message: pb.UpCall, call: Call) -> None:
                 reason=RUN_END_REASONS.to_proto(call.reason),
                 position=call.position,
                 resume_position=call.resume_position,
-                message=call.message,
+                message=explain(call.cause),
                 mode=RUN_MODES.to_proto(call.mode),
+                reason_code=code_to_proto(call.cause),
             )
+            fill_args(end.reason_args, call.cause)
             message.run_end.CopyFrom(end)
         case JobCreated():
             message.job_created.job = call.job
@@ -112,7 +116,8 @@ def call_from_proto(message: pb.UpCall) -> Call:
         case "run_end":
             end = message.run_end
             reason, mode = RUN_END_REASONS.from_proto(end.reason), RUN_MODES.from_proto(end.mode)
-            return RunEnd(end.job, end.attempt, reason, end.position, end.resume_position, end.message, mode)
+            cause = reason_from_proto(end.reason_code, end.reason_args)
+            return RunEnd(end.job, end.attempt, reason, end.position, end.resume_position, cause, mode)
         case "job_created":
             return JobCreated(message.job_created.job)
         case "generator_exhausted":

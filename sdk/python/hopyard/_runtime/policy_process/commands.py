@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from hopyard._net.rpc.enums import DECISIONS, RUN_MODES
+from hopyard._net.rpc.reasons import reason_from_proto, set_reason
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.errors import InvalidInput
 from hopyard.policy.invoke import Said
@@ -227,12 +228,15 @@ def answer_from_proto(message: pb.Answer) -> Said:
 
 def verdict_to_proto(verdict: Verdict) -> pb.Verdict:
     """Returns the message of a verdict."""
-    return pb.Verdict(accepted=verdict.accepted, reason=verdict.reason, command=command_to_proto(verdict.command))
+    message = pb.Verdict(accepted=verdict.accepted, command=command_to_proto(verdict.command))
+    set_reason(message, verdict.reason)
+    return message
 
 
 def verdict_from_proto(message: pb.Verdict) -> Verdict:
     """Returns the verdict in a message."""
-    return Verdict(command_from_proto(message.command), message.accepted, message.reason)
+    reason = reason_from_proto(message.reason_code, message.reason_args)
+    return Verdict(command_from_proto(message.command), message.accepted, reason)
 
 
 def plain(text: str, field: str) -> Any:

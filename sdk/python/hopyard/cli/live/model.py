@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard._common import formatting
 from hopyard._common.formatting import first_line
-from hopyard.cli.outcome import BACK_AT_START, metric_trouble, note_metrics
+from hopyard.cli.outcome import metric_trouble, note_metrics, starts_over
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
@@ -65,7 +65,7 @@ class LiveModel:
                 self._experiment_at = now
             case Job():
                 self.jobs[change.id] = change
-                self.starts_over = self.starts_over or change.reason.startswith(BACK_AT_START)
+                self.starts_over = self.starts_over or starts_over(change)
             case JobGone(job=job):
                 self.jobs.pop(job, None)
             case JobReport(job=job, report=report):

@@ -10,7 +10,7 @@ from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.curves import bar, resample, scale, sparkline
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.outcome import ASKED
+from hopyard.cli.outcome import is_asked
 from hopyard.client.types import Job, JobState
 
 _MIN_ROWS = 1
@@ -128,7 +128,7 @@ def _title(model: LiveModel, width: int, now: float) -> Text:
     ]
     if left := model.remaining(now):
         parts.append((f", {left}", ""))
-    if experiment.reason and experiment.reason != ASKED:
+    if experiment.reason and not is_asked(experiment):
         parts.append((f"  {experiment.reason}", "dim"))
     if experiment.warning:
         parts.append((f"  {experiment.warning}", style.WARNING))

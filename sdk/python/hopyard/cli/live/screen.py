@@ -15,7 +15,7 @@ from hopyard._common import formatting
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render
 from hopyard.cli.live.style import word
-from hopyard.cli.outcome import ASKED
+from hopyard.cli.outcome import is_asked
 from hopyard.client.types import Experiment, JobState
 
 FRAME_SECONDS: Final = 0.25
@@ -101,7 +101,7 @@ def plain_line(model: LiveModel, now: float) -> str:
 
 def _waits(model: LiveModel, experiment: Experiment) -> str:
     """Return why the experiment waits; if all live jobs are STARTING, the activity of one of them or the most frequent wait reason."""
-    if experiment.reason == ASKED:
+    if is_asked(experiment):
         return ""  # This reason is frequent and short; a longer wait has a reason with its duration.
     live = [job for job in model.jobs.values() if job.state.live]
     if experiment.reason or any(job.state is not JobState.STARTING for job in live):

@@ -201,6 +201,7 @@ def _plain(experiment: Experiment) -> dict[str, Any]:
         "name": experiment.name,
         "state": experiment.state.value,
         "reason": experiment.reason,
+        "reason_code": experiment.reason_code.value if experiment.reason_code is not None else None,
         "created_at": experiment.created_at,
         "ended_at": experiment.ended_at,
         "spec": experiment.spec,

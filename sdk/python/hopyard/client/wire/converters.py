@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hopyard._common.formatting import printable
 from hopyard._net.rpc.enums import JOB_STATES, METRIC_MODES, EnumMap
+from hopyard._net.rpc.reasons import reason_from_proto
 from hopyard._net.rpc.values import hyperparameters_from_proto, report_from_proto
 from hopyard.client.datasets import DataPartition, DataReplica, DataSet, ReplicaState
 from hopyard.client.types import (
@@ -34,6 +35,7 @@ from hopyard.client.types import (
 )
 from hopyard.errors import Internal
 from hopyard.policy.vocabulary import Report
+from hopyard.policy.vocabulary.reasons import Argument, Reason
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2, experiment_pb2, resource_manager_pb2
 
 EXPERIMENT_STATES: Final = EnumMap(
@@ -81,6 +83,23 @@ def metric(message: common_pb2.Metric) -> Metric:
     )
 
 
+def _reason(message: experiment_pb2.Experiment | experiment_pb2.Job) -> dict[str, Any]:
+    """The code and the arguments of a reason."""
+    found = reason_from_proto(message.reason_code, message.reason_args)
+    return {"reason_code": found.code, "reason_args": _shown(found)} if found is not None else {}
+
+
+def _shown(reason: Reason) -> dict[str, Argument]:
+    """The arguments of a reason as they may be printed."""
+    return {name: _shown_value(value) for name, value in reason.args.items()}
+
+
+def _shown_value(value: Argument) -> Argument:
+    if isinstance(value, Reason):
+        return Reason(value.code, _shown(value))
+    return printable(value) if isinstance(value, str) else value
+
+
 def experiment(message: experiment_pb2.Experiment) -> Experiment:
     """Convert an experiment.
 
@@ -93,6 +112,7 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
         state=EXPERIMENT_STATES.from_proto(message.state, field="experiment.state"),
         metric=metric(message.metric),
         reason=printable(message.reason),
+        **_reason(message),
         spec=_spec(message),
         bundle=message.bundle,
         created_at=message.created_at,
@@ -137,6 +157,7 @@ def job(message: experiment_pb2.Job) -> Job:
         id=message.id,
         state=JOB_STATES.from_proto(message.state, field="job.state"),
         reason=printable(message.reason),
+        **_reason(message),
         hyperparameters=hyperparameters_from_proto(message.hyperparameters),
         position=message.position,
         attempt=message.attempt,

@@ -36,6 +36,7 @@ from hopyard.policy.vocabulary import (
     SlotsChange,
     StartJob,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
 _SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
@@ -240,7 +241,8 @@ class VirtualRuns:
             job.id, run.attempt, slots, began, run.start, self.now, run.position, reason, run.until, run.command.mode
         )
         self.runs.append(log)
-        end = RunEnd(job.id, run.attempt, reason, run.position, job.position, message, run.command.mode)
+        cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
+        end = RunEnd(job.id, run.attempt, reason, run.position, job.position, cause, run.command.mode)
         self._calls.append((end, None))
         self._shed()
 

@@ -42,6 +42,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     Verdict,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.space import Space
 
 
@@ -368,7 +369,7 @@ class VirtualCluster(Commands):
         for command in entry.commands:
             reason = self._refusal(command)
             if reason:
-                self._verdicts.append(Verdict(command, False, reason))
+                self._verdicts.append(Verdict(command, False, Reason.of(ReasonCode.COMMAND_INVALID, problem=reason)))
                 self._wake()
             else:
                 accepted += 1

@@ -30,6 +30,7 @@ from hopyard.policy.vocabulary.downcalls import (
     Verdict,
     WakeAt,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.policy.vocabulary.upcalls import (
     AllocateJobs,
     AnswerReady,
@@ -103,6 +104,8 @@ __all__ = [
     "PolicyCapabilities",
     "Predict",
     "PredictionReady",
+    "Reason",
+    "ReasonCode",
     "ReleaseSlot",
     "Report",
     "RequestMade",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.policy.vocabulary.values import Decision, Hyperparameters, RunMode
 
 MOST_SECONDS: Final = 86400.0
@@ -242,7 +243,7 @@ class Verdict:
 
     command: Command
     accepted: bool
-    reason: str = ""
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)

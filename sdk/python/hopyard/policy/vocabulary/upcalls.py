@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.policy.vocabulary.values import Hyperparameters, Report, RunEndReason, RunMode
 
 
@@ -48,14 +49,18 @@ class IterationFinish:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A run has ended. `resume_position` is the position from which the job would continue."""
+    """A run has ended.
+
+    `resume_position` is the position from which the job would continue. `cause` is what the training process, its agent
+    or the engine knows of the end; None: nothing.
+    """
 
     job: str
     attempt: int
     reason: RunEndReason
     position: int
     resume_position: int
-    message: str = ""
+    cause: Reason | None = None
     mode: RunMode = RunMode.TRAIN
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.experiment import Experiment
@@ -14,7 +15,15 @@ from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 
 class RefusedError(Exception):
-    """A command that the core does not carry out; says what stands against it."""
+    """A command that the core does not carry out.
+
+    Attributes:
+        reason: What stands against it.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class NotYetError(RefusedError):
@@ -29,7 +38,7 @@ def find_job(stream: Stream, job: str) -> Job:
     """
     found = stream.jobs.get(job)
     if found is None:
-        raise RefusedError(f"there is no job {job!r}")
+        raise RefusedError(Reason.of(ReasonCode.NO_SUCH_JOB, job=job))
     return found
 
 
@@ -40,7 +49,7 @@ def free(job: Job) -> Job:
         RefusedError: A person has.
     """
     if job.held:
-        raise NotYetError(f"job {job.id!r} is paused by a person")
+        raise NotYetError(Reason.of(ReasonCode.JOB_HELD, job=job.id))
     return job
 
 
@@ -52,9 +61,9 @@ def idle(stream: Stream, job: str) -> Job:
     """
     found = free(find_job(stream, job))
     if not found.state.idle:
-        raise RefusedError(f"job {job!r} is {found.state.value}, not PENDING or SUSPENDED")
+        raise RefusedError(Reason.of(ReasonCode.JOB_NOT_IDLE, job=job, state=found.state.value))
     if failures.is_backing_off(stream, found):
-        raise NotYetError(f"job {job!r} waits for a moment after {found.setbacks} losses or failures")
+        raise NotYetError(Reason.of(ReasonCode.JOB_BACKS_OFF, job=job, setbacks=found.setbacks))
     return found
 
 
@@ -66,7 +75,7 @@ def run_of(stream: Stream, job: str) -> Run:
     """
     run = find_job(stream, job).run
     if run is None or run.ended is not None:
-        raise RefusedError(f"job {job!r} has no run")
+        raise RefusedError(Reason.of(ReasonCode.JOB_WITHOUT_RUN, job=job))
     return run
 
 
@@ -78,12 +87,16 @@ def find_experiment(stream: Stream, name: str) -> Experiment:
     """
     experiment = stream.experiments.get(name)
     if experiment is None:
-        raise RefusedError(f"there is no experiment {name!r} in this group; there are: {', '.join(stream.experiments)}")
+        raise RefusedError(no_experiment(stream, name))
     if experiment.state is ExperimentState.ENDING or experiment.state.ended:
-        raise RefusedError(
-            "the experiment is ending" if experiment.state is ExperimentState.ENDING else "the experiment is over"
-        )
+        ending = experiment.state is ExperimentState.ENDING
+        raise RefusedError(Reason(ReasonCode.EXPERIMENT_ENDING if ending else ReasonCode.EXPERIMENT_OVER))
     return experiment
+
+
+def no_experiment(stream: Stream, name: str) -> Reason:
+    """That the stream has no experiment of this name."""
+    return Reason.of(ReasonCode.NO_SUCH_EXPERIMENT, experiment=name, experiments=", ".join(stream.experiments))
 
 
 def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
@@ -94,7 +107,7 @@ def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
     """
     entry = stream.snapshots.get(*source)
     if entry is None or not entry.available:
-        raise RefusedError(f"job {source[0]!r} has no snapshot at position {source[1]}")
+        raise RefusedError(Reason.of(ReasonCode.NO_SUCH_SNAPSHOT, job=source[0], position=source[1]))
     return entry
 
 
@@ -106,10 +119,8 @@ def values(stream: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, o
     """
     owner = stream.jobs.get(entry.job)
     if entry.info.keeps_values and owner is not None and owner.hyperparameters != hyperparameters:
-        raise RefusedError(
-            f"the snapshot of job {entry.job!r} at position {entry.info.position} holds its processes, which go on with its "
-            "hyperparameters and no others; give hopyard.report() a checkpoint to fork with others"
-        )
+        kept = Reason.of(ReasonCode.SNAPSHOT_KEEPS_VALUES, job=entry.job, position=entry.info.position)
+        raise RefusedError(kept)
 
 
 def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
@@ -122,5 +133,5 @@ def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
     if name not in stream.earlier:
         return snapshot(stream, source)
     if position not in stream.earlier[name].snapshots:
-        raise RefusedError(f"{name}, which was trained earlier, has no snapshot at position {position}")
+        raise RefusedError(Reason.of(ReasonCode.NO_SUCH_EARLIER_SNAPSHOT, trial=name, position=position))
     return SnapshotEntry(name, stream.earlier[name].snapshots[position], state=SnapshotState.STORED)

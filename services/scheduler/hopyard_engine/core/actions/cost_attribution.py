@@ -25,9 +25,7 @@ def bill(stream: Stream, command: BillRun) -> None:
     run = command_checks.run_of(stream, command.job)
     for name, _ in command.wanted:
         if name not in stream.experiments:
-            raise command_checks.RefusedError(
-                f"there is no experiment {name!r} in this group; there are: {', '.join(stream.experiments)}"
-            )
+            raise command_checks.RefusedError(command_checks.no_experiment(stream, name))
     run.wanted = command.wanted
 
 

@@ -24,6 +24,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ExperimentChanged, Noted
 from hopyard_engine.core.state.entities import Job
@@ -171,14 +172,13 @@ def _tell(stream: Stream, limit: int) -> None:
         stream.emit(ExperimentChanged(experiment.id))
     if crowded > stream.crowded_told * _TOLD_AGAIN:
         stream.crowded_told = crowded
-        stream.emit(Noted(stream.id, "", warning(stream), aloud=True))
+        stream.emit(Noted(stream.id, "", _exceeded(stream), aloud=True))
 
 
-def warning(stream: Stream) -> str:
-    """What a person should know of the quota, in words; empty: all is well."""
-    if not stream.crowded:
-        return ""
-    return (
-        f"snapshots take {stream.snapshots.size} bytes, {stream.crowded} more than snapshot.quota; all of them are still needed, so "
-        "none is dropped"
-    )
+def warning(stream: Stream) -> Reason | None:
+    """What a person should know of the quota; None: all is well."""
+    return _exceeded(stream) if stream.crowded else None
+
+
+def _exceeded(stream: Stream) -> Reason:
+    return Reason.of(ReasonCode.QUOTA_EXCEEDED, bytes=stream.snapshots.size, excess=stream.crowded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import EndExperiment, ExperimentState, JobState, RunEndReason, RunMode
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import command_checks, experiment_state, runs, target
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
@@ -35,8 +36,14 @@ def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
 
 def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -> None:
     terms = job.terms
-    mean = f" as the mean of {terms.target_over} reports" if terms.target_over > 1 else ""
-    reason = f"job {job.id} reached the target {terms.target:g} with {value:g}{mean} at {position}"
+    reason = Reason.of(
+        ReasonCode.TARGET_REACHED,
+        job=job.id,
+        target=terms.target,
+        value=value,
+        reports=terms.target_over if terms.target_over > 1 else None,
+        position=position,
+    )
     begin_end(stream, job.experiment, ExperimentState.COMPLETED, reason, at, job)
 
 
@@ -47,18 +54,12 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
         RefusedError: What stands against it.
     """
     if not command.reason.strip():
-        raise command_checks.RefusedError("an experiment ends for a reason, which people see; found none")
+        raise command_checks.RefusedError(Reason(ReasonCode.END_REASON_MISSING))
     winner = None
     if command.winner:
         winner = command_checks.find_job(stream, command.winner)
-        if winner.high_water == 0:
-            raise command_checks.RefusedError(f"job {winner.id!r} has reported nothing, so it cannot have won")
-        if winner.state in (JobState.TERMINATED, JobState.FAILED):
-            raise command_checks.RefusedError(f"job {winner.id!r} is {winner.state.value}, so it cannot have won")
-        if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
-            raise command_checks.RefusedError(f"job {winner.id!r} is being terminated, so it cannot have won")
-        if command.experiment not in ("", winner.experiment.id):
-            raise command_checks.RefusedError(f"job {winner.id!r} is of experiment {winner.experiment.id!r}")
+        if obstacle := _not_won(winner, command.experiment):
+            raise command_checks.RefusedError(obstacle)
     name = command.experiment or (winner.experiment.id if winner is not None else "")
     chosen = [command_checks.find_experiment(stream, name)] if name else list(stream.experiments.values())
     able = [
@@ -67,14 +68,28 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
         if not experiment.state.ended and experiment.state is not ExperimentState.ENDING
     ]
     if not able:
-        raise command_checks.RefusedError("the experiment is ending")
+        raise command_checks.RefusedError(Reason(ReasonCode.EXPERIMENT_ENDING))
+    reason = Reason.of(ReasonCode.ENDED_BY_POLICY, text=command.reason)
     for experiment in able:
-        begin_end(stream, experiment, ExperimentState.COMPLETED, command.reason, at, winner)
+        begin_end(stream, experiment, ExperimentState.COMPLETED, reason, at, winner)
+
+
+def _not_won(winner: Job, experiment: str) -> Reason | None:
+    """Why a job cannot have won, as its policy says, in an experiment (empty: in its own); None: it can."""
+    if winner.high_water == 0:
+        return Reason.of(ReasonCode.WINNER_UNREPORTED, job=winner.id)
+    if winner.state in (JobState.TERMINATED, JobState.FAILED):
+        return Reason.of(ReasonCode.WINNER_ENDED, job=winner.id, state=winner.state.value)
+    if winner.run is not None and winner.run.ending is RunEndReason.TERMINATED:
+        return Reason.of(ReasonCode.WINNER_TERMINATING, job=winner.id)
+    if experiment not in ("", winner.experiment.id):
+        return Reason.of(ReasonCode.WINNER_ELSEWHERE, job=winner.id, experiment=winner.experiment.id)
+    return None
 
 
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
     """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
-    reason = f"its time of {experiment.settings.max_seconds:g} s is over"
+    reason = Reason.of(ReasonCode.TIME_OVER, seconds=experiment.settings.max_seconds)
     experiment.out_of_time = True
     enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
     for run in experiment_state.runs_of(stream, experiment):
@@ -87,7 +102,7 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
 
 
 def enter_end(
-    stream: Stream, experiment: Experiment, state: ExperimentState, reason: str, at: float, winner: str = ""
+    stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason, at: float, winner: str = ""
 ) -> None:
     """It is decided how it ends: nothing new begins."""
     if experiment.running_since is not None:
@@ -98,7 +113,7 @@ def enter_end(
 
 
 def begin_end(
-    stream: Stream, experiment: Experiment, state: ExperimentState, reason: str, at: float, winner: Job | None = None
+    stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason, at: float, winner: Job | None = None
 ) -> None:
     """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
 

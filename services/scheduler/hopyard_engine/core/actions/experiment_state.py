@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.effects import ExperimentChanged, SetTimer, StreamRevived
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.experiment import Experiment
@@ -11,7 +12,7 @@ from hopyard_engine.core.state.timers import EndTimer
 from hopyard_engine.core.state_machines.experiment_states import change_experiment
 
 
-def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason: str) -> None:
+def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason | None) -> None:
     """Moves an experiment to a state. Its idle jobs wait for it while it does not run."""
     change_experiment(experiment, state, reason)
     if state is ExperimentState.RUNNING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import earlier_results
-from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
+from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry, SnapshotId
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer
@@ -73,10 +74,10 @@ def _rewind(stream: Stream, job: Job) -> None:
     source = stream.source_of(job)
     position = source[1] if source is not None else 0
     if job.forked and source is None:
-        stream.move(job, JobState.FAILED, ORIGIN_LOST)
+        stream.move(job, JobState.FAILED, Reason(ReasonCode.ORIGIN_LOST))
         stream.call(RunEnd(job.id, job.attempt, RunEndReason.LOST, job.position, 0, job.reason))
         return
     job.position = position
     if job.state is JobState.SUSPENDED and stream.snapshots.newest(job.id) is None:
-        stream.move(job, JobState.PENDING, "its snapshot was lost")
+        stream.move(job, JobState.PENDING, Reason(ReasonCode.SNAPSHOT_LOST))
     stream.changed(job)

@@ -6,6 +6,7 @@ it is back it gets an order for each (`NodeBack.ship`), and again after every he
 
 from __future__ import annotations
 
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.effects import AcknowledgeShipment, ForgetSnapshot, Noted
 from hopyard_engine.core.events import SnapshotShipped
 from hopyard_engine.core.handlers import run_messages
@@ -33,7 +34,8 @@ def take(stream: Stream, event: SnapshotShipped) -> None:
     job = stream.jobs[event.job]
     stream.snapshots.shipped(entry, event.error)
     if event.error:
-        stream.emit(Noted(stream.id, job.id, f"the snapshot at {event.position} is not stored: {event.error}"))
+        reason = Reason.of(ReasonCode.SNAPSHOT_NOT_STORED, position=event.position, error=event.error)
+        stream.emit(Noted(stream.id, job.id, reason))
         stream.changed(job)
     else:
         run_messages.survives(stream, job, event.position)

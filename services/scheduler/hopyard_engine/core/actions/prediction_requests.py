@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from hopyard.policy.vocabulary import ENDLESS
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
 
@@ -21,20 +22,20 @@ MAX_POINTS: Final = 2000
 T = TypeVar("T")
 
 
-def obstacle(job: Job, parameters: Mapping[str, Any]) -> str:
-    """What stands against predicting a job's curve; empty: nothing."""
+def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
+    """What stands against predicting a job's curve; None: nothing."""
     target, horizon = parameters.get("target"), parameters.get("horizon")
     if unknown := sorted(parameters.keys() - {"target", "horizon"}):
-        return f"a prediction takes target and horizon, found {', '.join(unknown)}"
+        return Reason.of(ReasonCode.PREDICTION_PARAMETERS_UNKNOWN, found=", ".join(unknown))
     if target is not None and (not _is_number(target) or not math.isfinite(target)):
-        return f"the target of a prediction is a finite number, found {target!r}"
+        return Reason.of(ReasonCode.PREDICTION_TARGET_INVALID, found=repr(target))
     if horizon is not None and (type(horizon) is not int or horizon < 1):
-        return f"the horizon of a prediction is a position, at least 1, found {horizon!r}"
+        return Reason.of(ReasonCode.PREDICTION_HORIZON_INVALID, found=repr(horizon))
     if horizon is None and job.max_position >= ENDLESS:
-        return "its experiment sets no stop.max_iterations, so a prediction needs a horizon"
+        return Reason(ReasonCode.PREDICTION_HORIZON_MISSING)
     if job.state.ended:
-        return f"job {job.id!r} is {job.state.value}: there is nothing to predict"
-    return ""
+        return Reason.of(ReasonCode.NOTHING_TO_PREDICT, job=job.id, state=job.state.value)
+    return None
 
 
 def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:

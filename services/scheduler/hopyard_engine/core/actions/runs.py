@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     RunMode,
     StartJob,
 )
+from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode
 from hopyard_engine.core.actions import command_checks, earlier_results, group_results, prefix_join
 from hopyard_engine.core.actions.command_checks import NotYetError, RefusedError
 from hopyard_engine.core.effects import Amend, Decide, Kill, Start
@@ -42,10 +43,10 @@ def start(stream: Stream, command: StartJob) -> None:
     until = _until(job, command, start, saved=entry is not None)
     places = _places(stream, command, slots)
 
-    why = f"starting on {', '.join(command.slots)}"
+    why = Reason.of(ReasonCode.PLACED, slots=", ".join(command.slots))
     if source is not None:
         source, whose = _own(stream, job, source)
-        entry, why = stream.snapshots.get(*source), why + whose
+        entry, why = stream.snapshots.get(*source), why.plus(**whose)
     job.attempt += 1
     ranks = []
     for index, slot in enumerate(slots):
@@ -90,27 +91,26 @@ def start(stream: Stream, command: StartJob) -> None:
 def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
     """Where a run that is placed at a position ends; `saved`: it begins from a snapshot."""
     if command.mode is RunMode.EVALUATE and not saved:
-        raise RefusedError(f"job {job.id!r} has no snapshot to evaluate")
+        raise RefusedError(Reason.of(ReasonCode.NOTHING_TO_EVALUATE, job=job.id))
     if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.slots)):
-        raise RefusedError("parts are those of an evaluation, and its slot needs an input")
+        raise RefusedError(Reason(ReasonCode.PARTS_INVALID))
     if command.mode is not RunMode.TRAIN:
         return start
     until = job.max_position if command.until is None else command.until
     if not start < until <= job.max_position:
-        raise RefusedError(f"until must be in {start + 1}..{job.max_position} for job {job.id!r}, found {until}")
+        code, most = ReasonCode.UNTIL_INVALID, job.max_position
+        raise RefusedError(Reason.of(code, least=start + 1, most=most, job=job.id, found=until))
     return until
 
 
-def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, str]:
-    """The snapshot that a run loads, as its job has it, and in words whose it was that another experiment trained."""
+def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict[str, Argument]]:
+    """The snapshot that a run loads, as its job has it, and for the reason whose it was that another experiment trained."""
     name, position = source
     if name in stream.earlier:
-        return earlier_results.take_over(
-            stream, job, source
-        ), f" from position {position}, to which {name} was trained earlier"
+        return earlier_results.take_over(stream, job, source), {"position": position, "trial": name}
     if group_results.is_one(stream, job, name) and not job.copied:
-        return group_results.take_over(stream, job, source), f" from position {position}, which job {name} has saved"
-    return source, ""
+        return group_results.take_over(stream, job, source), {"position": position, "source": name}
+    return source, {}
 
 
 def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
@@ -121,18 +121,17 @@ def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
 def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
     """The slots of a start, all or none."""
     if not job.experiment.running:
-        raise RefusedError(f"the experiment is {job.experiment.state.value}")
+        raise RefusedError(Reason.of(ReasonCode.EXPERIMENT_NOT_RUNNING, state=job.experiment.state.value))
     if not command.slots or len(set(command.slots)) != len(command.slots):
-        raise RefusedError(f"a run needs one or more different slots, found {list(command.slots)}")
+        raise RefusedError(Reason.of(ReasonCode.SLOTS_INVALID, slots=str(list(command.slots))))
     unusable = [m for m in command.slots if m not in stream.slots or not stream.slots[m].idle]
     if unusable:
-        raise RefusedError(f"not idle slots of this experiment: {', '.join(unusable)}")
+        raise RefusedError(Reason.of(ReasonCode.SLOTS_NOT_IDLE, slots=", ".join(unusable)))
     if stream.concurrency is not None and len(stream.live) >= stream.concurrency:
-        raise NotYetError(
-            f"{len(stream.live)} jobs train, and {stream.concurrency} may at a time (resources.concurrency)"
-        )
+        code = ReasonCode.CONCURRENCY_REACHED
+        raise NotYetError(Reason.of(code, jobs=len(stream.live), concurrency=stream.concurrency))
     if stream.placed + len(command.slots) > stream.share:
-        raise RefusedError(f"the experiment's share is {stream.share} slots and {stream.placed} are busy")
+        raise RefusedError(Reason.of(ReasonCode.SHARE_EXCEEDED, share=stream.share, placed=stream.placed))
     return [stream.slots[m] for m in command.slots]
 
 
@@ -141,12 +140,12 @@ def _places(stream: Stream, command: StartJob, slots: list[GrantedSlot]) -> dict
     if stream.data is None:
         return {}
     if strange := [name for name in command.inputs if name not in command.slots]:
-        raise RefusedError(f"inputs for slots that the run is not on: {', '.join(strange)}")
+        raise RefusedError(Reason.of(ReasonCode.INPUTS_INVALID, slots=", ".join(strange)))
     found: dict[str, Place] = {}
     for slot in slots:
         if slot.id in command.inputs:
             place = stream.data.place(command.inputs[slot.id], slot.node)
-            if isinstance(place, str):
+            if isinstance(place, Reason):
                 raise RefusedError(place)
             found[slot.id] = place
     return found
@@ -188,11 +187,11 @@ def amend(stream: Stream, command: AmendRun) -> None:
     """
     run, job = command_checks.run_of(stream, command.job), stream.jobs[command.job]
     if run.ending is not None:
-        raise RefusedError(f"the run of job {command.job!r} is ending")
+        raise RefusedError(Reason.of(ReasonCode.RUN_ENDING, job=command.job))
     if run.mode is not RunMode.TRAIN:
-        raise RefusedError(f"the run of job {command.job!r} does not train")
+        raise RefusedError(Reason.of(ReasonCode.RUN_NOT_TRAINING, job=command.job))
     if command.until is not None and command.until > job.max_position:
-        raise RefusedError(f"until must be at most {job.max_position}, found {command.until}")
+        raise RefusedError(Reason.of(ReasonCode.UNTIL_TOO_FAR, most=job.max_position, found=command.until))
     wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
     late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
     if late:  # Known to be too late already: the run need not be asked.
@@ -219,10 +218,10 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
     job = stream.jobs[run.job]
     if job.state is not JobState.SUSPENDING:
         why = {
-            RunEndReason.PREEMPTED: "preempted: another experiment's share",
-            RunEndReason.TERMINATED: "terminated, leaving at its next boundary",
-        }.get(reason, "saving, leaving at its next boundary")
-        stream.move(job, JobState.SUSPENDING, why)
+            RunEndReason.PREEMPTED: ReasonCode.PREEMPTED_LEAVING,
+            RunEndReason.TERMINATED: ReasonCode.TERMINATED_LEAVING,
+        }.get(reason, ReasonCode.SAVING)
+        stream.move(job, JobState.SUSPENDING, Reason(why))
     stream.send(run, 0, Decide(_ENDINGS[reason], run.position))
     if reason is RunEndReason.TERMINATED:
         stream.set_timer(kill_timer(run), stream.now + stream.settings.kill_after)
@@ -240,7 +239,7 @@ def kill(stream: Stream, timer: KillTimer) -> None:
     if run is not None and run.attempt == timer.attempt:
         for index, rank in enumerate(run.ranks):
             if not rank.gone:
-                stream.send(run, index, Kill("it was to leave and has not"))
+                stream.send(run, index, Kill(Reason(ReasonCode.GRACE_OVER)))
 
 
 def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
@@ -258,9 +257,8 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
             end_run(stream, run, RunEndReason.TERMINATED)
         case DecisionKind.PARK:
             if not at_until:
-                raise RefusedError(
-                    f"PARK is legal at a run's until only; job {run.job!r} is at {position} of {run.until}"
-                )
+                code = ReasonCode.PARK_BEFORE_UNTIL
+                raise RefusedError(Reason.of(code, job=run.job, position=position, until=run.until))
             stream.send(run, 0, Decide(DecisionKind.PARK, position))
         case DecisionKind.CONTINUE:
             _go_on(stream, run, position, at_until, decision.up_to or 0)
@@ -271,9 +269,8 @@ def complete(stream: Stream, run: Run, position: int) -> None:
     run.ending = RunEndReason.UNTIL
     job = stream.jobs[run.job]
     over = run.finished or position >= job.max_position
-    stream.move(
-        job, JobState.SUSPENDING, f"{'has no more to train' if over else f'reached position {position}'}, saving"
-    )
+    reached = Reason.of(ReasonCode.UNTIL_REACHED_SAVING, position=position)
+    stream.move(job, JobState.SUSPENDING, Reason(ReasonCode.TRAINED_SAVING) if over else reached)
     stream.send(run, 0, Decide(DecisionKind.CONTINUE, position))
 
 

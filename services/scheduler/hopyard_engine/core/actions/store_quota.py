@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import eviction
 from hopyard_engine.core.actions.recompute_cost import again, seconds_again
 from hopyard_engine.core.effects import Noted
@@ -90,10 +91,8 @@ def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
         stream.drop(stream.snapshots.drop_bytes(own[0].info.sha256))
         for job in dict.fromkeys(entry.job for entry in own):
             stream.changed(stream.jobs[job])
-    what = f"{len(spare)} snapshot{'s' * (len(spare) != 1)} ({size} bytes)"
-    stream.emit(
-        Noted(stream.id, "", f"gave up {what}: it would take {seconds:.3g} s of training to have that back", aloud=True)
-    )
+    what = Reason.of(ReasonCode.SNAPSHOTS_GIVEN_UP, snapshots=len(spare), bytes=size, seconds=seconds)
+    stream.emit(Noted(stream.id, "", what, aloud=True))
 
 
 def _needed(stream: Stream, entry: SnapshotEntry) -> bool:

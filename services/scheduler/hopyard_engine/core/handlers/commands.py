@@ -27,6 +27,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
     WakeAt,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import (
     command_checks,
     cost_attribution,
@@ -49,6 +50,8 @@ CREATE = "create/"
 CREATE_JOB = "create_job"
 """The kind of questions to generators."""
 
+_TERMINATED = Reason(ReasonCode.TERMINATED)
+
 
 def carry_out(stream: Stream, command: Command, at: float) -> None:
     """Carries out one command, wholly or not at all.
@@ -64,7 +67,7 @@ def carry_out(stream: Stream, command: Command, at: float) -> None:
         case SuspendJob():
             runs.end_run(stream, command_checks.run_of(stream, command.job), RunEndReason.SUSPENDED)
         case TerminateJob():
-            terminate(stream, command_checks.free(command_checks.find_job(stream, command.job)), "terminated")
+            terminate(stream, command_checks.free(command_checks.find_job(stream, command.job)), _TERMINATED)
         case CreateJob():
             _create(stream, command, at)
         case ForkJob():
@@ -91,7 +94,7 @@ def carry_out(stream: Stream, command: Command, at: float) -> None:
 
 def _wake_at(stream: Stream, command: WakeAt) -> None:
     if not math.isfinite(command.at):
-        raise RefusedError(f"a time is a finite number of seconds since the epoch, found {command.at}")
+        raise RefusedError(Reason.of(ReasonCode.TIME_INVALID, found=str(command.at)))
     stream.set_timer(PolicyTimer(command.ticket), command.at)
 
 
@@ -103,7 +106,7 @@ def _keep_snapshots(stream: Stream, command: KeepSnapshots) -> None:
 
 def _new(stream: Stream, job: str) -> None:
     if job != str(stream.ordinals + 1):
-        raise RefusedError(f"a new job must be {stream.ordinals + 1!r}, found {job!r}")
+        raise RefusedError(Reason.of(ReasonCode.JOB_NAME_INVALID, needed=str(stream.ordinals + 1), found=job))
 
 
 def _maker(stream: Stream, name: str) -> Experiment:
@@ -114,11 +117,9 @@ def _maker(stream: Stream, name: str) -> Experiment:
         able = [m for m in stream.running if m.jobs_left] or stream.running or [stream.founder]
         experiment = command_checks.find_experiment(stream, min(able, key=lambda m: m.generated / m.settings.weight).id)
     if experiment.jobs_left == 0:
-        raise RefusedError(
-            "the generator is exhausted"
-            if experiment.exhausted
-            else f"the experiment has all its {experiment.settings.jobs} jobs"
-        )
+        if experiment.exhausted:
+            raise RefusedError(Reason(ReasonCode.GENERATOR_EXHAUSTED))
+        raise RefusedError(Reason.of(ReasonCode.JOBS_EXHAUSTED, jobs=experiment.settings.jobs))
     return experiment
 
 
@@ -143,9 +144,9 @@ def _create(stream: Stream, command: CreateJob, at: float) -> None:
 def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -> None:
     """A job with an end of its own is beside the experiment's: it is none of those that it may have."""
     if command.hyperparameters is None:
-        raise RefusedError("a job with a limit of its own needs hyperparameters")
+        raise RefusedError(Reason(ReasonCode.LIMIT_WITHOUT_VALUES))
     if not 1 <= limit < ENDLESS:
-        raise RefusedError(f"limit must be in 1..{ENDLESS - 1}, found {limit}")
+        raise RefusedError(Reason.of(ReasonCode.LIMIT_INVALID, most=ENDLESS - 1, found=limit))
     job = _add(stream, command.job, command_checks.find_experiment(stream, command.experiment or stream.founder.id), at)
     job.limit = limit
     configured(stream, job, dict(command.hyperparameters))
@@ -165,7 +166,7 @@ def request(stream: Stream, event: Requested) -> Job:
     )
     job.limit = event.position
     job.hyperparameters = dict(event.hyperparameters)
-    stream.move(job, JobState.PENDING, "a client asked for it")
+    stream.move(job, JobState.PENDING, Reason(ReasonCode.REQUESTED))
     return job
 
 
@@ -180,7 +181,7 @@ def _add(stream: Stream, name: str, experiment: Experiment, at: float) -> Job:
 def configured(stream: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
     """A job has its configuration and may run."""
     job.hyperparameters = hyperparameters
-    stream.move(job, JobState.PENDING, "waits for its first slot")
+    stream.move(job, JobState.PENDING, Reason(ReasonCode.CONFIGURED))
     stream.call(JobCreated(job.id))
 
 
@@ -192,9 +193,8 @@ def _fork(stream: Stream, command: ForkJob, at: float) -> None:
     source = (command.parent, command.position)
     command_checks.values(stream, command_checks.snapshot(stream, source), command.hyperparameters)
     if command.position >= experiment.settings.max_position:
-        raise RefusedError(
-            f"a job forked at {command.position} has nothing to train: {experiment.settings.max_position} is the end"
-        )
+        code, most = ReasonCode.FORK_AT_END, experiment.settings.max_position
+        raise RefusedError(Reason.of(code, position=command.position, most=most))
     job = _add(stream, command.job, experiment, at)
     stream.set_origin(job, source)
     job.fork_pin = source
@@ -208,15 +208,17 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
     job = command_checks.free(command_checks.find_job(stream, command.job))
     source = stream.earlier.get(command.source) or command_checks.find_job(stream, command.source)
     if job.state.ended or job.run is not None:
-        raise RefusedError(f"job {job.id!r} is {job.state.value}; only a waiting job can be answered")
+        raise RefusedError(Reason.of(ReasonCode.JOB_NOT_WAITING, job=job.id, state=job.state.value))
     if source is job and _complete_with_its_own(stream, job, command):
         return
     if source is job:
-        raise RefusedError(f"job {job.id!r} cannot be answered from itself")
+        raise RefusedError(Reason.of(ReasonCode.ANSWERED_FROM_ITSELF, job=job.id))
     if command.position > job.max_position:
-        raise RefusedError(f"job {job.id!r} ends at {job.max_position}, it cannot be answered at {command.position}")
+        code, most = ReasonCode.ANSWERED_BEYOND_END, job.max_position
+        raise RefusedError(Reason.of(code, job=job.id, most=most, position=command.position))
     if source.high_water < command.position:
-        raise RefusedError(f"job {command.source!r} has reported up to {source.high_water}, not {command.position}")
+        code, reported = ReasonCode.SOURCE_TOO_SHORT, source.high_water
+        raise RefusedError(Reason.of(code, job=command.source, reported=reported, position=command.position))
     if isinstance(source, EarlierResult):
         _answer_from_earlier(stream, job, source, command)
         return
@@ -233,7 +235,8 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
     _follow(stream, job, (source.id, command.position))
     job.forked = False
     job.position = job.high_water = command.position
-    stream.move(job, JobState.COMPLETED, f"answered from job {source.id} at {command.position}")
+    why = Reason.of(ReasonCode.ANSWERED, source=source.id, position=command.position)
+    stream.move(job, JobState.COMPLETED, why)
 
 
 def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
@@ -242,7 +245,7 @@ def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
     if waited:
         stream.unpin_fork(job)
-        stream.move(job, JobState.COMPLETED, "trained to its end")
+        stream.move(job, JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END))
     return waited
 
 
@@ -254,9 +257,8 @@ def _answer_from_earlier(stream: Stream, job: Job, source: EarlierResult, comman
     earlier_results.take_over(stream, job, (command.source, command.position))
     stream.unpin_fork(job)
     job.position = job.high_water = command.position
-    stream.move(
-        job, JobState.COMPLETED, f"answered from {command.source} at {command.position}, which was trained earlier"
-    )
+    why = Reason.of(ReasonCode.ANSWERED_FROM_EARLIER, trial=command.source, position=command.position)
+    stream.move(job, JobState.COMPLETED, why)
 
 
 def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJob) -> None:
@@ -267,9 +269,9 @@ def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJ
     group_results.take_over(stream, job, (source.id, command.position))
     stream.unpin_fork(job)
     job.position = job.high_water = command.position
-    stream.move(
-        job, JobState.COMPLETED, f"answered from job {source.id} of {source.experiment.id} at {command.position}"
-    )
+    code, experiment = ReasonCode.ANSWERED, source.experiment.id
+    why = Reason.of(code, source=source.id, experiment=experiment, position=command.position)
+    stream.move(job, JobState.COMPLETED, why)
 
 
 def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
@@ -286,7 +288,7 @@ def _rate(stream: Stream, job: Job) -> None:
         job.best = (point.metrics[stream.settings.metric], point.position)
 
 
-def terminate(stream: Stream, job: Job, why: str) -> None:
+def terminate(stream: Stream, job: Job, why: Reason) -> None:
     """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is and lends nothing any more."""
     if job.state.ended:
         if job.lends:
@@ -308,17 +310,18 @@ def hold(stream: Stream, name: str, held: bool) -> None:
     job = command_checks.find_job(stream, name)
     command_checks.find_experiment(stream, job.experiment.id)
     if job.state.ended:
-        raise RefusedError(f"job {name!r} is {job.state.value}")
+        raise RefusedError(Reason.of(ReasonCode.JOB_ENDED, job=name, state=job.state.value))
     without_run = job.state is JobState.HELD or (held and job.state.idle)
     if job.held is held:
         return
     job.held = held
     if job.state is JobState.HELD:
         own = stream.snapshots.newest(job.id) is not None
-        stream.move(job, JobState.SUSPENDED if own else JobState.PENDING, "resumed by a person")
+        resumed = Reason(ReasonCode.RESUMED_BY_PERSON)
+        stream.move(job, JobState.SUSPENDED if own else JobState.PENDING, resumed)
         stream.conversation.demand_outdated = stream.demand is not None
     elif held and job.state.idle:
-        stream.move(job, JobState.HELD, "paused by a person")
+        stream.move(job, JobState.HELD, Reason(ReasonCode.PAUSED_BY_PERSON))
     elif held and job.run is not None and job.run.ended is None:
         runs.end_run(stream, job.run, RunEndReason.SUSPENDED)
     stream.changed(job)
@@ -335,7 +338,7 @@ def ask_anew(stream: Stream) -> None:
 def _label(stream: Stream, command: LabelJob) -> None:
     job = command_checks.find_job(stream, command.job)
     if math.isnan(command.priority):
-        raise RefusedError("a priority is a number, found NaN")
+        raise RefusedError(Reason(ReasonCode.PRIORITY_INVALID))
     job.priority = command.priority
     stream.idle.label(job.id, job.priority)
     stream.changed(job)
@@ -352,22 +355,20 @@ def _predict(stream: Stream, command: Predict) -> None:
 
 def _ask(stream: Stream, command: Ask) -> None:
     if command.kind in (CREATE_JOB, prediction_requests.PREDICT):
-        raise RefusedError(
-            f"{command.kind!r} is no solver; there are commands for what generators and predictors are asked"
-        )
+        raise RefusedError(Reason.of(ReasonCode.SOLVER_INVALID, solver=command.kind))
     if not command.kind:
-        raise RefusedError("a question names the solver that it is for; found none")
+        raise RefusedError(Reason(ReasonCode.SOLVER_MISSING))
     if not 0 < command.seconds <= MOST_SECONDS:
-        raise RefusedError(f"a solver may think for up to {MOST_SECONDS:g} seconds, found {command.seconds:g}")
+        raise RefusedError(Reason.of(ReasonCode.SOLVER_TIME_INVALID, most=MOST_SECONDS, found=command.seconds))
     stream.ask(_new_ticket(stream, command.ticket), command.kind, command.payload, seconds=command.seconds)
 
 
 def _new_ticket(stream: Stream, ticket: str) -> str:
     """A question's name in the core; one that is open is not asked again."""
     if not ticket:
-        raise RefusedError("a question has a ticket, by which its answer is known; found none")
+        raise RefusedError(Reason(ReasonCode.TICKET_MISSING))
     if POLICY + ticket in stream.asks:
-        raise RefusedError(f"question {ticket!r} waits for its answer already")
+        raise RefusedError(Reason.of(ReasonCode.TICKET_IN_USE, ticket=ticket))
     return POLICY + ticket
 
 
@@ -388,5 +389,5 @@ def _release(stream: Stream, slot: str) -> None:
 def _idle_slot(stream: Stream, slot: str) -> GrantedSlot:
     held = stream.slots.get(slot)
     if held is None or not held.idle:
-        raise RefusedError(f"slot {slot!r} is not an idle slot of this experiment")
+        raise RefusedError(Reason.of(ReasonCode.SLOT_NOT_IDLE, slot=slot))
     return held

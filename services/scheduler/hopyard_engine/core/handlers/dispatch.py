@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import (
     TimerFired,
     Verdict,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import (
     command_checks,
     experiment_end,
@@ -33,7 +34,7 @@ from hopyard_engine.core.actions import (
     runs,
     store_quota,
 )
-from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
+from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Refused
 from hopyard_engine.core.events import (
     Answered,
     CopiesEvicted,
@@ -208,7 +209,7 @@ def _take(stream: Stream, event: StreamEvent) -> None:
             lifecycle.join(stream, event)
         case StreamCreated():
             experiment_state.start_clock(stream, stream.founder, event.at)
-            experiment_state.enter(stream, stream.founder, ExperimentState.RUNNING, "")
+            experiment_state.enter(stream, stream.founder, ExperimentState.RUNNING, None)
 
 
 def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
@@ -219,12 +220,8 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
     conversation.answers += 1
     limit = CALL_LIMIT + 2 * len(stream.slots) + 2 * stream.generated
     if conversation.answers > limit:
-        last = f"; the last refusal: {conversation.refusal}" if conversation.refusal else ""
-        _distrust(
-            stream,
-            event.at,
-            f"it does not come to rest: {limit} up-calls followed from one event and what it asked for itself{last}",
-        )
+        restless = Reason.of(ReasonCode.POLICY_RESTLESS, up_calls=limit, refusal=conversation.refusal)
+        _distrust(stream, event.at, restless)
         return
     for command in answer.commands:
         try:
@@ -234,7 +231,7 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
                 commands.carry_out(stream, command, event.at)
             accepted.append(command)
         except command_checks.RefusedError as refused:
-            conversation.refused(Verdict(command, False, str(refused)))
+            conversation.refused(Verdict(command, False, refused.reason))
             if not isinstance(refused, command_checks.NotYetError):
                 stream.wake()
     for command in accepted:
@@ -244,16 +241,16 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
             experiment_end.check_best(stream, stream.jobs[command.job].experiment, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
-            _distrust(stream, event.at, f"the policy gave no decision on job {call.job} at {call.position}")
+            undecided = Reason.of(ReasonCode.POLICY_UNDECIDED, job=call.job, position=call.position)
+            _distrust(stream, event.at, undecided)
         else:
             try:
                 runs.decide(stream, run, call.position, call.at_until, answer.decision)
             except command_checks.RefusedError as refused:
-                _distrust(stream, event.at, str(refused))
+                _distrust(stream, event.at, refused.reason)
     elif answer.decision is not None:
-        stream.emit(
-            Noted(stream.id, "", f"up-call {answer.number} takes no decision; {answer.decision.kind.value} was ignored")
-        )
+        code, decision = ReasonCode.DECISION_IGNORED, answer.decision.kind.value
+        stream.emit(Noted(stream.id, "", Reason.of(code, up_call=answer.number, decision=decision)))
     if isinstance(call, AllocateJobs):
         lifecycle.answered_allocation(stream, accepted)
     stream.demand, stream.gang, stream.nodes = event.demand, event.gang, event.nodes
@@ -264,7 +261,7 @@ def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
         stream.conversation.give_up()
     else:
         stream.conversation.answered()
-    _distrust(stream, event.at, event.error)
+    _distrust(stream, event.at, event.reason)
 
 
 def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
@@ -273,9 +270,9 @@ def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
     return source in stream.earlier or group_results.is_one(stream, stream.jobs[command.job], source)
 
 
-def _distrust(stream: Stream, at: float, error: str) -> None:
+def _distrust(stream: Stream, at: float, cause: Reason) -> None:
     """Pauses what runs: its policy does not do what it must."""
-    lifecycle.pause_all(stream, at, f"policy error: {error}")
+    lifecycle.pause_all(stream, at, Reason.of(ReasonCode.POLICY_ERROR, cause=cause))
 
 
 def _answered(stream: Stream, event: Answered) -> None:
@@ -300,10 +297,9 @@ def _created(stream: Stream, experiment: Experiment, asked: dict[str, Any], even
     if job is None or job.state is not JobState.CREATING:
         return
     if event.error:
-        stream.move(job, JobState.FAILED, f"the generator failed: {event.error}")
-        experiment_end.begin_end(
-            stream, experiment, ExperimentState.FAILED, f"the generator failed: {event.error}", event.at
-        )
+        failed = Reason.of(ReasonCode.GENERATOR_FAILED, error=event.error)
+        stream.move(job, JobState.FAILED, failed)
+        experiment_end.begin_end(stream, experiment, ExperimentState.FAILED, failed, event.at)
     elif event.result is None:
         experiment.exhausted = True
         del stream.jobs[name], stream.open[name]
@@ -339,7 +335,7 @@ def _requested(stream: Stream, event: Requested) -> None:
         try:
             job = commands.request(stream, event).id
         except command_checks.RefusedError as refused:
-            stream.emit(Noted(stream.id, "", f"refused the request: {refused}"))
+            stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.REQUEST_REFUSED, cause=refused.reason)))
             return
     stream.experiments[event.experiment or stream.id].requested[event.ticket] = job
     stream.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
@@ -351,9 +347,9 @@ def _operate_job(stream: Stream, event: JobOperated) -> None:
     try:
         commands.carry_out(stream, event.command, event.at)
     except command_checks.RefusedError as refused:
-        stream.emit(
-            Noted(stream.id, getattr(event.command, "job", ""), f"refused {type(event.command).__name__}: {refused}")
-        )
+        what = type(event.command).__name__
+        reason = Reason.of(ReasonCode.COMMAND_REFUSED, command=what, cause=refused.reason)
+        stream.emit(Refused(stream.id, getattr(event.command, "job", ""), reason))
         return
     if isinstance(event.command, TerminateJob) and stream.jobs[event.command.job].run is None:
         commands.ask_anew(stream)
@@ -363,11 +359,12 @@ def _reserve_slot(stream: Stream, event: SlotReserved) -> None:
     try:
         commands.reserve(stream, event.slot, event.request)
     except command_checks.RefusedError as refused:
-        stream.emit(Noted(stream.id, "", f"refused the reservation: {refused}"))
+        stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.RESERVATION_REFUSED, cause=refused.reason)))
 
 
 def _hold_job(stream: Stream, event: JobHeld) -> None:
     try:
         commands.hold(stream, event.job, event.held)
     except command_checks.RefusedError as refused:
-        stream.emit(Noted(stream.id, event.job, f"refused {'to pause' if event.held else 'to resume'}: {refused}"))
+        code = ReasonCode.PAUSE_REFUSED if event.held else ReasonCode.RESUME_REFUSED
+        stream.emit(Refused(stream.id, event.job, Reason.of(code, cause=refused.reason)))

@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     ReserveSlot,
     RunEndReason,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import (
     deferred_uploads,
     earlier_results,
@@ -28,6 +29,7 @@ from hopyard_engine.core.effects import (
     DemandChanged,
     ExperimentChanged,
     Noted,
+    Refused,
     SlotReturned,
     StreamEnded,
     TermsChanged,
@@ -35,7 +37,7 @@ from hopyard_engine.core.effects import (
 )
 from hopyard_engine.core.events import ExperimentJoined, Operated, Updated
 from hopyard_engine.core.handlers import preemption
-from hopyard_engine.core.state.entities import ORIGIN_LOST, Job
+from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.policy_conversation import ConversationState
 from hopyard_engine.core.state.stream import Stream
@@ -48,7 +50,7 @@ def join(stream: Stream, event: ExperimentJoined) -> None:
     over = stream.state.ended
     experiment = stream.add(event)
     experiment_state.start_clock(stream, experiment, event.at)
-    experiment_state.enter(stream, experiment, ExperimentState.RUNNING, "")
+    experiment_state.enter(stream, experiment, ExperimentState.RUNNING, None)
     stream.conversation.listen()
     if over:
         experiment_state.revive(stream)
@@ -61,25 +63,28 @@ def operate(stream: Stream, event: Operated) -> None:
     experiment = stream.experiments[event.experiment or stream.id]
     match event.action:
         case "pause" if experiment.state is ExperimentState.RUNNING:
-            pause(stream, experiment, event.at, "paused by a person")
+            pause(stream, experiment, event.at, Reason(ReasonCode.PAUSED_BY_PERSON))
         case "resume" if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
-            experiment_state.enter(stream, experiment, ExperimentState.RUNNING, "")
+            experiment_state.enter(stream, experiment, ExperimentState.RUNNING, None)
             stream.conversation.listen()
             experiment_state.start_clock(stream, experiment, event.at)
             stream.wake()
             stream.call(ExperimentChange("resumed", experiment.id))
             experiment_end.check_best(stream, experiment, event.at)
         case "stop" if not experiment.state.ended and experiment.state is not ExperimentState.ENDING:
-            experiment_end.begin_end(stream, experiment, ExperimentState.STOPPED, "stopped by a person", event.at)
+            experiment_end.begin_end(
+                stream, experiment, ExperimentState.STOPPED, Reason(ReasonCode.STOPPED_BY_PERSON), event.at
+            )
         case "close" if not experiment.state.ended and experiment.state is not ExperimentState.ENDING:
-            experiment_end.begin_end(stream, experiment, ExperimentState.COMPLETED, "closed by its client", event.at)
+            closed = Reason(ReasonCode.CLOSED_BY_CLIENT)
+            experiment_end.begin_end(stream, experiment, ExperimentState.COMPLETED, closed, event.at)
         case "keep" if experiment.settings.idle is not None and stream.due(IdleTimer(experiment.id)) is not None:
             stream.set_timer(IdleTimer(experiment.id), event.at + experiment.settings.idle)
         case _:
             pass
 
 
-def pause(stream: Stream, experiment: Experiment, at: float, reason: str) -> None:
+def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> None:
     """Suspends all its runs at their next boundary; PAUSED when all have left their slots and their state is stored."""
     experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
     experiment_state.stop_clock(stream, experiment, at)
@@ -88,7 +93,7 @@ def pause(stream: Stream, experiment: Experiment, at: float, reason: str) -> Non
     stream.call(ExperimentChange("paused", experiment.id))
 
 
-def pause_all(stream: Stream, at: float, reason: str) -> None:
+def pause_all(stream: Stream, at: float, reason: Reason) -> None:
     """Pauses all experiments of the stream: their policy does not do what it must."""
     for experiment in stream.running:
         pause(stream, experiment, at, reason)
@@ -151,9 +156,8 @@ def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> 
 
 def idle_over(stream: Stream, experiment: Experiment, at: float) -> None:
     """It was idle for its full time, and nobody kept it open."""
-    experiment_end.enter_end(
-        stream, experiment, ExperimentState.COMPLETED, f"nothing was asked of it for {experiment.settings.idle:g} s", at
-    )
+    reason = Reason.of(ReasonCode.IDLE_TIME_OVER, seconds=experiment.settings.idle)
+    experiment_end.enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
 
 
 def _settled(stream: Stream, experiment: Experiment) -> bool:
@@ -167,12 +171,14 @@ def _untold(stream: Stream, experiment: Experiment) -> bool:
     return experiment.out_of_time and conversation.state is not ConversationState.SILENT and conversation.busy
 
 
-def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, str]:
+def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, Reason]:
     """How an experiment ended that has nothing left to do."""
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     if jobs and experiment.states.get(JobState.FAILED, 0) == len(jobs):
-        return ExperimentState.FAILED, f"every job failed, job {jobs[0].id}: {jobs[0].reason}"
-    return ExperimentState.COMPLETED, "all jobs ended" if experiment.all_ended else "the policy has nothing left to do"
+        return ExperimentState.FAILED, Reason.of(ReasonCode.EVERY_JOB_FAILED, job=jobs[0].id, cause=jobs[0].reason)
+    return ExperimentState.COMPLETED, Reason(
+        ReasonCode.ALL_JOBS_ENDED if experiment.all_ended else ReasonCode.NOTHING_LEFT
+    )
 
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
@@ -214,7 +220,8 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
         reached = target.ever(stream, job) is not None
         if reached or job.id == experiment.winner:
             job.position = job.high_water  # Also where a program without snapshots would begin again.
-            stream.move(job, JobState.COMPLETED, "reached the target" if reached else reason)
+            own = Reason(ReasonCode.TARGET_REACHED_BY_JOB) if reached else reason
+            stream.move(job, JobState.COMPLETED, own)
     for job in jobs:
         if (state is not ExperimentState.COMPLETED or job.lends) and not job.state.ended:
             stream.move(job, JobState.TERMINATED, reason)
@@ -280,7 +287,7 @@ def update(stream: Stream, event: Updated) -> None:
     experiment = stream.experiments[event.experiment or stream.id]
     stream.requests.add(event.request)
     if stream.quarantined:
-        stream.emit(Noted(stream.id, "", f"refused Updated: the experiment cannot go on: {stream.reason}"))
+        stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.UPDATE_REFUSED, cause=stream.reason)))
     elif experiment.state is ExperimentState.ENDING:
         experiment.deferred.append(event)
     else:
@@ -305,7 +312,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
         experiment.final = experiment.ended_at = None
         experiment.winner = ""
         experiment.wound_up = experiment.out_of_time = False
-        experiment_state.enter(stream, experiment, ExperimentState.RUNNING, "")
+        experiment_state.enter(stream, experiment, ExperimentState.RUNNING, None)
         stream.conversation.listen()
         if over:
             experiment_state.revive(stream)
@@ -323,22 +330,20 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
 
 def _reopen(stream: Stream, job: Job) -> None:
     """A job that had trained to the end goes on from what is left of it."""
-    why = "the experiment was extended"
     own = stream.snapshots.newest(job.id)
     source = stream.source_of(job)
     if job.forked and source is None and (stream.snapshot_quota is not None or stream.gave_up):
-        stream.emit(
-            Noted(stream.id, "", f"job {job.id} stays COMPLETED: what it would go on from was dropped", aloud=True)
-        )
+        stream.emit(Noted(stream.id, "", Reason.of(ReasonCode.JOB_STAYS_COMPLETED, job=job.id), aloud=True))
         return
     job.position = source[1] if source is not None else 0
     job.kept = None
     if own is None and source is not None:  # It starts from its origin again, which must stay until then.
         job.fork_pin = source
         stream.snapshots.pin(source, job.fork_holder)
-    stream.move(job, JobState.SUSPENDED if own is not None else JobState.PENDING, why)
+    state = JobState.SUSPENDED if own is not None else JobState.PENDING
+    stream.move(job, state, Reason(ReasonCode.EXTENDED))
     if job.forked and source is None:
-        stream.move(job, JobState.FAILED, ORIGIN_LOST)
+        stream.move(job, JobState.FAILED, Reason(ReasonCode.ORIGIN_LOST))
 
 
 def _changed(s: Settings, event: Updated) -> Settings:

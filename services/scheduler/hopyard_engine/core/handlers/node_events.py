@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hopyard.policy.vocabulary import RunEndReason, RunKey, SlotsChange
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import deferred_uploads, earlier_results, failures, runs
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.events import (
@@ -71,7 +72,8 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
         job = stream.jobs[run.job]
         for rank in run.ranks:
             if rank.node == event.node and not rank.gone:
-                lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} is lost")
+                cause = Reason.of(ReasonCode.NODE_LOST, node=event.node)
+                lost = Ended(RunEndReason.LOST, run.position, cause=cause)
                 run_messages.rank_ended(stream, job, run, rank, lost, event.at)
     failures.rewind_all(stream, lost_snapshots)
     if stream.data is not None:
@@ -126,7 +128,8 @@ def node_back(stream: Stream, event: NodeBack) -> None:
     for key in event.lost:
         run = stream.live.get(key.job)  # The loss of one rank may have ended the run of another.
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
-            lost = Ended(RunEndReason.LOST, run.position, message=f"node {event.node} does not run it any more")
+            cause = Reason.of(ReasonCode.NODE_WITHOUT_RUN, node=event.node)
+            lost = Ended(RunEndReason.LOST, run.position, cause=cause)
             run_messages.rank_ended(stream, stream.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
     for snapshot in (*event.ship, *stream.snapshots.left(event.node)):
         stream.snapshots.order(snapshot, event.node)
@@ -158,7 +161,7 @@ def imported(stream: Stream, event: Imported) -> None:
     for run in list(stream.live.values()):
         for rank in run.ranks:
             if not rank.gone:
-                lost = Ended(RunEndReason.LOST, run.position, message="it ran in another cluster")
+                lost = Ended(RunEndReason.LOST, run.position, cause=Reason(ReasonCode.OTHER_CLUSTER))
                 run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, lost, event.at)
     failures.rewind_all(stream, lost_snapshots)
     if stream.data is not None:
@@ -179,7 +182,8 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
     for key in event.unsent:
         run = stream.live.get(key.job)
         if run is not None and run.attempt == key.attempt:
-            never = Ended(RunEndReason.SUSPENDED, run.position, message=f"node {event.node} is drained")
+            cause = Reason.of(ReasonCode.NODE_DRAINED, node=event.node)
+            never = Ended(RunEndReason.SUSPENDED, run.position, cause=cause)
             for rank in run.ranks:
                 if not rank.gone:
                     run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, never, event.at)

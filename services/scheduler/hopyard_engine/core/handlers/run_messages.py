@@ -18,6 +18,7 @@ from hopyard.policy.vocabulary import (
     RunKey,
     RunMode,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import (
     cost_attribution,
     deferred_uploads,
@@ -28,15 +29,28 @@ from hopyard_engine.core.actions import (
     runs,
 )
 from hopyard_engine.core.actions.objective import judge
-from hopyard_engine.core.effects import Acknowledge, Decide, ForgetSnapshot, Kill, Noted, Profiled, ReportAccepted
+from hopyard_engine.core.effects import (
+    Acknowledge,
+    Decide,
+    ForgetSnapshot,
+    Kill,
+    Noted,
+    Profiled,
+    Refused,
+    ReportAccepted,
+)
 from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
 from hopyard_engine.core.state.curve import same_metrics
-from hopyard_engine.core.state.entities import ORIGIN_LOST, Job, Rank, Run
+from hopyard_engine.core.state.entities import Job, Rank, Run
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.types import Measured, SnapshotInfo
 
-_DOING = {RunMode.TRAIN: "training", RunMode.EVALUATE: "evaluating", RunMode.PROFILE: "profiling"}
+_DOING = {
+    RunMode.TRAIN: Reason(ReasonCode.TRAINING),
+    RunMode.EVALUATE: Reason(ReasonCode.EVALUATING),
+    RunMode.PROFILE: Reason(ReasonCode.PROFILING),
+}
 
 
 def is_next(stream: Stream, event: RunMessage) -> bool:
@@ -96,11 +110,9 @@ def _refuse(stream: Stream, job: Job, event: RunMessage, node: str) -> None:
     snapshot = getattr(event.body, "snapshot", None)
     if isinstance(snapshot, SnapshotInfo) and not stream.snapshots.holds(snapshot.sha256):
         stream.emit(ForgetSnapshot(stream.id, snapshot.sha256, (node,), False))
-    stream.emit(
-        Noted(
-            stream.id, job.id, f"refused {type(event.body).__name__} of old attempt {event.attempt} (now {job.attempt})"
-        )
-    )
+    what = type(event.body).__name__
+    reason = Reason.of(ReasonCode.MESSAGE_REFUSED, message=what, attempt=event.attempt, present=job.attempt)
+    stream.emit(Refused(stream.id, job.id, reason))
 
 
 def _started(stream: Stream, job: Job, run: Run, rank: Rank, body: Started) -> None:
@@ -116,7 +128,7 @@ def _started(stream: Stream, job: Job, run: Run, rank: Rank, body: Started) -> N
     if rank is not run.ranks[0]:
         return
     if run.state is RunState.STARTING:  # Else another rank was lost before this message arrived.
-        change_run(run, RunState.RUNNING, "rank 0 has started")
+        change_run(run, RunState.RUNNING, Reason(ReasonCode.RANK_0_STARTED))
     run.position = body.position
     if job.state is JobState.STARTING:
         stream.move(job, JobState.RUNNING, _DOING[run.mode])
@@ -150,14 +162,8 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
     if new:
         value = _accept(stream, job, run, report)
     elif recorded is not None and not same_metrics(recorded, report.metrics):
-        stream.emit(
-            Noted(
-                stream.id,
-                job.id,
-                f"position {report.position} was trained again and differs: {dict(recorded)} then "
-                f"{dict(report.metrics)}",
-            )
-        )
+        code, then, now = ReasonCode.REPORT_DIFFERS, str(dict(recorded)), str(dict(report.metrics))
+        stream.emit(Noted(stream.id, job.id, Reason.of(code, position=report.position, recorded=then, found=now)))
     if not training:
         if report.at_until:
             stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
@@ -213,7 +219,7 @@ def _amended(stream: Stream, job: Job, run: Run, body: Amended) -> None:
     if body.accepted and amend[0] is not None:
         run.until, run.completes = amend[0], False
         if run.parked and run.until > run.position:
-            change_run(run, RunState.RUNNING, f"until is {run.until} now")
+            change_run(run, RunState.RUNNING, Reason.of(ReasonCode.UNTIL_MOVED, until=run.until))
     stream.call(AnswerReady(body.ticket, {"accepted": body.accepted, "position": body.position}))
 
 
@@ -237,7 +243,8 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
     """
     if body.error:
         if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
-            stream.emit(Noted(stream.id, job.id, f"the snapshot at {body.position} is not stored: {body.error}"))
+            reason = Reason.of(ReasonCode.SNAPSHOT_NOT_STORED, position=body.position, error=body.error)
+            stream.emit(Noted(stream.id, job.id, reason))
             stream.changed(job)
         return
     if not stream.snapshots.stored(job.id, body.position, body.sha256, attempt):
@@ -281,7 +288,7 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
     """What the end of one process means for its run, and so for the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
-        change_run(run, RunState.LEAVING, f"rank 0 ended: {body.reason.value}")
+        change_run(run, RunState.LEAVING, Reason.of(ReasonCode.RANK_0_ENDED, end=body.reason.value))
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
             # It has led the others to the end; they leave by themselves, and their processes stay warm.
             if not all(other.gone for other in run.ranks):
@@ -293,19 +300,20 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
         if not failed and body.reason is not RunEndReason.LOST and _may_leave(run, body.reason):
             return
         reason = RunEndReason.FAILED if failed else RunEndReason.LOST
-        says = f"rank {run.ranks.index(rank)}: {body.message or body.reason.value}"
-        run.ended = Ended(reason, run.position, user_code=body.user_code, message=says, unable=body.unable)
-        change_run(run, RunState.LEAVING, says)
+        said = body.cause or Reason.of(ReasonCode.PROCESS_ENDED, end=body.reason.value)
+        cause = Reason.of(ReasonCode.RANK_ENDED, rank=run.ranks.index(rank), cause=said)
+        run.ended = Ended(reason, run.position, user_code=body.user_code, cause=cause, unable=body.unable)
+        change_run(run, RunState.LEAVING, cause)
     for index, other in enumerate(run.ranks):
         if not other.gone:
-            stream.send(run, index, Kill("the run is over"))
+            stream.send(run, index, Kill(Reason(ReasonCode.RUN_OVER)))
     _others_leave(stream, job, run)
 
 
 def _others_leave(stream: Stream, job: Job, run: Run) -> None:
     """A run is over while other ranks are still on their slots: nobody can have it go on, or elsewhere, any more."""
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
-        stream.move(job, JobState.SUSPENDING, "its run is over, and its other processes leave")
+        stream.move(job, JobState.SUSPENDING, Reason(ReasonCode.RANKS_LEAVING))
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
@@ -331,27 +339,27 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
         stream.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = end_reason(run, ended)
     state, why = _outcome(stream, job, run, reason, ended)
-    lost_cause = permanent_failures.verdict(stream, job, run, ended) if reason is RunEndReason.FAILED else ""
-    if lost_cause:
-        state, why = JobState.FAILED, f"no other try would end otherwise: {ended.message}"
+    lost_cause = permanent_failures.verdict(stream, job, run, ended) if reason is RunEndReason.FAILED else None
+    if lost_cause is not None:
+        state, why = JobState.FAILED, Reason.of(ReasonCode.FAILED_FOR_GOOD, cause=ended.detail)
     if state is JobState.COMPLETED:
         job.position = ended.position
     elif state.idle:
         source = stream.source_of(job)
         job.position = source[1] if source is not None else 0
         if job.forked and source is None:
-            state, why = JobState.FAILED, ORIGIN_LOST
+            state, why = JobState.FAILED, Reason(ReasonCode.ORIGIN_LOST)
         elif stream.snapshots.newest(job.id) is None:
             state = JobState.PENDING
             if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
-                why = f"back at position {job.position}, as no snapshot of it was saved: {why}"
+                why = Reason.of(ReasonCode.BACK_AT_POSITION, position=job.position, cause=why)
         elif job.position >= job.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
-            state, why = JobState.COMPLETED, "trained to its end"
+            state, why = JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END)
     stream.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
         failures.back_off(stream, job, at)
-    stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.message, run.mode))
-    if lost_cause and job.experiment.state is not ExperimentState.ENDING:
+    stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.cause, run.mode))
+    if lost_cause is not None and job.experiment.state is not ExperimentState.ENDING:
         experiment_end.begin_end(stream, job.experiment, ExperimentState.FAILED, lost_cause, at)
     stream.shed()
 
@@ -367,50 +375,45 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
     return ended.reason
 
 
-def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, str]:
+def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, Reason]:
     """A run came to its `until`. One that saves nothing there again and again would train the same for ever."""
     source = stream.source_of(job)
     if run.mode is RunMode.TRAIN and (source is None or source[1] < position):
         job.unsaved += 1
         if job.unsaved > job.terms.max_failures + 1:  # The first time it made progress.
-            said = (
-                "its program saves no checkpoint, and its policy trains it in parts; docs/programs.md shows how to save"
-            )
-            return JobState.FAILED, f"came to position {position} {job.unsaved} times, and saved nothing there: {said}"
-    return JobState.SUSPENDED, f"reached position {position}"
+            return JobState.FAILED, Reason.of(ReasonCode.NOTHING_SAVED, position=position, times=job.unsaved)
+    return JobState.SUSPENDED, Reason.of(ReasonCode.UNTIL_REACHED, position=position)
 
 
-def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, str]:
+def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, Reason]:
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
         if run.mode is RunMode.PROFILE:
-            return (
-                JobState.SUSPENDED,
-                f"its profile was {'lost' if reason is RunEndReason.LOST else 'not possible'}: {ended.message}",
-            )
+            code = ReasonCode.PROFILE_LOST if reason is RunEndReason.LOST else ReasonCode.PROFILE_FAILED
+            return JobState.SUSPENDED, Reason.of(code, cause=ended.detail)
         job.setbacks += 1
     if reason is RunEndReason.TERMINATED:
-        return JobState.TERMINATED, "terminated"
+        return JobState.TERMINATED, Reason(ReasonCode.TERMINATED)
     if reason is RunEndReason.FAILED:
         job.failures += 1
-        if job.failures > job.terms.max_failures:
-            return JobState.FAILED, f"failed {job.failures} times, {job.terms.max_failures} allowed: {ended.message}"
-        return (
-            JobState.SUSPENDED,
-            f"failed (it may {job.terms.max_failures - job.failures} times more): {ended.message}",
-        )
+        allowed = job.terms.max_failures
+        if job.failures > allowed:
+            code = ReasonCode.FAILED_TOO_OFTEN
+            return JobState.FAILED, Reason.of(code, failures=job.failures, allowed=allowed, cause=ended.detail)
+        return JobState.SUSPENDED, Reason.of(ReasonCode.FAILED, left=allowed - job.failures, cause=ended.detail)
     if reason is RunEndReason.LOST:
         job.losses += 1
         if job.losses > job.terms.max_losses:
-            return JobState.FAILED, f"lost {job.losses} times in a row without progress: {ended.message}"
-        return JobState.SUSPENDED, f"its run was lost: {ended.message}"
+            return JobState.FAILED, Reason.of(ReasonCode.LOST_TOO_OFTEN, losses=job.losses, cause=ended.detail)
+        return JobState.SUSPENDED, Reason.of(ReasonCode.RUN_LOST, cause=ended.detail)
     if run.mode is RunMode.TRAIN and (ended.position >= job.max_position or run.finished or ended.finished):
         if ended.position < job.max_position < ENDLESS:
-            more = "for more, give the program itself more epochs"
-            return JobState.COMPLETED, f"its program ended by itself before position {job.max_position}; {more}"
+            return JobState.COMPLETED, Reason.of(ReasonCode.PROGRAM_ENDED_EARLY, position=job.max_position)
         if job.terms.evaluates:
-            return JobState.SUSPENDED, "trained to its end, to be evaluated"
-        return JobState.COMPLETED, "trained to its end"
+            return JobState.SUSPENDED, Reason(ReasonCode.TRAINED_TO_EVALUATE)
+        return JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END)
     if reason is RunEndReason.UNTIL:
         return _reached(stream, job, run, ended.position)
     job.suspends += 1
-    return JobState.SUSPENDED, "preempted" if reason is RunEndReason.PREEMPTED else f"suspended at {ended.position}"
+    if reason is RunEndReason.PREEMPTED:
+        return JobState.SUSPENDED, Reason(ReasonCode.PREEMPTED)
+    return JobState.SUSPENDED, Reason.of(ReasonCode.SUSPENDED, position=ended.position)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hopyard.policy.vocabulary import Hyperparameters, JobState, Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.events import Ended
 from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.curve import CurveEntry, LearningCurve
@@ -15,8 +16,6 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state_machines.run_states import RUN, RunState
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import EarlierTrial, Settings, SlotSpec, SnapshotInfo
-
-ORIGIN_LOST = "the snapshot it was forked from was lost before it was stored"
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ class Run:
     amends: dict[str, tuple[int | None, tuple[int, ...]]] = field(default_factory=dict)
     accounted: float = 0.0
     wanted: tuple[tuple[str, int], ...] = ()
-    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    story: deque[object] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     @property
     def parked(self) -> bool:
@@ -174,8 +173,8 @@ class Job:
     best: tuple[float, int] | None = None
     last: float | None = None
     """The newest value of the experiment's metric."""
-    reason: str = ""
-    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    reason: Reason | None = None
+    story: deque[object] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     def ask(self, positions: Iterable[int]) -> None:
         """The policy asks for snapshots at positions."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hopyard.policy.vocabulary import ExperimentState, Hyperparameters, JobState, Metrics
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.events import Updated
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import Settings
@@ -49,7 +50,7 @@ class Experiment:
         payload: The shell's own (specification, bundle).
         created_at: When it was created.
         state: Where it stands.
-        reason: Why, in words.
+        reason: Why; None: there is nothing to say.
         final: How it will end, once it is ENDING.
         spent: Unpaused seconds before `running_since`.
         running_since: Since when its time runs; None: it does not.
@@ -76,8 +77,8 @@ class Experiment:
     payload: Any
     created_at: float
     state: ExperimentState = ExperimentState.RUNNING
-    reason: str = ""
-    final: tuple[ExperimentState, str] | None = None
+    reason: Reason | None = None
+    final: tuple[ExperimentState, Reason] | None = None
     ended_at: float | None = None
     spent: float = 0.0
     running_since: float | None = None
@@ -96,7 +97,7 @@ class Experiment:
     unable: set[str] = field(default_factory=set)
     slot_seconds: float = 0.0
     requested: dict[str, str] = field(default_factory=dict)
-    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    story: deque[object] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     @property
     def running(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from hopyard.policy.vocabulary import Data, Partition
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 
 _TRAIN = "train/"
@@ -59,19 +60,20 @@ class PlacedPartitions:
         for one in self.partitions.values():
             self.partitions[one.name] = replace(one, places={}, homes=(), url="")
 
-    def place(self, name: str, node: str) -> Place | str:
-        """Where a run on a node finds a partition; else what stands against it, in words."""
+    def place(self, name: str, node: str) -> Place | Reason:
+        """Where a run on a node finds a partition; else what stands against it."""
         one = self.partitions.get(name)
         if one is None:
-            return f"data set {self.name} has no partition {name!r}; it has {_names(list(self.partitions))}"
+            names = _names(list(self.partitions))
+            return Reason.of(ReasonCode.NO_SUCH_PARTITION, data=self.name, partition=name, partitions=names)
         where = one.places.get(node, one.url)
         if where:
             return Place(where, one.sha256, one.size)
         if one.places:
-            return (
-                f"node {node} does not hold {name} of data set {self.name}; {_names(sorted(one.places))} {_does(one)}"
-            )
-        return f"no live node holds {name} of data set {self.name}"
+            nodes = _names(sorted(one.places))
+            code, count = ReasonCode.PARTITION_ELSEWHERE, len(one.places)
+            return Reason.of(code, node=node, partition=name, data=self.name, nodes=nodes, count=count)
+        return Reason.of(ReasonCode.PARTITION_NOWHERE, partition=name, data=self.name)
 
     def missing(self) -> list[PlacedPartition]:
         """Partitions that nobody holds and nobody can get."""
@@ -93,10 +95,6 @@ class PlacedPartitions:
     def _readers(one: PlacedPartition, nodes: Collection[str]) -> Collection[str]:
         first = one.url and not any(node in one.places for node in nodes)
         return {*one.places, *nodes} if first else one.places.keys()
-
-
-def _does(one: PlacedPartition) -> str:
-    return "does" if len(one.places) == 1 else "do"
 
 
 def _names(names: list[str]) -> str:

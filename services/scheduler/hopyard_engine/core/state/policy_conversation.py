@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hopyard.policy.vocabulary import AllocateJobs, Call, IterationFinish, Verdict
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH, TransitionTable
 
@@ -66,7 +67,7 @@ class PolicyConversation:
         at_rest: Whether the policy wanted nothing when it was last offered idle slots.
         answers: Answers since the last event that the policy did not cause.
         rested_at: When that event occurred.
-        refusal: The newest refusal since then; empty: there was none.
+        refusal: The newest refusal since then; None: there was none.
     """
 
     def __init__(self, stream: str) -> None:
@@ -84,7 +85,7 @@ class PolicyConversation:
         self.at_rest = False
         self.answers = 0
         self.rested_at = 0.0
-        self.refusal = ""
+        self.refusal: Reason | None = None
 
     def queue(self, call: Call, run: Run | None = None) -> None:
         """Queues an up-call. One that needs a decision comes with its run, and is dropped if that is over by then."""
@@ -167,7 +168,7 @@ class PolicyConversation:
             at: When.
             calls_of_an_event: Up-calls that an event brings at most as a rule. Further ones that wait now do not count.
         """
-        self.answers, self.refusal = -max(len(self.calls) - calls_of_an_event, 0), ""
+        self.answers, self.refusal = -max(len(self.calls) - calls_of_an_event, 0), None
         self.rested_at = at
 
     def end(self, *, drop_calls: bool) -> None:

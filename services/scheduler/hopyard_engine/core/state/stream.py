@@ -21,6 +21,7 @@ from hopyard.policy.vocabulary import (
     PredictionReady,
     RunKey,
 )
+from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.effects import (
     AskOutside,
     CommandBody,
@@ -113,7 +114,7 @@ class Stream:
         return self.founder.state if len(self.experiments) == 1 else foremost(list(self.experiments.values())).state
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Reason | None:
         """Why they stand there."""
         return foremost(list(self.experiments.values())).reason
 
@@ -284,7 +285,7 @@ class Stream:
         key = RunKey(self.id, run.job, run.attempt, rank)
         self.emit(Send(process.node, key, process.channel.send(body), body))
 
-    def move(self, job: Job, state: JobState, why: str) -> None:
+    def move(self, job: Job, state: JobState, why: Reason) -> None:
         """Changes a job's state and what follows from it: the idle queue, pins, snapshots, its row."""
         if state.idle and job.held:
             state = JobState.HELD

@@ -9,7 +9,8 @@ from collections import deque
 from typing import Final, Protocol
 
 from hopyard.policy.vocabulary import ExperimentState
-from hopyard_engine.core.state_machines.transitions import TransitionTable
+from hopyard.policy.vocabulary.reasons import Reason
+from hopyard_engine.core.state_machines.transitions import Change, TransitionTable
 
 _P = ExperimentState
 
@@ -40,17 +41,17 @@ class HasExperimentState(Protocol):
 
     id: str
     state: ExperimentState
-    reason: str
-    story: deque[str]
+    reason: Reason | None
+    story: deque[object]
 
 
-def change_experiment(experiment: HasExperimentState, state: ExperimentState, reason: str) -> None:
+def change_experiment(experiment: HasExperimentState, state: ExperimentState, reason: Reason | None) -> None:
     """Changes the state of an experiment and keeps the reason.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.
     """
-    EXPERIMENT.check(experiment.id, experiment.state, state, reason, experiment.story)
+    EXPERIMENT.check(experiment.id, experiment.state, state, reason or "", experiment.story)
     experiment.state = state
     experiment.reason = reason
-    experiment.story.append(f"{state.value} ({reason})")
+    experiment.story.append(Change(state.value, reason or ""))

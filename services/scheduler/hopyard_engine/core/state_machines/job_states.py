@@ -10,7 +10,8 @@ from collections import deque
 from typing import Final, Protocol
 
 from hopyard.policy.vocabulary import JobState
-from hopyard_engine.core.state_machines.transitions import TransitionTable
+from hopyard.policy.vocabulary.reasons import Reason
+from hopyard_engine.core.state_machines.transitions import Change, TransitionTable
 
 _S = JobState
 _WITH_RUN = (_S.STARTING, _S.RUNNING, _S.SUSPENDING)
@@ -56,11 +57,11 @@ class HasJobState(Protocol):
 
     id: str
     state: JobState
-    reason: str
-    story: deque[str]
+    reason: Reason | None
+    story: deque[object]
 
 
-def change_job(job: HasJobState, state: JobState, why: str) -> None:
+def change_job(job: HasJobState, state: JobState, why: Reason) -> None:
     """Changes the state of a job and keeps the reason.
 
     Raises:
@@ -69,4 +70,4 @@ def change_job(job: HasJobState, state: JobState, why: str) -> None:
     JOB.check(job.id, job.state, state, why, job.story)
     job.state = state
     job.reason = why
-    job.story.append(f"{state.value} ({why})")
+    job.story.append(Change(state.value, why))

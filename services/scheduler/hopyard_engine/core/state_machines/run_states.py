@@ -6,7 +6,8 @@ import enum
 from collections import deque
 from typing import Final, Protocol
 
-from hopyard_engine.core.state_machines.transitions import TransitionTable
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
+from hopyard_engine.core.state_machines.transitions import Change, TransitionTable
 
 
 class RunState(enum.Enum):
@@ -42,10 +43,10 @@ class HasRunState(Protocol):
     job: str
     attempt: int
     state: RunState
-    story: deque[str]
+    story: deque[object]
 
 
-def change_run(run: HasRunState, state: RunState, why: str) -> None:
+def change_run(run: HasRunState, state: RunState, why: Reason) -> None:
     """Changes the state of a run; a run that is in it stays as it is.
 
     Raises:
@@ -54,10 +55,10 @@ def change_run(run: HasRunState, state: RunState, why: str) -> None:
     if run.state is not state:
         RUN.check(f"{run.job}.{run.attempt}", run.state, state, why, run.story)
         run.state = state
-        run.story.append(f"{state.value} ({why})")
+        run.story.append(Change(state.value, why))
 
 
 def report_parked(run: HasRunState, parked: bool) -> None:
     """Rank 0 reports whether it waits at `until`. A run that is leaving stays so."""
     if run.state is not RunState.LEAVING:
-        change_run(run, RunState.PARKED if parked else RunState.RUNNING, "rank 0 reports")
+        change_run(run, RunState.PARKED if parked else RunState.RUNNING, Reason(ReasonCode.RANK_0_REPORTED))

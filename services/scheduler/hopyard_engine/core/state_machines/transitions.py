@@ -17,6 +17,17 @@ STORY_LENGTH: Final = 12
 """Changes that a job, a run, an experiment or a conversation remembers for messages."""
 
 
+class Change(NamedTuple):
+    """A change that happened, for messages."""
+
+    state: str
+    why: object
+
+    def __str__(self) -> str:
+        """Return the state and why it was entered."""
+        return f"{self.state} ({self.why})"
+
+
 class IllegalTransitionError(RuntimeError):
     """A state change that the table does not permit. It is an error in the core, never in its input."""
 
@@ -56,7 +67,7 @@ class TransitionTable(Generic[S]):
         """All states, in the order of their definition."""
         return list(type(self.initial))
 
-    def check(self, name: str, source: S, target: S, why: str, story: Iterable[str] = ()) -> None:
+    def check(self, name: str, source: S, target: S, why: object, story: Iterable[object] = ()) -> None:
         """Refuses a change that is not in the table.
 
         Args:
@@ -71,5 +82,5 @@ class TransitionTable(Generic[S]):
         """
         if (source, target) not in self._causes:
             raise IllegalTransitionError(
-                f"{self.subject} {name}: {source.name} -> {target.name} ({why}); story: {' -> '.join(story) or 'none'}"
+                f"{self.subject} {name}: {source.name} -> {target.name} ({why}); story: {' -> '.join(map(str, story)) or 'none'}"
             )

@@ -159,13 +159,14 @@ def wait(
 
     from hopyard.cli.connect import find, resting, where, with_client
     from hopyard.cli.errors import EXIT_FAILED
-    from hopyard.cli.outcome import ONLY_PAUSED, ended_error
+    from hopyard.cli.outcome import ended_error
     from hopyard.cli.output import emit_json, say
+    from hopyard.policy.vocabulary.reasons import ReasonCode
 
     def tell_waiting(found: ExperimentValue) -> None:
         nobody = f", and no cluster runs in {idle}" if idle is not None else ""
         command = f"hopyard resume {found.id}"
-        if idle is None and found.reason.startswith(ONLY_PAUSED):
+        if idle is None and found.reason_code is ReasonCode.ONLY_PAUSED_JOBS:
             nobody, command = f": {found.reason}", f"{command} --job JOB"
         say(f"{found.name} ({found.id}) is {found.state.value}{nobody}: {command}{where(server, data)}")
 
@@ -199,10 +200,10 @@ async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: fl
     """
     import asyncio
 
-    from hopyard.cli.outcome import ONLY_PAUSED
     from hopyard.client.types import Experiment as Shown
     from hopyard.client.types import ExperimentState
     from hopyard.errors import TimedOut
+    from hopyard.policy.vocabulary.reasons import ReasonCode
 
     present = experiment
     try:
@@ -210,8 +211,8 @@ async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: fl
             async for change in changes:
                 if isinstance(change, Shown):
                     present = change
-                    paused = present.state is ExperimentState.PAUSED or present.reason.startswith(ONLY_PAUSED)
-                    if present.state.ended or paused:
+                    only_paused = present.reason_code is ReasonCode.ONLY_PAUSED_JOBS
+                    if present.state.ended or present.state is ExperimentState.PAUSED or only_paused:
                         return present
     except TimeoutError as error:
         raise TimedOut(f"experiment {present.id}: still {present.state.value} after {seconds:g} s") from error

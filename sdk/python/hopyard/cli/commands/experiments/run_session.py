@@ -27,6 +27,7 @@ from hopyard.client.submission import Submission, prepare
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, NotFound
+from hopyard.policy.vocabulary.reasons import ReasonCode
 
 T = TypeVar("T")
 
@@ -35,9 +36,6 @@ SUSPEND_SECONDS: Final = 120.0
 
 _POLL_SECONDS: Final = 0.1
 _TROUBLE_SECONDS: Final = 2.0
-
-POLICY_ERROR: Final = "policy error"
-"""Prefix of the reason of an experiment that is paused because its policy failed."""
 
 
 class RunSession:
@@ -211,7 +209,7 @@ class RunSession:
         """Print how the experiment ended or how to continue it, and return the exit code."""
         if present.state.ended:
             return await self._verdict(client, present, jobs)
-        if present.reason.startswith(POLICY_ERROR):
+        if present.reason_code is ReasonCode.POLICY_ERROR:
             say(f"error: {present.reason}")
             say(f"{mended(present)} {self.resume_command(present)}")
             return EXIT_FAILED
@@ -272,7 +270,8 @@ async def _given_up(model: LiveModel) -> None:
     """Wait until the experiment is paused because its policy failed."""
     while True:
         present = model.experiment
-        if present and present.state is ExperimentState.PAUSED and present.reason.startswith(POLICY_ERROR):
+        failed = present is not None and present.reason_code is ReasonCode.POLICY_ERROR
+        if present and failed and present.state is ExperimentState.PAUSED:
             return
         await asyncio.sleep(_POLL_SECONDS)
 

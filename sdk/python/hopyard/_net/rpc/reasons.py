@@ -1,0 +1,91 @@
+"""Reasons as they travel: the sentence for people, the code and the arguments for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from hopyard._net.rpc.enums import EnumMap
+from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode, explain
+from hopyard.v1 import common_pb2
+
+REASON_CODES: Final = EnumMap(
+    common_pb2.ReasonCode,
+    {code: common_pb2.ReasonCode.Value(f"REASON_CODE_{code.value}") for code in ReasonCode},
+)
+"""UNSPECIFIED means that there is no reason (`reason_from_proto`): as the code of a reason it is refused."""
+
+_MOST_LEVELS: Final = 16
+"""A reason that came has at most so many reasons within each other."""
+
+
+class _HasReason(Protocol):
+    """A message with a reason."""
+
+    reason: str
+    reason_code: common_pb2.ReasonCode.ValueType
+
+    @property
+    def reason_args(self) -> Any:
+        """The arguments by name."""
+
+
+def set_reason(message: _HasReason, reason: Reason | None) -> None:
+    """Writes a reason into a message; None: there is none."""
+    message.reason = explain(reason)
+    message.reason_code = code_to_proto(reason)
+    message.reason_args.clear()
+    fill_args(message.reason_args, reason)
+
+
+def code_to_proto(reason: Reason | None) -> common_pb2.ReasonCode.ValueType:
+    """The wire's code of a reason; UNSPECIFIED without one."""
+    return REASON_CODES.to_proto(reason.code) if reason is not None else common_pb2.REASON_CODE_UNSPECIFIED
+
+
+def fill_args(args: Any, reason: Reason | None) -> None:
+    """Writes the arguments of a reason into the map of a message."""
+    for name, value in reason.args.items() if reason is not None else ():
+        found = args[name]
+        if isinstance(value, Reason):
+            found.reason.code = code_to_proto(value)
+            fill_args(found.reason.args, value)
+        elif isinstance(value, str):
+            found.text = value
+        elif isinstance(value, float):
+            found.number = value
+        else:
+            found.whole = value
+
+
+def reason_from_proto(code: int, args: Mapping[str, common_pb2.ReasonArgument], *, levels: int = 0) -> Reason | None:
+    """The reason that came as a code and arguments; None: UNSPECIFIED, there is none.
+
+    Raises:
+        InvalidInput: The code is not known, or the arguments are not those of the code.
+    """
+    if code == common_pb2.REASON_CODE_UNSPECIFIED and not args:
+        return None
+    if levels == _MOST_LEVELS:
+        raise InvalidInput(f"reason: found more than {_MOST_LEVELS} reasons within each other, which is the most")
+    known = REASON_CODES.from_proto(code, field="reason_code")
+    try:
+        return Reason(known, {name: _argument(name, value, levels) for name, value in args.items()})
+    except TypeError as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _argument(name: str, value: common_pb2.ReasonArgument, levels: int) -> Argument:
+    match value.WhichOneof("kind"):
+        case "text":
+            return value.text
+        case "whole":
+            return value.whole
+        case "number":
+            return value.number
+        case "reason":
+            nested = reason_from_proto(value.reason.code, value.reason.args, levels=levels + 1)
+            if nested is not None:
+                return nested
+    raise InvalidInput(f"reason_args.{name}: found no value, needed is text, whole, number or reason")

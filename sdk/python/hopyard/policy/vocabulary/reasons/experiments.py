@@ -1,0 +1,119 @@
+"""Reasons of the phase of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hopyard.policy.vocabulary.reasons.codes import ReasonCode as Code
+from hopyard.policy.vocabulary.reasons.template import Sentence
+
+EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
+    Code.PAUSED_BY_PERSON: Sentence(
+        "paused by a person[: {cause:reason}]",
+        "A person paused the experiment or the job. The cause is what its run does until it has left.",
+    ),
+    Code.STOPPED_BY_PERSON: Sentence(
+        "stopped by a person",
+        "A person stopped the experiment.",
+    ),
+    Code.CLOSED_BY_CLIENT: Sentence(
+        "closed by its client",
+        "The client of an experiment that is open for requests closed it.",
+    ),
+    Code.TARGET_REACHED: Sentence(
+        "job {job} reached the target {target:g} with {value:g}[ as the mean of {reports:d} reports] at {position:d}",
+        "A job reached the target of the experiment.",
+    ),
+    Code.TIME_OVER: Sentence(
+        "its time of {seconds:g} s is over",
+        "The experiment ran for its `stop.max_time`.",
+    ),
+    Code.IDLE_TIME_OVER: Sentence(
+        "nothing was asked of it for {seconds:g} s",
+        "No client asked for anything during `stop.idle`.",
+    ),
+    Code.ALL_JOBS_ENDED: Sentence(
+        "all jobs ended",
+        "All jobs ended, and there will be no more.",
+    ),
+    Code.NOTHING_LEFT: Sentence(
+        "the policy has nothing left to do",
+        "The policy wants nothing more while jobs wait.",
+    ),
+    Code.EVERY_JOB_FAILED: Sentence(
+        "every job failed, job {job}: {cause:reason}",
+        "All jobs of the experiment failed. The cause is that of the first one.",
+    ),
+    Code.ENDED_BY_POLICY: Sentence(
+        "{text}",
+        "The policy ended the experiment and gave this text.",
+    ),
+    Code.GENERATOR_FAILED: Sentence(
+        "the generator failed: {error}",
+        "The generator could not propose the configuration of a job.",
+    ),
+    Code.PROGRAM_UNUSABLE: Sentence(
+        "its program cannot run on {nodes}: {cause:reason}",
+        "The program failed on every node in a way that no other try heals.",
+    ),
+    Code.POLICY_ERROR: Sentence(
+        "policy error: {cause:reason}",
+        "The policy failed, and the experiment is paused.",
+    ),
+    Code.ENGINE_ERROR: Sentence(
+        "a mistake in Hopyard's core on {event}: {error}",
+        "The engine could not take an event; the stream is quarantined.",
+    ),
+    Code.JOURNAL_UNREADABLE: Sentence(
+        "its journal cannot be applied again: {error}",
+        "The scheduler restarted and could not replay the journal.",
+    ),
+    Code.LEAVING_RUNS: Sentence(
+        "waits for {runs:run|runs} to reach a boundary and leave",
+        "The experiment is pausing or ending, and has runs.",
+    ),
+    Code.LEAVING_SNAPSHOTS: Sentence(
+        "waits for {snapshots:snapshot|snapshots} to reach the store",
+        "The experiment is pausing or ending, and has snapshots that are not in the store.",
+    ),
+    Code.ONLY_PAUSED_JOBS: Sentence(
+        "nothing is left to train but {count:?job|jobs} {jobs}, which {count:?is|are} paused by a "
+        "person: resume or stop {count:?it|them}",
+        "Only a person can make the experiment go on.",
+    ),
+    Code.NO_RUN_DATA_MISSING: Sentence(
+        "no job runs: it waits for {cause:reason}",
+        "No run is possible without missing partitions.",
+    ),
+    Code.OPEN_FOR_REQUESTS: Sentence(
+        "is open for requests and has none: ends in {seconds:d} s unless one comes",
+        "The experiment has nothing to do, and its idle time runs.",
+    ),
+    Code.SHARE_EMPTY: Sentence(
+        "{whose} share is 0 of {slots:slot|slots}[: {limit:reason}]",
+        "The experiment has no share of the cluster now.",
+    ),
+    Code.SHARE_NOT_FREE: Sentence(
+        "{whose} share is {share:d} of {slots:d}, and others have yet to leave {share:slot|slots}",
+        "The experiment has a share that others still hold.",
+    ),
+    Code.SHARE_REDUCED: Sentence(
+        "{whose} share fell to {share:d} of {slots:d}: it has yet to leave "
+        "{surplus:slot|slots}[, and is made to in {seconds:d} s]",
+        "The experiment holds more than its share.",
+    ),
+    Code.NO_RUN_JOB_WAITS: Sentence(
+        "no job runs: job {job} {cause:reason}",
+        "No job runs. The cause is what the first job waits for.",
+    ),
+    Code.GENERATOR_ASKED: Sentence(
+        "waits for the generator's answer for {jobs:job|jobs}",
+        "The generator has yet to propose configurations.",
+    ),
+    Code.POLICY_WITHOUT_JOB: Sentence(
+        "the policy has no job to run ({idle:slot is|slots are} idle)",
+        "Slots are idle, and the policy starts nothing.",
+    ),
+}
+"""Reasons of the phase of an experiment."""

@@ -1,0 +1,155 @@
+"""Reasons of the state of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hopyard.policy.vocabulary.reasons.codes import ReasonCode as Code
+from hopyard.policy.vocabulary.reasons.template import Sentence
+
+JOBS: Final[Mapping[Code, Sentence]] = {
+    Code.REQUESTED: Sentence(
+        "a client asked for it",
+        "A client's request made the job.",
+    ),
+    Code.CONFIGURED: Sentence(
+        "waits for its first slot",
+        "The configuration of the job is known.",
+    ),
+    Code.PLACED: Sentence(
+        "starting on {slots}[ from position {position:d}, to which {trial} was trained earlier][ "
+        "from position {position:d}, which job {source} has saved]",
+        "The policy started the job on slots.",
+    ),
+    Code.TRAINING: Sentence(
+        "training",
+        "The run trains.",
+    ),
+    Code.EVALUATING: Sentence(
+        "evaluating",
+        "The run evaluates a snapshot.",
+    ),
+    Code.PROFILING: Sentence(
+        "profiling",
+        "The run measures the time of an iteration.",
+    ),
+    Code.PREEMPTED_LEAVING: Sentence(
+        "preempted: another experiment's share",
+        "The run has to leave because the share shrank.",
+    ),
+    Code.TERMINATED_LEAVING: Sentence(
+        "terminated, leaving at its next boundary",
+        "The run has to leave because the job is terminated.",
+    ),
+    Code.SAVING: Sentence(
+        "saving, leaving at its next boundary",
+        "The run has to save and leave.",
+    ),
+    Code.UNTIL_REACHED_SAVING: Sentence(
+        "reached position {position:d}, saving",
+        "The run came to its `until` and saves.",
+    ),
+    Code.TRAINED_SAVING: Sentence(
+        "has no more to train, saving",
+        "The run has trained the job to its end and saves.",
+    ),
+    Code.RANKS_LEAVING: Sentence(
+        "its run is over, and its other processes leave",
+        "A gang is over, and some of its processes are still there.",
+    ),
+    Code.ORIGIN_LOST: Sentence(
+        "the snapshot it was forked from was lost before it was stored",
+        "A forked job has lost what it starts from.",
+    ),
+    Code.SNAPSHOT_LOST: Sentence(
+        "its snapshot was lost",
+        "The last snapshot of a waiting job is gone.",
+    ),
+    Code.ANSWERED: Sentence(
+        "answered from job {source}[ of {experiment}] at {position:d}",
+        "The results of another job complete the job.",
+    ),
+    Code.ANSWERED_FROM_EARLIER: Sentence(
+        "answered from {trial} at {position:d}, which was trained earlier",
+        "The results of an earlier experiment complete the job.",
+    ),
+    Code.TRAINED_TO_END: Sentence(
+        "trained to its end",
+        "The job is trained as far as the experiment wants.",
+    ),
+    Code.TRAINED_TO_EVALUATE: Sentence(
+        "trained to its end, to be evaluated",
+        "The job is trained, and its policy will evaluate it.",
+    ),
+    Code.TERMINATED: Sentence(
+        "terminated",
+        "The policy or a person terminated the job.",
+    ),
+    Code.RESUMED_BY_PERSON: Sentence(
+        "resumed by a person",
+        "A person resumed the paused job.",
+    ),
+    Code.EXTENDED: Sentence(
+        "the experiment was extended",
+        "A completed job goes on because its experiment was extended.",
+    ),
+    Code.TARGET_REACHED_BY_JOB: Sentence(
+        "reached the target",
+        "The job reached the target of its experiment.",
+    ),
+    Code.FAILED_FOR_GOOD: Sentence(
+        "no other try would end otherwise: {cause:reason}",
+        "The program fails on every node.",
+    ),
+    Code.FAILED_TOO_OFTEN: Sentence(
+        "failed {failures:d} times, {allowed:d} allowed: {cause:reason}",
+        "The user's code failed more often than `max_failures` allows.",
+    ),
+    Code.FAILED: Sentence(
+        "failed (it may {left:d} times more): {cause:reason}",
+        "The user's code failed, and the job may try again.",
+    ),
+    Code.LOST_TOO_OFTEN: Sentence(
+        "lost {losses:d} times in a row without progress: {cause:reason}",
+        "Runs of the job were lost again and again.",
+    ),
+    Code.RUN_LOST: Sentence(
+        "its run was lost: {cause:reason}",
+        "The run of the job was lost; it goes on from a snapshot.",
+    ),
+    Code.PROFILE_LOST: Sentence(
+        "its profile was lost: {cause:reason}",
+        "A profiling run was lost.",
+    ),
+    Code.PROFILE_FAILED: Sentence(
+        "its profile was not possible: {cause:reason}",
+        "A profiling run failed.",
+    ),
+    Code.BACK_AT_POSITION: Sentence(
+        "back at position {position:d}, as no snapshot of it was saved: {cause:reason}",
+        "A run left without a snapshot.",
+    ),
+    Code.NOTHING_SAVED: Sentence(
+        "came to position {position:d} {times:d} times, and saved nothing there: its program saves no"
+        " checkpoint, and its policy trains it in parts; docs/programs.md shows how to save",
+        "The job would train the same part for ever.",
+    ),
+    Code.PROGRAM_ENDED_EARLY: Sentence(
+        "its program ended by itself before position {position:d}; for more, give the program itself more epochs",
+        "The program had nothing more to train.",
+    ),
+    Code.UNTIL_REACHED: Sentence(
+        "reached position {position:d}",
+        "The run came to its `until`.",
+    ),
+    Code.PREEMPTED: Sentence(
+        "preempted",
+        "The run left because the share shrank.",
+    ),
+    Code.SUSPENDED: Sentence(
+        "suspended at {position:d}",
+        "The run was suspended.",
+    ),
+}
+"""Reasons of the state of a job."""

@@ -1,0 +1,91 @@
+"""Failures of a policy: causes of POLICY_ERROR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hopyard.policy.vocabulary.reasons.codes import ReasonCode as Code
+from hopyard.policy.vocabulary.reasons.template import Sentence
+
+POLICIES: Final[Mapping[Code, Sentence]] = {
+    Code.POLICY_RAISED: Sentence(
+        "{policy} on up-call {up_call:d} {call}: {error}[ ({place})]",
+        "The policy raised an exception.",
+    ),
+    Code.POLICY_ANSWER_INVALID: Sentence(
+        "policy {policy} on up-call {up_call:d} {call}: {error}",
+        "The process of the policy answered with an error, or with an answer that cannot be taken.",
+    ),
+    Code.POLICY_TOO_SLOW: Sentence(
+        "policy {policy} took longer than {seconds:g} s on up-call {up_call:d} {call}[, made again from {source}]",
+        "The policy did not answer in time and was given up.",
+    ),
+    Code.POLICY_CREATION_TOO_SLOW: Sentence(
+        "policy {policy} took longer than {seconds:g} s to be made[, made again from {source}]",
+        "The policy could not be made in time.",
+    ),
+    Code.POLICY_UNANSWERED: Sentence(
+        "the policy did not answer",
+        "The policy ended without an answer.",
+    ),
+    Code.POLICY_ELSEWHERE: Sentence(
+        "policy {policy} runs in a process of its own, which cannot be asked here",
+        "A replay without the process of the policy.",
+    ),
+    Code.POLICY_UNAVAILABLE: Sentence(
+        "{error}",
+        "The policy cannot be loaded or made.",
+    ),
+    Code.POLICY_HOST_FAILED: Sentence(
+        "{error}",
+        "The host of the policy failed.",
+    ),
+    Code.POLICY_BACKLOG: Sentence(
+        "the policy has not answered up-call {up_call:d} while {events:d} events came",
+        "Too many events wait for the answer of the policy.",
+    ),
+    Code.POLICY_NOT_RESTORED: Sentence(
+        "the policy cannot be made again from the journal: {error}",
+        "The policy was given up, and the recorded up-calls cannot be repeated.",
+    ),
+    Code.POLICY_PROCESS_NOT_RESTORED: Sentence(
+        "policy {policy} cannot be made again from the journal: {error}",
+        "The recorded up-calls cannot be repeated on the process of the policy.",
+    ),
+    Code.POLICY_DIVERGED: Sentence(
+        "it decides otherwise than it did: event {event:d} ({call}): recorded is {recorded}; now it "
+        "is {computed}; resume it to go on from the recorded decisions",
+        "A replay of the recorded up-calls found another answer.",
+    ),
+    Code.POLICY_RESTLESS: Sentence(
+        "it does not come to rest: {up_calls:d} up-calls followed from one event and what it asked "
+        "for itself[; the last refusal: {refusal:reason}]",
+        "The policy asks again and again.",
+    ),
+    Code.POLICY_UNDECIDED: Sentence(
+        "the policy gave no decision on job {job} at {position:d}",
+        "The answer to an iteration finish has no decision.",
+    ),
+    Code.POLICY_PROCESS_ABSENT: Sentence(
+        "policy {policy}: {absent} (waited {seconds:g} s); then: {then}",
+        "No process served the policy in time.",
+    ),
+    Code.POLICY_PROCESS_AWAITED: Sentence(
+        "{absent} (since {waited:.0f} s; the experiment is paused after {seconds:g} s)",
+        "No process serves the policy now.",
+    ),
+    Code.POLICY_PROCESS_FAILED: Sentence(
+        "policy {policy}: {error}; once it is mended: {then}",
+        "The process of the policy cannot be started.",
+    ),
+    Code.POLICY_PROCESS_LOST: Sentence(
+        "policy {policy}: its process went away {losses:d} times over up-call {up_call:d} {call}",
+        "The process of the policy ended again and again over one up-call.",
+    ),
+    Code.POLICY_PROCESS_CONFUSED: Sentence(
+        "policy {policy}: found {found}, needed is the answer to up-call {up_call:d}",
+        "The process of the policy sent another message than the answer.",
+    ),
+}
+"""Failures of a policy: causes of POLICY_ERROR."""

@@ -1,0 +1,128 @@
+"""A reason: a code for programs with its arguments, from which one function makes the sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Union
+
+from hopyard.policy.vocabulary.reasons.codes import ReasonCode
+from hopyard.policy.vocabulary.reasons.experiments import EXPERIMENTS
+from hopyard.policy.vocabulary.reasons.jobs import JOBS
+from hopyard.policy.vocabulary.reasons.notes import NOTES
+from hopyard.policy.vocabulary.reasons.policies import POLICIES
+from hopyard.policy.vocabulary.reasons.refusals import REFUSALS
+from hopyard.policy.vocabulary.reasons.runs import RUNS
+from hopyard.policy.vocabulary.reasons.template import Sentence
+from hopyard.policy.vocabulary.reasons.waits import WAITS
+
+SECTIONS: Final[Mapping[str, Mapping[ReasonCode, Sentence]]] = {
+    "Reasons of the phase of an experiment": EXPERIMENTS,
+    "Reasons of the state of a job": JOBS,
+    "Reasons of the end and the state of a run": RUNS,
+    "Failures of a policy: causes of POLICY_ERROR": POLICIES,
+    "What a job waits for now": WAITS,
+    "Why a command is refused": REFUSALS,
+    "Notes on what happened, and refusals of requests": NOTES,
+}
+"""The codes in the order of the page docs/reasons.md, by the title of their section."""
+
+SENTENCES: Final[Mapping[ReasonCode, Sentence]] = {
+    code: sentence for section in SECTIONS.values() for code, sentence in section.items()
+}
+"""The sentence of each code."""
+
+Argument = Union[str, int, float, "Reason"]
+"""An argument of a reason. Another reason is its cause, or what else holds."""
+
+MAX_CHARACTERS: Final = 20_000
+"""A longer text is cut."""
+
+_ADDED: Final = {"waits": "reason", "last": "reason"}
+"""Arguments that any reason may have: what is waited for meanwhile, and what happened before. They follow the sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is in its state, waits, ended, failed or was refused. `str()` of it is the sentence.
+
+    Attributes:
+        code: The reason for programs.
+        args: What the sentence names, by name. docs/reasons.md lists the arguments of each code.
+
+    Raises:
+        TypeError: The arguments are not those of the code.
+    """
+
+    code: ReasonCode
+    args: Mapping[str, Argument] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check the arguments and cut long texts."""
+        sentence = SENTENCES[self.code]
+        declared = sentence.arguments
+        checked: dict[str, Argument] = {}
+        for name, value in self.args.items():
+            kind = declared.get(name) or _ADDED.get(name)
+            if kind is None:
+                raise TypeError(f"reason {self.code.name}: found argument {name}, allowed are {_names(declared)}")
+            checked[name] = self._checked(name, kind, value)
+        if missing := sentence.required - checked.keys():
+            raise TypeError(f"reason {self.code.name}: arguments {_names(missing)} are missing")
+        object.__setattr__(self, "args", checked)
+
+    def _checked(self, name: str, kind: str, value: Any) -> Argument:
+        if kind == "str" and isinstance(value, str):
+            return value[:MAX_CHARACTERS]
+        if kind == "int" and isinstance(value, int):
+            return int(value)
+        if kind == "float" and isinstance(value, float | int):
+            return float(value)
+        if kind == "reason" and isinstance(value, Reason):
+            return value
+        raise TypeError(f"reason {self.code.name}: found {name}={value!r}, needed is {kind}")
+
+    @classmethod
+    def of(cls, code: ReasonCode, **args: Argument | None) -> Reason:
+        """Return a reason with these arguments; those that are None are left out."""
+        return cls(code, {name: value for name, value in args.items() if value is not None})
+
+    def plus(self, **args: Argument | None) -> Reason:
+        """Return the reason with more arguments; those that are None are left out."""
+        return Reason.of(self.code, **{**self.args, **args})
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return explain(self)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the reason as JSON knows it: `{"code": "NODE_LOST", "args": {"node": "n1"}}`."""
+        args = {name: value.plain() if isinstance(value, Reason) else value for name, value in self.args.items()}
+        return {"code": self.code.value, "args": args} if args else {"code": self.code.value}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Reason:
+        """Return the reason that `plain` wrote.
+
+        Raises:
+            TypeError, ValueError, KeyError: It is none.
+        """
+        args = {
+            name: cls.from_plain(value) if isinstance(value, Mapping) else value
+            for name, value in plain.get("args", {}).items()
+        }
+        return cls(ReasonCode(plain["code"]), args)
+
+
+def explain(reason: Reason | None) -> str:
+    """Return the sentence of a reason for people; empty without a reason."""
+    if reason is None:
+        return ""
+    text = SENTENCES[reason.code].text(reason.args)
+    if "waits" in reason.args:
+        text = f"{text}; {reason.args['waits']}"
+    return f"{text}; last: {reason.args['last']}" if "last" in reason.args else text
+
+
+def _names(names: Any) -> str:
+    return ", ".join(sorted(names)) or "none"

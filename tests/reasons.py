@@ -1,0 +1,25 @@
+"""Reasons with a text of a test."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
+from hopyard.policy.vocabulary.reasons.reason import SENTENCES
+
+_VALUES: Final[dict[str, Any]] = {"str": "x", "int": 2, "float": 0.5, "reason": Reason(ReasonCode.PREEMPTED)}
+
+
+def said(text: str) -> Reason:
+    """What a training process or its agent said when a run ended."""
+    return Reason.of(ReasonCode.RUN_MESSAGE, message=text)
+
+
+def failure(text: str) -> Reason:
+    """The failure of a policy."""
+    return Reason.of(ReasonCode.POLICY_HOST_FAILED, error=text)
+
+
+def example(code: ReasonCode) -> Reason:
+    """A reason with every argument of its code."""
+    return Reason(code, {name: _VALUES[kind] for name, kind in SENTENCES[code].arguments.items()})

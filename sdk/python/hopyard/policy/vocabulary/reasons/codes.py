@@ -11,7 +11,7 @@ class ReasonCode(enum.Enum):
     docs/reasons.md lists the meaning, the arguments and the sentence of each code.
     """
 
-    # Reasons of the phase of an experiment.
+    # Reasons of the state of an experiment.
     PAUSED_BY_PERSON = "PAUSED_BY_PERSON"
     STOPPED_BY_PERSON = "STOPPED_BY_PERSON"
     CLOSED_BY_CLIENT = "CLOSED_BY_CLIENT"

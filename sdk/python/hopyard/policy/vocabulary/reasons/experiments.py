@@ -1,4 +1,4 @@
-"""Reasons of the phase of an experiment."""
+"""Reasons of the state of an experiment."""
 
 from __future__ import annotations
 
@@ -116,4 +116,4 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "Slots are idle, and the policy starts nothing.",
     ),
 }
-"""Reasons of the phase of an experiment."""
+"""Reasons of the state of an experiment."""

@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary.reasons.template import Sentence
 from hopyard.policy.vocabulary.reasons.waits import WAITS
 
 SECTIONS: Final[Mapping[str, Mapping[ReasonCode, Sentence]]] = {
-    "Reasons of the phase of an experiment": EXPERIMENTS,
+    "Reasons of the state of an experiment": EXPERIMENTS,
     "Reasons of the state of a job": JOBS,
     "Reasons of the end and the state of a run": RUNS,
     "Failures of a policy: causes of POLICY_ERROR": POLICIES,

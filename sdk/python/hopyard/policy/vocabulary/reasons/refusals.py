@@ -50,7 +50,7 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "The experiment has ended.",
     ),
     Code.EXPERIMENT_NOT_RUNNING: Sentence(
-        "the experiment is {phase}",
+        "the experiment is {state}",
         "No run can start now.",
     ),
     Code.NO_SUCH_SNAPSHOT: Sentence(

@@ -18,7 +18,7 @@ WAITS: Final[Mapping[Code, Sentence]] = {
         "Nothing new begins in an experiment that ends.",
     ),
     Code.WAITS_EXPERIMENT_PAUSED: Sentence(
-        "waits: the experiment is {phase}[ ({cause:reason})]",
+        "waits: the experiment is {state}[ ({cause:reason})]",
         "Nothing begins in an experiment that does not run.",
     ),
     Code.WAITS_AFTER_SETBACKS: Sentence(

@@ -11,14 +11,8 @@ from unittest import mock
 from hopyard.policy.vocabulary import StartJob
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, pending_answers
-from hopyard_engine.core.actions import (
-    command_checks,
-    eviction,
-    failures,
-    generator_feedback,
-    runs,
-    store_quota,
-)
+from hopyard_engine.core.actions import command_checks, failures, generator_feedback, runs
+from hopyard_engine.core.actions.snapshots import eviction, store_quota
 from hopyard_engine.core.cluster.cluster import ClusterNode, ClusterState
 from hopyard_engine.core.events import (
     Ended,

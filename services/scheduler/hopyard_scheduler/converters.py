@@ -15,10 +15,10 @@ from hopyard.policy.vocabulary import ENDLESS, ExperimentState, Reason, ReasonCo
 from hopyard.policy.vocabulary.reasons import explain
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
-from hopyard_engine.core.actions import eviction
 from hopyard_engine.core.actions.experiment_state import runs_of
-from hopyard_engine.core.actions.recompute_cost import seconds_again
-from hopyard_engine.core.actions.store_quota import StoreUsage
+from hopyard_engine.core.actions.snapshots import eviction
+from hopyard_engine.core.actions.snapshots.recompute_cost import seconds_again
+from hopyard_engine.core.actions.snapshots.store_quota import StoreUsage
 from hopyard_engine.core.effects import Amend, CommandBody, Decide, Kill, RunOptions, ShipmentOrder, Start
 from hopyard_engine.core.events import (
     Amended,

@@ -30,13 +30,14 @@ from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import FrontDoor
 from hopyard_scheduler.experiments.queries import ExperimentQueries
-from hopyard_scheduler.generator_client import Generators
+from hopyard_scheduler.external_requests.generator_client import Generators
+from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
+from hopyard_scheduler.external_requests.predictions.probe import Predictors
+from hopyard_scheduler.external_requests.solver_dispatcher import Solvers
 from hopyard_scheduler.policy_process.policy import Limits
 from hopyard_scheduler.policy_process.registry import Remotes
 from hopyard_scheduler.policy_process.streams import Desk
-from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
-from hopyard_scheduler.predictions.prior_curves import PriorCurves
-from hopyard_scheduler.predictions.probe import Predictors
 from hopyard_scheduler.runtime.effect_executor import Carrier
 from hopyard_scheduler.runtime.journal import Journal
 from hopyard_scheduler.runtime.recovery import recover
@@ -47,7 +48,6 @@ from hopyard_scheduler.servicers.experiments import ExperimentServicer
 from hopyard_scheduler.servicers.jobs import JobManagerServicer
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_scheduler.servicers.resource_manager import ResourceManagerServicer
-from hopyard_scheduler.solver_dispatcher import Solvers
 from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
 from hopyard_scheduler.storage.store_quota import StoreQuota

@@ -8,7 +8,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.predictions.probe import probe
+from hopyard_scheduler.external_requests.predictions.probe import probe
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import gone
 from tests.integration.scheduler.conftest import experiment

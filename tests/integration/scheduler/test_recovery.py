@@ -20,7 +20,7 @@ from hopyard_engine.journal.format import FORMAT
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
-from hopyard_scheduler import generator_client
+from hopyard_scheduler.external_requests import generator_client
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.ports import free_port

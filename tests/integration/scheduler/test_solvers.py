@@ -17,7 +17,7 @@ from hopyard.client.types import ExperimentState
 from hopyard_engine.core.events import Answered
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
-from hopyard_scheduler import solver_dispatcher
+from hopyard_scheduler.external_requests import solver_dispatcher
 from hopyard_tools.commands.journal_source import opened
 from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
-from hopyard_engine.core.actions import eviction
-from hopyard_engine.core.actions.recompute_cost import seconds_again
+from hopyard_engine.core.actions.snapshots import eviction
+from hopyard_engine.core.actions.snapshots.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Amended, Operated, StreamCreated, Updated
 from hopyard_engine.core.state.entities import Job

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
 from hopyard_engine.core import Core
-from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, stored_contents
+from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, Room, StoredContents, stored_contents
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
 from hopyard_engine.core.state.stream import Stream

@@ -14,8 +14,8 @@ from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import HopyardError, Unavailable
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
-from hopyard_scheduler.predictions import prior_curves
-from hopyard_scheduler.predictions.prior_curves import PriorCurves
+from hopyard_scheduler.external_requests.predictions import prior_curves
+from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
 
 pytestmark = pytest.mark.quick
 

@@ -12,7 +12,7 @@ from hopyard.policy.vocabulary import CreateJob
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import Event
-from hopyard_scheduler.generator_client import Generators
+from hopyard_scheduler.external_requests.generator_client import Generators
 from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick

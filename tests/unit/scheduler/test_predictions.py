@@ -23,10 +23,10 @@ from hopyard_engine.core.actions.prediction_requests import MAX_POINTS, thinned
 from hopyard_engine.core.events import Answered, Event
 from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
-from hopyard_scheduler.predictions import dispatcher
-from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
-from hopyard_scheduler.predictions.prior_curves import PriorCurves
-from hopyard_scheduler.predictions.probe import Predictors
+from hopyard_scheduler.external_requests.predictions import dispatcher
+from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
+from hopyard_scheduler.external_requests.predictions.probe import Predictors
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import Rig
 

@@ -10,7 +10,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.spec import PredictorSpec
-from hopyard_scheduler.predictions.probe import Predictors
+from hopyard_scheduler.external_requests.predictions.probe import Predictors
 
 pytestmark = pytest.mark.quick
 

@@ -12,7 +12,7 @@ from hopyard._net.server import Background
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
-from hopyard_scheduler.solver_dispatcher import AT_ONCE, MOST_OPEN, Solvers
+from hopyard_scheduler.external_requests.solver_dispatcher import AT_ONCE, MOST_OPEN, Solvers
 
 pytestmark = pytest.mark.quick
 

@@ -17,7 +17,7 @@ from hopyard_scheduler.converters import (
     slot_from_proto,
 )
 from hopyard_scheduler.data.catalog import Catalog
-from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
 from hopyard_scheduler.runtime.runtime import Live
 from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
     from hopyard_scheduler.data.catalog import Catalog
     from hopyard_scheduler.experiments.queries import ExperimentQueries
-    from hopyard_scheduler.generator_client import Generators
-    from hopyard_scheduler.predictions.probe import Predictors
+    from hopyard_scheduler.external_requests.generator_client import Generators
+    from hopyard_scheduler.external_requests.predictions.probe import Predictors
 
 _SUFFIX = 6
 

@@ -30,10 +30,10 @@ from hopyard_engine.core.handlers.commands import CREATE_JOB
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.converters import command_to_proto, order_to_proto
 from hopyard_scheduler.experiments.program import ExperimentProgram
-from hopyard_scheduler.generator_client import Generators
-from hopyard_scheduler.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.external_requests.generator_client import Generators
+from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
+from hopyard_scheduler.external_requests.solver_dispatcher import Solvers
 from hopyard_scheduler.runtime.journal import Journal
-from hopyard_scheduler.solver_dispatcher import Solvers
 from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
 
 _LOG = logging.getLogger(__name__)

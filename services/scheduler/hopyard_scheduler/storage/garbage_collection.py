@@ -23,7 +23,7 @@ from hopyard.v1 import appstat_pb2, resource_manager_pb2
 if TYPE_CHECKING:
     from hopyard._net.server import Background
     from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
-    from hopyard_engine.core.actions.store_quota import StoreUsage
+    from hopyard_engine.core.actions.snapshots.store_quota import StoreUsage
     from hopyard_scheduler.agents.sessions import Session, Sessions
     from hopyard_scheduler.experiments.queries import ExperimentQueries
     from hopyard_scheduler.runtime.runtime import Live

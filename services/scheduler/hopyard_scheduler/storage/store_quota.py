@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from hopyard.errors import HopyardError, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import UnknownStreamError
-from hopyard_engine.core.actions import store_quota
-from hopyard_engine.core.actions.store_quota import EvictionRank, Room, StoredContents, StoreUsage
+from hopyard_engine.core.actions.snapshots import store_quota
+from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, Room, StoredContents, StoreUsage
 from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.storage.store_usage import of_rows

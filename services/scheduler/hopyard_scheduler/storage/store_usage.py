@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from hopyard.v1 import common_pb2, experiment_pb2
-from hopyard_engine.core.actions.store_quota import EvictionRank, StoredContents
+from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, StoredContents
 
 _COMPLETED = common_pb2.JOB_STATE_COMPLETED
 _ENDED = (_COMPLETED, common_pb2.JOB_STATE_TERMINATED, common_pb2.JOB_STATE_FAILED)

@@ -29,11 +29,10 @@ from hopyard_engine.core.actions import (
     experiment_state,
     failures,
     group_results,
-    ordered_uploads,
     prediction_requests,
     runs,
-    store_quota,
 )
+from hopyard_engine.core.actions.snapshots import ordered_uploads, store_quota
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record, Refused
 from hopyard_engine.core.events import (
     Answered,

@@ -15,16 +15,8 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
 )
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
-from hopyard_engine.core.actions import (
-    deferred_uploads,
-    earlier_results,
-    eviction,
-    experiment_end,
-    experiment_state,
-    failures,
-    runs,
-    target,
-)
+from hopyard_engine.core.actions import earlier_results, experiment_end, experiment_state, failures, runs, target
+from hopyard_engine.core.actions.snapshots import deferred_uploads, eviction
 from hopyard_engine.core.effects import (
     DemandChanged,
     ExperimentChanged,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hopyard.policy.vocabulary import RunEndReason, RunKey, SlotsChange
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
-from hopyard_engine.core.actions import deferred_uploads, earlier_results, failures, runs
+from hopyard_engine.core.actions import earlier_results, failures, runs
+from hopyard_engine.core.actions.snapshots import deferred_uploads
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.events import (
     CopiesEvicted,

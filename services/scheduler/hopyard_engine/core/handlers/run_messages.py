@@ -21,7 +21,6 @@ from hopyard.policy.vocabulary import (
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import (
     cost_attribution,
-    deferred_uploads,
     experiment_end,
     failures,
     generator_feedback,
@@ -29,6 +28,7 @@ from hopyard_engine.core.actions import (
     runs,
 )
 from hopyard_engine.core.actions.objective import judge
+from hopyard_engine.core.actions.snapshots import deferred_uploads
 from hopyard_engine.core.effects import (
     Acknowledge,
     Decide,

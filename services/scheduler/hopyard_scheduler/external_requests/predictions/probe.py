@@ -15,8 +15,8 @@ from hopyard._common.plugins import PREDICTORS, load_plugin, plugin_names
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.predictor import Predictor
 from hopyard.spec import PredictorSpec
-from hopyard_scheduler.negative_cache import Failure, failed
-from hopyard_scheduler.worker_process import aside
+from hopyard_scheduler.external_requests.negative_cache import Failure, failed
+from hopyard_scheduler.external_requests.worker_process import aside
 
 _LOG = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from hopyard.traces.recorder import Recorder
 from hopyard.traces.trace import Trace
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.actions.prediction_requests import thinned
-from hopyard_scheduler.negative_cache import Failure, failed
+from hopyard_scheduler.external_requests.negative_cache import Failure, failed
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc

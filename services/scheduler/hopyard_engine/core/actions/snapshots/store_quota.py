@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
-from hopyard_engine.core.actions import eviction
-from hopyard_engine.core.actions.recompute_cost import again, seconds_again
+from hopyard_engine.core.actions.snapshots import eviction
+from hopyard_engine.core.actions.snapshots.recompute_cost import again, seconds_again
 from hopyard_engine.core.effects import Noted
 from hopyard_engine.core.events import SnapshotsGivenUp
 from hopyard_engine.core.state.entities import Job

@@ -25,8 +25,8 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.experiments.program import ExperimentProgram
-from hopyard_scheduler.predictions.prior_curves import PriorCurves
-from hopyard_scheduler.predictions.probe import Predictors
+from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
+from hopyard_scheduler.external_requests.predictions.probe import Predictors
 
 WINDOW: Final = 16
 """Questions that a node has at a time; further ones wait here, and see the curves as they are when they go."""

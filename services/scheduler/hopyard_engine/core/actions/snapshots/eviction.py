@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from hopyard.policy.vocabulary import JobState
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
-from hopyard_engine.core.actions.recompute_cost import seconds_again
+from hopyard_engine.core.actions.snapshots.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ExperimentChanged, Noted
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry

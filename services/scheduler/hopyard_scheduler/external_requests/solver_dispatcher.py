@@ -19,7 +19,7 @@ from hopyard.solver import Solver
 from hopyard.solver.invoke import MOST_BYTES
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
-from hopyard_scheduler.worker_process import aside
+from hopyard_scheduler.external_requests.worker_process import aside
 
 AT_ONCE: Final = 2
 """Processes at a time, of all experiments together; of one experiment one question is answered after the other."""

@@ -1,0 +1,1 @@
+"""Requests to others: configurations from hpgen, predictions from nodes, solutions from worker processes."""

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from hopyard._net.rpc import retry
-from hopyard.errors import Exhausted
+from hopyard.errors import Exhausted, InvalidInput
 from hopyard.v1 import appstat_pb2
+from hopyard_engine.journal import format as journal_format
 from hopyard_engine.journal.format import FORMAT
 from hopyard_scheduler.runtime import journal
 from hopyard_scheduler.runtime.journal import Journal, JournalEntry
@@ -79,3 +80,11 @@ async def test_a_stream_that_is_read_while_an_append_waits_goes_on_behind_its_la
     await append
     await found.append([JournalEntry("finished", "Kind", b"{}"), JournalEntry("x", "Kind", b"{}")], [], 2.0)
     assert store.positions == [("x", 1), ("finished", 8), ("x", 2)]
+
+
+async def test_a_record_of_another_format_ends_the_read_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FullStore()
+    monkeypatch.setattr(journal_format, "FORMAT", FORMAT + 1)
+    place = f"^journal of cluster, record 7: found format version {FORMAT}, supported is version {FORMAT + 1}; use the"
+    with pytest.raises(InvalidInput, match=place):
+        await anext(Journal(cast("Any", store)).read("cluster"))

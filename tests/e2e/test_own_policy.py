@@ -52,7 +52,19 @@ def test_it_runs_and_replays_in_its_folder(folder: Path) -> None:
     assert "every decision is the same" in replayed.stderr
 
 
+@pytest.mark.timeout(300)
+def test_it_travels_with_the_code_of_its_experiment(folder: Path, tmp_path: Path) -> None:
+    file = folder / "experiment.yaml"
+    spec = yaml.safe_load(file.read_text())
+    spec["policy"] |= {"seconds": 600, "trial": 1, "finalists": 1}
+    spec["stop"] = {"jobs": 2, "max_iterations": 2}
+    file.write_text(yaml.safe_dump(spec))
+    done = call(tmp_path, *HOPYARD, "run", str(file), "--data", str(tmp_path / "data"), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_where_it_is_not_found_it_is_said_what_to_do(folder: Path, tmp_path: Path) -> None:
+    (folder / "finalists.py").rename(tmp_path / "elsewhere.py")
     done = call(tmp_path, *HOPYARD, "run", str(folder / "experiment.yaml"), "--data", str(tmp_path / "data"))
     assert done.returncode == 2, done.stdout + done.stderr
     assert "there is no module finalists on the search path" in done.stderr

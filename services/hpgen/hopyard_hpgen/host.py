@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from hopyard._net.server.killable_threads import Threads, TooLong
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
 from hopyard.generator import Result
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call
 from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms
+from hopyard_hpgen.killable_threads import Threads, TooLong
 
 MAX_OPEN: Final = 1000
 """Maximum number of open generators."""

@@ -15,13 +15,11 @@ again, recorded anew, when the experiment is resumed.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy.vocabulary import Call, ExperimentState
 from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode, explain
@@ -32,9 +30,6 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PolicyVersion
 from hopyard_engine.journal.codec import encode
 from hopyard_engine.policy_host import Host, PolicyHost, answer_text
-
-MAKING = object()
-"""What a policy is at before its first up-call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,6 @@ class Replay:
         up_calls: Recorded answers that were compared.
         failures: Recorded failures of the policy: nothing to compare with.
         first: The first difference of all.
-        gone: Why there is no policy any more: it took too long. What is recorded goes on to be applied.
     """
 
     def __init__(self, core: Core, make_host: Callable[[Stream], Host | None]) -> None:
@@ -114,26 +108,6 @@ class Replay:
         self.up_calls = 0
         self.failures = 0
         self.first: Difference | None = None
-        self.gone: Reason | None = None
-        self._doing: UpCall | object | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def doing(self) -> object:
-        """What the policy is at: the up-call, or `MAKING`; something new each time while it is at nothing."""
-        return self._doing or object()
-
-    def give_up(self, doing: object, reason: Reason) -> bool:
-        """From another thread: the policy is at this for too long. False: it is over; else nothing is asked any more.
-
-        The thread in which it is ends with `GivenUp` and has applied nothing. The event that it was taking is to be applied
-        with `apply`, and the others taken as ever.
-        """
-        with self._lock:
-            if self._doing is not doing:
-                return False
-            self.gone = reason
-            return True
 
     def take(self, event: Event) -> list[Effect]:
         """Takes the stream's next event; answers the core's effects.
@@ -147,10 +121,6 @@ class Replay:
             self._answered(event)
         elif isinstance(event, PolicyFailed):
             self._failed(event)
-        return self.apply(event)
-
-    def apply(self, event: StreamEvent) -> list[Effect]:
-        """The second half of `take`: when the policy was given up in the first."""
         effects = self._core.restore(event)
         if isinstance(event, StreamCreated):
             self._recorded_policy = event.policy
@@ -187,8 +157,6 @@ class Replay:
         call, stream = self.unmade, self.experiment
         if call is None or stream is None:
             return None
-        if self.gone is not None:
-            return PolicyFailed(call.at, call.stream, call.number, self.gone, unheard=True)
         return self._make(stream, call, host)
 
     @property
@@ -201,23 +169,10 @@ class Replay:
 
     def _make(self, stream: Stream, call: UpCall, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
         if host is None and self.host is None and not self._elsewhere:
-            self._doing = MAKING
-            made = self._make_host(stream)
-            self._done()
-            self.host, self._elsewhere = made, made is None
+            self.host = self._make_host(stream)
+            self._elsewhere = self.host is None
         host = host or self.host
-        if host is None:
-            return None
-        self._doing = call
-        answer = host.answer(stream, call)
-        self._done()
-        return answer
-
-    def _done(self) -> None:
-        with self._lock:
-            if self.gone is not None:
-                raise GivenUp
-            self._doing = None
+        return host.answer(stream, call) if host is not None else None
 
     def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
         """Makes the up-call that waits, if it has this number."""
@@ -229,7 +184,7 @@ class Replay:
         return (call, made) if made is not None else None
 
     def _answered(self, event: PolicyAnswered) -> None:
-        made = self._answer(event.answer.number) if self.gone is None else None
+        made = self._answer(event.answer.number)
         if made is None:
             return  # The core will not take it: that is the difference then.
         self.up_calls += 1
@@ -246,7 +201,7 @@ class Replay:
             self._since = None
         elif event.unheard:
             self._pending = None
-        elif self.gone is None:
+        else:
             self._answer(event.number)  # It may have learned something before it failed.
 
     def _differs(self, difference: Difference) -> None:

@@ -36,7 +36,9 @@ def command(
     heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = DEFAULT_HEARTBEAT_SECONDS,
     policy_time_limit: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds that a policy may take over an up-call before its experiment is paused."),
+        typer.Option(
+            min=0.1, help="Seconds that a policy in a process may take over an up-call before its experiment is paused."
+        ),
     ] = DEFAULT_POLICY_SECONDS,
     policy_absence_limit: Annotated[
         float,

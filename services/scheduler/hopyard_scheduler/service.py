@@ -74,7 +74,7 @@ class SchedulerService:
         lease_seconds: An agent silent for longer loses its runs.
         heartbeat_seconds: How often agents give a sign of life.
         data_seconds: How often nodes are asked which partitions of data they hold (> 0).
-        policy_seconds: How long a policy may take over an up-call; then its experiment is paused.
+        policy_seconds: How long a policy in a process may take over an up-call; then its experiment is paused.
         absence_seconds: How long the process that a policy runs in may be away when it is needed; then likewise.
         store_quota: Bytes that the snapshots of all experiments together may take in the store, 0: any; None: as many as before.
     """
@@ -124,7 +124,7 @@ class SchedulerService:
         self._desk = Desk()
         limits = Limits(policy_seconds, absence_seconds)
         self._remotes = Remotes(self._desk, lambda: self.address, self._appstat_stub, limits)
-        self._live = Live(journal, self._carrier, policy_seconds=policy_seconds, remotes=self._remotes)
+        self._live = Live(journal, self._carrier, self._remotes)
         self._inspections = Inspections(self._sessions)
         self._catalog = Catalog(
             self._live,
@@ -189,11 +189,11 @@ class SchedulerService:
 
         It waits for AppStat, and begins without hpgen and without agents: services start in any order.
         """
+        await self._remotes.start()
         epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
-        found = await recover(self._live.core, self._live.journal, self._appstat_stub, self._live.patience)
+        found = await recover(self._live.core, self._live.journal, self._appstat_stub)
         await self._catalog.load()
         self._live.hosts.update(found.hosts)
-        self._live.given_up.update(found.given_up)
         for node, known in self._live.core.cluster.nodes.items():
             if known.up:
                 self._sessions.seen(node)

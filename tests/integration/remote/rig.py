@@ -22,7 +22,10 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
+from hopyard_scheduler.policy_process.command import CommandConnection
+from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Desk
@@ -58,7 +61,7 @@ class Post:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="post", daemon=True)
         self._thread.start()
-        self.desk = Desk()
+        self.desk, self.folders = Desk(), PolicyFolders()
         self._server = Server("test")
         servicer = PolicyServicer(self.desk)
         self._server.add(policy_pb2_grpc.add_PolicyServiceServicer_to_server, servicer, "hopyard.v1.PolicyService")
@@ -72,6 +75,7 @@ class Post:
         """Everybody is sent home."""
         self._loop.call_soon_threadsafe(self.desk.close)
         self.do(self._server.stop(1.0))
+        self.folders.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(HANG_SECONDS)
         self._loop.close()
@@ -80,9 +84,14 @@ class Post:
         """Processes that were started elsewhere."""
         return Dialled(name, self.desk, lambda: self.address)
 
+    def own(self, policy: str) -> SpawnedPolicy:
+        """A process that is started here for a policy of this Python."""
+        return SpawnedPolicy(OwnPolicyConnection(policy), None, "", self.folders)
+
     def started(self, *command: str) -> SpawnedPolicy:
         """A process that is started here."""
-        return SpawnedPolicy(command, None, "", self.desk, lambda: self.address)
+        connection = CommandConnection(command, self.desk, lambda: self.address)
+        return SpawnedPolicy(connection, None, "", self.folders)
 
 
 class Far:

@@ -39,7 +39,8 @@ def workload() -> CurveWorkload:
 
 
 @pytest.mark.timeout(600)
-def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["command", "own"])
+def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     wanted, journal = searched(workload(), "bandit", monkeypatch, **TERMS)
     calls = [event.answer.number for event in journal if isinstance(event, PolicyAnswered)]
     assert len(calls) > 60
@@ -48,7 +49,8 @@ def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     struck = set(rng.sample(calls[1:], KILLS))
     killed: list[int] = []
     post = Post()
-    source = post.started(*SERVE, "bandit")
+    own = "hopyard_policies.bandit:BanditPolicy"
+    source = post.started(*SERVE, "bandit") if how == "command" else post.own(own)
 
     def disturb(call: UpCall) -> None:
         if call.number in struck:

@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
+from hopyard_scheduler.policy_process.command import CommandConnection
+from hopyard_scheduler.policy_process.folders import PolicyFolders
+from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
+from hopyard_scheduler.policy_process.spawn import Invocation, SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Desk
 from tests.timing import HANG_SECONDS
 
@@ -37,6 +42,7 @@ class Children:
         self.came: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
         self.writers: list[asyncio.StreamWriter] = []
         self.port = 0
+        self.folders = PolicyFolders()
 
     async def arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
@@ -53,7 +59,8 @@ class Children:
     def leader(self, seconds: float) -> SpawnedPolicy:
         """A process that starts a child, which leaves for no SIGTERM, and ends itself after so many seconds."""
         command = (sys.executable, "-c", LEADER, CHILD, str(self.port), str(seconds))
-        return SpawnedPolicy(command, None, "", Desk(), lambda: "127.0.0.1:1")
+        connection = CommandConnection(command, Desk(), lambda: "127.0.0.1:1")
+        return SpawnedPolicy(connection, None, "", self.folders)
 
 
 @pytest.fixture
@@ -62,6 +69,7 @@ async def children() -> AsyncIterator[Children]:
     server = await asyncio.start_server(found.arrived, "127.0.0.1", 0)
     found.port = server.sockets[0].getsockname()[1]
     yield found
+    found.folders.close()
     server.close()
     for writer in found.writers:
         writer.close()
@@ -88,3 +96,51 @@ async def test_what_a_process_has_started_ends_when_it_is_ended(children: Childr
         await taking
     await started.close()
     await children.one_has_ended()
+
+
+DEAF = """
+import os, socket, sys
+with socket.socket(fileno=int(sys.argv[-1])) as line:
+    line.sendall(bytes.fromhex(sys.argv[1]))
+    line.recv(1)
+"""
+
+
+class Talks(OwnPolicyConnection):
+    """A process that says these bytes, and waits for the end of its line.
+
+    Args:
+        said: As hexadecimal digits.
+    """
+
+    def __init__(self, said: str) -> None:
+        super().__init__("mine:Mine")
+        self._said = said
+
+    async def begin(self, code: Path) -> Invocation:
+        found = await super().begin(code)
+        return replace(found, arguments=(sys.executable, "-c", DEAF, self._said, str(found.sockets[0])))
+
+
+@pytest.mark.parametrize("said", ["ffffffff", "00000002ffff"], ids=["too large", "no message"])
+async def test_a_process_that_says_what_is_no_message_is_hung_up_on(children: Children, said: str) -> None:
+    started = SpawnedPolicy(Talks(said), None, "", children.folders)
+    with pytest.raises(InvalidInput, match="the process of policy mine:Mine ended with 0 before it started"):
+        await started.take("x")
+    await started.close()
+
+
+async def test_a_process_has_one_stream_and_is_started_again_for_another(children: Children) -> None:
+    started = SpawnedPolicy(OwnPolicyConnection("default"), None, "", children.folders)
+    async with asyncio.timeout(HANG_SECONDS):
+        first = await started.take("x")
+        before = started.pid
+        started.give_back(first)
+        assert await started.take("x") is first
+        assert started.pid == before
+        second = await started.take("x")
+        assert second is not first
+        assert first.gone
+        assert started.pid != before
+    await started.close()
+    assert second.gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,11 +10,18 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
-from tests.integration.replay.policies import Arrival
+from hopyard_scheduler.policy_process import placement
 from tests.integration.replay.test_commands import POLICY, Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS
+
+MODULE = """
+from tests.integration.replay.policies import Arrival
+
+class Changing(Arrival):
+    margin = {margin}
+"""
 
 
 @pytest.fixture
@@ -27,17 +35,26 @@ async def paused(client: AsyncClient, name: str) -> Experiment:
     return await client.wait(name, HANG_SECONDS, until={ExperimentState.PAUSED})
 
 
+@pytest.mark.parametrize("where", ["inline", "in_a_process"])
 async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
-    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: Restartable, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
+    module = tmp_path / "modules" / f"{where}.py"
+    module.parent.mkdir()
+    module.write_text(MODULE.format(margin=0.0))
+    monkeypatch.syspath_prepend(module.parent)
+    if where == "inline":
+        monkeypatch.setattr(placement, "BUILT_IN", where)
+    policy = f"policy: '{where}:Changing'"
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
-        created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.05, more=POLICY, free=4))
+        created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.05, more=policy, free=4))
         async for _ in client.watch(created.id):
             if len(await client.statistics(created.id)) > 6:
                 break
         await cluster.halt()
         # Now even the first at a position is terminated.
-        monkeypatch.setattr(Arrival, "margin", -1.0)
+        module.write_text(MODULE.format(margin=-1.0))
+        sys.modules.pop(where, None)
         await cluster.start()
         shown = await paused(client, created.id)
         assert shown.reason.startswith("policy error: it decides otherwise than it did: event ")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import Any, ClassVar
+import time
+from pathlib import Path
+from typing import Any
 
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, JobState, Policy, ShareChange
 from hopyard_policies.default import DefaultPolicy
@@ -69,13 +72,16 @@ class Units(Policy):
 
 
 class Thinks(Policy):
-    """Trains all its jobs; at their second position it thinks for ever, in Python or outside, until it is told to behave."""
+    """Trains all its jobs; at their second position it hangs, in Python or outside, until it may go on.
 
-    behaves: ClassVar[threading.Event] = threading.Event()
-    thinking: ClassVar[set[str]] = set()
+    Args:
+        how: `loop` or `wait`.
+        where: A folder. There it makes a file with the name `how` when it hangs, and goes on once there is `behaves`.
+    """
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, where: str) -> None:
         self._how = how
+        self._where = Path(where)
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         for slot in cluster.idle_slots():
@@ -86,25 +92,32 @@ class Thinks(Policy):
             cluster.create_job()
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        if event.position == 2 and not self.behaves.is_set():
-            self.thinking.add(self._how)
-            if self._how == "loop":
-                while not self.behaves.is_set():
-                    pass
-            self.behaves.wait()
+        if event.position == 2 and not self._behaves():
+            (self._where / self._how).touch()
+            while not self._behaves():
+                if self._how == "wait":
+                    time.sleep(0.02)
         return CONTINUE
+
+    def _behaves(self) -> bool:
+        return (self._where / "behaves").exists()
 
 
 class Unmakeable(Policy):
     """Takes for ever to be made."""
 
-    behaves: ClassVar[threading.Event] = threading.Event()
-
     def __init__(self) -> None:
-        self.behaves.wait()
+        threading.Event().wait()
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         return
+
+
+class Crashes(DefaultPolicy):
+    """Ends its process at the first report."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        os._exit(3)
 
 
 class Many(DefaultPolicy):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +13,20 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Event, NodeLost, PolicyFailed
+from hopyard_scheduler.policy_process.policy import RemotePolicy
+from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.replay.test_commands import Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment, let_go
-from tests.integration.scheduler.policies import Thinks, Unmakeable
 from tests.timing import HANG_SECONDS, scaled
 from tests.unit.hpgen.slow import Hangs
 
-THINKS = "policy: {{name: 'tests.integration.scheduler.policies:Thinks', how: {how}}}\nresources: {{slots: 1}}"
+THINKS = """
+policy: {{name: 'tests.integration.scheduler.policies:Thinks', how: {how}, where: '{where}'}}
+resources: {{slots: 1}}
+"""
+CRASHES = "policy: 'tests.integration.scheduler.policies:Crashes'\nresources: {slots: 1}"
 OTHER = "resources: {slots: 1}"
 LEASE = scaled(3.0)
 GENERATOR_LIMIT = scaled(2.0)
@@ -43,23 +47,57 @@ class Cluster(Restartable):
     async def failures(self, name: str) -> list[PolicyFailed]:
         return [event for event in await self.events(name) if isinstance(event, PolicyFailed)]
 
+    def process_of(self, name: str) -> int | None:
+        """The process of an experiment's policy, if one runs."""
+        host = self.live.hosts[name]
+        assert isinstance(host, RemotePolicy)
+        assert isinstance(host._source, SpawnedPolicy)
+        return host._source.pid
+
     def be_patient(self) -> None:
         """From now on policies may take any time."""
-        self.live.patience = replace(self.live.patience, seconds=NEVER)
+        for host in self.live.hosts.values():
+            if isinstance(host, RemotePolicy):
+                host._limits = replace(host._limits, answer=NEVER)
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    Thinks.thinking.clear()
     async with Cluster.on(tmp_path, slots=3, generator_seconds=GENERATOR_LIMIT) as found:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def behaves() -> Iterator[threading.Event]:
-    Thinks.behaves.clear()
-    yield Thinks.behaves
-    Thinks.behaves.set()
+class Behaviour:
+    """What policies that hang do, and what they are told to do, in files.
+
+    Args:
+        folder: Where the files are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def policy(self, how: str) -> str:
+        """Of an experiment's file."""
+        return THINKS.format(how=how, where=self.folder)
+
+    def hangs(self, *how: str) -> bool:
+        """Whether policies of these kinds have come to where they hang."""
+        return all((self.folder / one).exists() for one in how)
+
+    def set(self) -> None:
+        """From now on they do not hang."""
+        (self.folder / "behaves").touch()
+
+    def clear(self) -> None:
+        """From now on they hang."""
+        (self.folder / "behaves").unlink()
+
+
+@pytest.fixture
+def behaves(tmp_path: Path) -> Behaviour:
+    return Behaviour(tmp_path / "behaviour")
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -72,22 +110,22 @@ async def paused(client: AsyncClient, name: str) -> Experiment:
     return await client.wait(name, HANG_SECONDS, until={ExperimentState.PAUSED})
 
 
-async def hung(client: AsyncClient, name: str, how: str) -> Experiment:
+async def hung(client: AsyncClient, name: str, how: str, behaves: Behaviour) -> Experiment:
     """Until an experiment is paused since its policy thinks for ever. A busy computer may take too long over an earlier answer."""
     shown = await paused(client, name)
-    while how not in Thinks.thinking:
+    while not behaves.hangs(how):
         await client.resume(name)
         shown = await paused(client, name)
     return shown
 
 
 @pytest.mark.timeout(240)
-async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: Path, behaves: threading.Event) -> None:
+async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: Path, behaves: Behaviour) -> None:
     await cluster.begin(policy_seconds=NEVER, lease_seconds=20.0)
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
-        loops = await client.create(experiment(tmp_path / "loop", jobs=2, more=THINKS.format(how="loop")))
-        waits = await client.create(experiment(tmp_path / "wait", jobs=2, more=THINKS.format(how="wait")))
-        await until(lambda: {"loop", "wait"} == Thinks.thinking)
+        loops = await client.create(experiment(tmp_path / "loop", jobs=2, more=behaves.policy("loop")))
+        waits = await client.create(experiment(tmp_path / "wait", jobs=2, more=behaves.policy("wait")))
+        await until(lambda: behaves.hangs("loop", "wait"))
         core = cluster.live.core
         other = await client.create(experiment(tmp_path / "other", jobs=3, length=10, pace=0.01, more=OTHER))
         while not core.streams[other.id].state.ended:
@@ -107,15 +145,15 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
 
 @pytest.mark.timeout(240)
 async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behave(
-    cluster: Cluster, tmp_path: Path, behaves: threading.Event, capfd: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, behaves: Behaviour, capfd: pytest.CaptureFixture[str]
 ) -> None:
     limit = scaled(2.0)
     await cluster.begin(policy_seconds=limit)
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
-        loops = await client.create(experiment(tmp_path / "loop", jobs=2, more=THINKS.format(how="loop")))
-        waits = await client.create(experiment(tmp_path / "wait", jobs=2, more=THINKS.format(how="wait")))
+        loops = await client.create(experiment(tmp_path / "loop", jobs=2, more=behaves.policy("loop")))
+        waits = await client.create(experiment(tmp_path / "wait", jobs=2, more=behaves.policy("wait")))
         for name, how in ((loops.id, "loop"), (waits.id, "wait")):
-            shown = await hung(client, name, how)
+            shown = await hung(client, name, how, behaves)
             policy = "policy tests.integration.scheduler.policies:Thinks"
             assert shown.reason.startswith(f"policy error: {policy} took longer than {limit:g} s on up-call "), how
             assert shown.reason.endswith(" IterationFinish")
@@ -138,22 +176,36 @@ async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behav
         assert (await commands.replay(name)).equal
 
 
-async def test_a_loop_in_python_is_ended(cluster: Cluster, tmp_path: Path) -> None:
-    before = set(threading.enumerate())
+async def test_the_process_of_a_policy_that_hangs_is_ended(
+    cluster: Cluster, tmp_path: Path, behaves: Behaviour
+) -> None:
     await cluster.begin(policy_seconds=scaled(1.0))
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
-        loops = await client.create(experiment(tmp_path / "loop", jobs=1, more=THINKS.format(how="loop")))
-        await hung(client, loops.id, "loop")
-        await until(lambda: all(t.name != "policy" or t in before for t in threading.enumerate()))
+        loops = await client.create(experiment(tmp_path / "loop", jobs=1, more=behaves.policy("loop")))
+        await hung(client, loops.id, "loop", behaves)
+        assert cluster.process_of(loops.id) is None
+
+
+@pytest.mark.timeout(240)
+async def test_a_policy_that_crashes_pauses_its_experiment_and_no_other(cluster: Cluster, tmp_path: Path) -> None:
+    await cluster.begin(policy_seconds=NEVER)
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
+        crashes = await client.create(experiment(tmp_path / "crash", jobs=1, more=CRASHES))
+        other = await client.create(experiment(tmp_path / "other", jobs=2, length=10, pace=0.01, more=OTHER))
+        reason = (await paused(client, crashes.id)).reason
+        assert (
+            "policy tests.integration.scheduler.policies:Crashes: its process went away 5 times over up-call" in reason
+        )
+        assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
 
 
 async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
-    cluster: Cluster, tmp_path: Path, behaves: threading.Event
+    cluster: Cluster, tmp_path: Path, behaves: Behaviour
 ) -> None:
     await cluster.begin(policy_seconds=NEVER)
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS, timeout=HANG_SECONDS) as client:
-        waits = await client.create(experiment(tmp_path / "wait", jobs=1, more=THINKS.format(how="wait")))
-        await until(lambda: "wait" in Thinks.thinking)
+        waits = await client.create(experiment(tmp_path / "wait", jobs=1, more=behaves.policy("wait")))
+        await until(lambda: behaves.hangs("wait"))
         stopping = asyncio.create_task(client.stop(waits.id))
         await until(lambda: cluster.live._inboxes.waiting(waits.id) > 0)
         assert (await client.get(waits.id)).state is ExperimentState.RUNNING
@@ -164,13 +216,13 @@ async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
 
 
 async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_up(
-    cluster: Cluster, tmp_path: Path, behaves: threading.Event
+    cluster: Cluster, tmp_path: Path, behaves: Behaviour
 ) -> None:
     behaves.set()
     await cluster.begin(policy_seconds=NEVER)
     limit = scaled(1.0)
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
-        file = experiment(tmp_path / "hang", jobs=1, length=40, pace=0.02, more=THINKS.format(how="loop"), free=4)
+        file = experiment(tmp_path / "hang", jobs=1, length=40, pace=0.02, more=behaves.policy("loop"), free=4)
         hangs = await client.create(file)
         other = await client.create(experiment(tmp_path / "other", jobs=1, length=60, pace=0.02, more=OTHER))
         async with asyncio.timeout(
@@ -198,14 +250,12 @@ async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_u
 
 
 async def test_a_policy_that_takes_too_long_to_be_made_is_refused(cluster: Cluster, tmp_path: Path) -> None:
-    Unmakeable.behaves.clear()
     limit = scaled(0.5)
     await cluster.begin(policy_seconds=limit)
     more = "policy: tests.integration.scheduler.policies:Unmakeable"
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         with pytest.raises(InvalidInput, match=rf"policies:Unmakeable took longer than {limit:g} s to be made"):
             await client.create(experiment(tmp_path / "e", more=more))
-    Unmakeable.behaves.set()
 
 
 async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_no_other(

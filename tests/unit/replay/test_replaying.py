@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import Internal, InvalidInput
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy
 from hopyard.policy.vocabulary import (
@@ -48,13 +46,11 @@ from hopyard_engine.replay import (
     Replay,
     Until,
     objection,
-    of_experiment,
     parse_until,
     same,
     state_of,
 )
 from tests.reasons import failure
-from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
 pytestmark = pytest.mark.quick
@@ -420,45 +416,6 @@ def test_an_up_call_that_was_given_up_is_not_made_again_at_its_record() -> None:
     assert driven.first is None
     assert driven.failures == 1
     assert policy.told.count(3) == 1  # The report over which the first policy was given up reached the second.
-
-
-def test_a_policy_that_hangs_on_a_replay_is_left_behind() -> None:
-    live = raced(First())
-    reached, may_go_on = threading.Event(), threading.Event()
-
-    class Hangs(First):
-        def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-            reached.set()
-            may_go_on.wait()
-            return super().on_iteration_finish(cluster, event)
-
-    driven = Replay(Core(), lambda x: PolicyHost(Hangs()))
-    ended: list[BaseException] = []
-
-    def take() -> None:
-        try:
-            for event in live.journal:
-                driven.take(event)
-        except GivenUp as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=take, daemon=True)
-    thread.start()
-    assert reached.wait(HANG_SECONDS)
-    doing = driven.doing
-    assert isinstance(doing, UpCall)
-    assert not driven.give_up(object(), failure("another step"))
-    assert driven.give_up(doing, failure("it hangs"))
-    may_go_on.set()
-    thread.join(HANG_SECONDS)
-    assert len(ended) == 1  # It came back, and was told that nobody waits.
-    taken = driven.number
-    driven.apply(of_experiment(live.journal[taken - 1], taken))
-    for event in live.journal[taken:]:
-        driven.take(event)
-    assert driven.experiment is not None
-    assert state_of(driven.experiment, 1, 0.0) == state_of(live.stream, 1, 0.0)
-    assert (driven.first, driven.gone) == (None, failure("it hangs"))
 
 
 # -------------------------------------------------------------------------------------------- the version of the policy

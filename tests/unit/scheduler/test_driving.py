@@ -1,15 +1,13 @@
-"""Batches: policies that answer at once, policies that think, and the thread that drives meanwhile."""
+"""Batches: policies that answer in them, and policies in processes, which are asked afterwards."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from hopyard._net.server.killable_threads import Threads, Work
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import RequestMade
 from hopyard_engine.core import Core
@@ -24,31 +22,23 @@ from hopyard_engine.core.events import (
     Requested,
     StreamCreated,
 )
+from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import SlotSpec
 from hopyard_engine.journal.codec import decode
-from hopyard_engine.policy_host import Host, LatePolicy, PolicyHost
+from hopyard_engine.policy_host import Host, PolicyHost
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.runtime import batch
-from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item
-from tests.reasons import failure
+from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Parked
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
 pytestmark = pytest.mark.quick
 
 
-thinking: set[int] = set()
-"""The threads on which policies wait for their gates."""
-
-wait = Work.wait
-"""Waits by the clock, as it is outside these tests."""
-
-
-class Gated(Policy):
-    """Waits for something, so that it does not end; thinks over requests until its gate opens."""
+class Waits(Policy):
+    """Waits for something, so that it does not end."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
         self.threads: set[int] = set()
 
     def allocate_jobs(self, cluster: Cluster) -> None:
@@ -56,12 +46,14 @@ class Gated(Policy):
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
         self.threads.add(threading.get_ident())
-        if not self.gate.is_set():
-            thinking.add(threading.get_ident())
-            self.gate.wait()
-            thinking.discard(threading.get_ident())
         if request.ticket == "leave":
             sys.exit("it leaves")
+
+
+def in_a_process() -> RemotePolicy:
+    """A policy that is not asked in a batch."""
+    nothing: Any = None
+    return RemotePolicy("mine", "x", "{}", {}, nothing, nothing, Limits(1.0, 1.0), "")
 
 
 class Shell:
@@ -69,22 +61,23 @@ class Shell:
 
     def __init__(self, *names: str) -> None:
         self.core = Core()
-        self.threads = Threads("policy")
-        self.policies = {name: Gated() for name in names}
-        self.hosts: dict[str, Host | PolicyFailed | None] = {n: PolicyHost(p) for n, p in self.policies.items()}
+        self.policies = {name: Waits() for name in names}
+        self.hosts: dict[str, Host | RemotePolicy] = {n: PolicyHost(p) for n, p in self.policies.items()}
         self.drive(NodeJoined(1.0, "n", "a", tuple(SlotSpec(f"n/{i}") for i in range(2))))
         for name in names:
             self.drive(StreamCreated(1.0, name, settings()))
 
     def drive(self, *events: Event) -> Batch:
         waiting = [Item(event) for event in reversed(events)]
-        batch = Batch(self.core, lambda: waiting.pop() if waiting else None, self.asked)
-        batch.drive(self.threads)
+        batch = Batch(self.core, lambda: waiting.pop() if waiting else None, lambda call: self.hosts[call.stream])
+        batch.drive()
         self.left = len(waiting)
         return batch
 
-    def asked(self, call: UpCall) -> Host | PolicyFailed | None:
-        return self.hosts[call.stream]
+    def answered(self, parked: Parked) -> PolicyAnswered | PolicyFailed:
+        """What the policy of a parked up-call says."""
+        name = parked.call.stream
+        return PolicyHost(self.policies[name]).answer(self.core.streams[name], parked.call)
 
 
 def records(batch: Batch, stream: str) -> list[Event]:
@@ -92,80 +85,52 @@ def records(batch: Batch, stream: str) -> list[Event]:
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A policy takes longer than a moment if it waits for its gate, and only then, however slow the slot is."""
-
-    def until_it_thinks(work: Work[Any], _: float) -> bool:
-        while work.thread is None or work.thread.ident not in thinking:
-            if wait(work, 0.001):
-                return True
-        return False
-
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Batches do not end because the slot is slow."""
     monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
-    monkeypatch.setattr(Work, "wait", until_it_thinks)
-    made = Shell("x", "y")
-    yield made
-    for policy in made.policies.values():
-        policy.gate.set()
-    made.threads.close()
+    return Shell("x", "y")
 
 
 def test_policies_that_answer_at_once_answer_in_their_batch(shell: Shell) -> None:
     batch = shell.drive(*(Requested(2.0, name, f"r{i}", {}, 1) for i in range(3) for name in "xy"))
     for name in "xy":
         assert [type(event) for event in records(batch, name)] == [Requested, PolicyAnswered] * 3
-    assert not batch.parked
-    assert threading.get_ident() not in shell.policies["x"].threads
+    assert not batch.take_parked()
+    assert shell.policies["x"].threads == {threading.get_ident()}
 
 
-@pytest.mark.merge
-def test_a_policy_that_thinks_holds_up_its_own_experiment_only(shell: Shell) -> None:
-    shell.policies["x"].gate.clear()
+def test_a_policy_in_a_process_holds_up_its_own_experiment_only(shell: Shell) -> None:
+    shell.hosts["x"] = in_a_process()
     batch = shell.drive(
         Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1), Requested(2.0, "y", "r2", {}, 1)
     )
-    (parked,) = batch.parked
-    assert parked.call.stream == "x"
+    (parked,) = batch.take_parked()
+    assert (parked.call.stream, parked.policy) == ("x", shell.hosts["x"])
     assert shell.core.thinks("x")
     assert [type(event) for event in records(batch, "x")] == [Requested]
     assert [type(event) for event in records(batch, "y")] == [Requested, PolicyAnswered] * 2
-    shell.policies["x"].gate.set()
-    assert isinstance(parked.work, Work)
-    assert wait(parked.work, HANG_SECONDS)
-    answer = parked.work.result()
-    assert isinstance(answer, PolicyAnswered)
-    assert not records(batch, "x")[1:]  # The thread that was left did nothing but answer.
+    answer = shell.answered(parked)
     assert records(shell.drive(answer), "x")[0] == answer
     assert not shell.core.thinks("x")
 
 
-@pytest.mark.merge
-def test_two_policies_that_think_are_both_left_to_it(shell: Shell) -> None:
-    for policy in shell.policies.values():
-        policy.gate.clear()
+def test_the_up_calls_of_two_policies_in_processes_are_both_parked(shell: Shell) -> None:
+    shell.hosts = {name: in_a_process() for name in "xy"}
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1))
-    assert sorted(parked.call.stream for parked in batch.parked) == ["x", "y"]
-    for parked in batch.parked:
-        shell.policies[parked.call.stream].gate.set()
-        assert isinstance(parked.work, Work)
-        assert wait(parked.work, HANG_SECONDS)
-        answer = parked.work.result()
-        assert isinstance(answer, PolicyAnswered)
-        assert answer.stream == parked.call.stream
+    both = batch.take_parked()
+    assert sorted(parked.call.stream for parked in both) == ["x", "y"]
+    for parked in both:
+        shell.drive(shell.answered(parked))
+        assert not shell.core.thinks(parked.call.stream)
 
 
-@pytest.mark.merge
-def test_a_node_is_lost_while_a_policy_thinks(shell: Shell) -> None:
-    shell.policies["x"].gate.clear()
-    (parked,) = shell.drive(Requested(2.0, "x", "r1", {}, 1)).parked
+def test_a_node_is_lost_while_a_policy_is_asked(shell: Shell) -> None:
+    shell.hosts["x"] = in_a_process()
+    (parked,) = shell.drive(Requested(2.0, "x", "r1", {}, 1)).take_parked()
     batch = shell.drive(NodeExpired(3.0, "n"))
     assert records(batch, "x") == []
     assert records(batch, "y") != []
-    shell.policies["x"].gate.set()
-    assert isinstance(parked.work, Work)
-    assert wait(parked.work, HANG_SECONDS)
-    answer = parked.work.result()
-    assert answer is not None
+    answer = shell.answered(parked)
     assert [type(e).__name__ for e in records(shell.drive(answer), "x")][:2] == ["PolicyAnswered", "NodeLost"]
 
 
@@ -174,34 +139,20 @@ def test_a_policy_that_leaves_the_process_fails_its_experiment(shell: Shell) -> 
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
     assert "SystemExit: it leaves" in str(failed.reason)
-    assert str(shell.core.streams["x"].reason).startswith("policy error: Gated on up-call")
+    assert str(shell.core.streams["x"].reason).startswith("policy error: Waits on up-call")
 
 
 def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
-    def make() -> Host:
-        raise KeyError("no such thing")
+    class Broken:
+        def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered:
+            raise KeyError("no such thing")
 
-    shell.hosts["x"] = LatePolicy(make)
+    shell.hosts["x"] = Broken()
     batch = shell.drive(Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1))
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
     assert str(failed.reason) == "KeyError: 'no such thing'"
     assert any(isinstance(event, PolicyAnswered) for event in records(batch, "y"))
-
-
-def test_a_policy_that_is_to_be_made_again_is_parked_unasked(shell: Shell) -> None:
-    shell.hosts["x"] = None
-    (parked,) = shell.drive(Requested(2.0, "x", "r1", {}, 1)).parked
-    assert parked.work is None
-    assert shell.core.thinks("x")
-
-
-def test_an_answer_that_is_there_is_taken_and_nobody_asked(shell: Shell) -> None:
-    number = shell.core.streams["x"].conversation.number + 1
-    shell.hosts["x"] = PolicyFailed(2.0, "x", number, failure("it hung"), unheard=True)
-    batch = shell.drive(Requested(2.0, "x", "r1", {}, 1))
-    assert records(batch, "x")[1] == shell.hosts["x"]
-    assert str(shell.core.streams["x"].reason) == "policy error: it hung"
 
 
 def test_an_experiment_that_is_not_there_costs_its_event_only(shell: Shell) -> None:

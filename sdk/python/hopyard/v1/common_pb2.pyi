@@ -394,6 +394,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The process of the policy ended again and again over one up-call."""
     REASON_CODE_POLICY_PROCESS_CONFUSED: _ReasonCode.ValueType  # 94
     """The process of the policy sent another message than the answer."""
+    REASON_CODE_POLICY_PROCESS_ERROR: _ReasonCode.ValueType  # 201
+    """The policy raised an exception in the process that the scheduler started for it."""
     REASON_CODE_WAITS_FOR_GENERATOR: _ReasonCode.ValueType  # 95
     """The generator was asked for the configuration of the job."""
     REASON_CODE_WAITS_EXPERIMENT_ENDING: _ReasonCode.ValueType  # 96
@@ -802,6 +804,8 @@ REASON_CODE_POLICY_PROCESS_LOST: ReasonCode.ValueType  # 93
 """The process of the policy ended again and again over one up-call."""
 REASON_CODE_POLICY_PROCESS_CONFUSED: ReasonCode.ValueType  # 94
 """The process of the policy sent another message than the answer."""
+REASON_CODE_POLICY_PROCESS_ERROR: ReasonCode.ValueType  # 201
+"""The policy raised an exception in the process that the scheduler started for it."""
 REASON_CODE_WAITS_FOR_GENERATOR: ReasonCode.ValueType  # 95
 """The generator was asked for the configuration of the job."""
 REASON_CODE_WAITS_EXPERIMENT_ENDING: ReasonCode.ValueType  # 96

@@ -1,12 +1,11 @@
 """Hosts policies: loads them, shows them their experiment, collects their answers."""
 
-from hopyard_engine.policy_host.host import Host, LatePolicy, MissingPolicy, PolicyHost, as_recorded, took_too_long
+from hopyard_engine.policy_host.host import Host, MissingPolicy, PolicyHost, as_recorded, took_too_long
 from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, slot_view, terms_view
 
 __all__ = [
     "CoreView",
     "Host",
-    "LatePolicy",
     "MissingPolicy",
     "PolicyHost",
     "as_recorded",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
-from hopyard._net.server.killable_threads import GivenUp
 from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.invoke import ask, describe, raised, too_large
@@ -38,20 +37,6 @@ class MissingPolicy:
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
         """Fails with the reason."""
         return PolicyFailed(call.at, call.stream, call.number, self.reason)
-
-
-class LatePolicy:
-    """A policy that is made with its first up-call: on the thread, and within the time, of that."""
-
-    def __init__(self, make: Callable[[], Host]) -> None:
-        self._make = make
-        self._host: Host | None = None
-
-    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call."""
-        if self._host is None:
-            self._host = self._make()
-        return self._host.answer(experiment, call)
 
 
 class PolicyHost:
@@ -88,8 +73,6 @@ class PolicyHost:
             )
             answered = PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes)
             return as_recorded(answered) if self._recorded else answered
-        except GivenUp:
-            raise
         except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
             return PolicyFailed(call.at, call.stream, call.number, raised(self._policy, call.number, call.call, error))
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
 from hopyard._common.plugins import PluginError
-from hopyard._net.server.killable_threads import TooLong
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
 from hopyard.policy.vocabulary import ExperimentState
@@ -25,12 +24,12 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.core.types import EarlierTrial, PlacedData, PolicyVersion, Settings
-from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
 from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.update_request import UpdateRequest, update_of
+from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.recovery import Recovered, replay
 from hopyard_scheduler.runtime.runtime import Live, experiment_of
 from hopyard_scheduler.search_plan.mismatch import unlike_others
@@ -220,25 +219,18 @@ class FrontDoor:
     async def _try_policy(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
     ) -> tuple[PolicyCapabilities, str]:
-        policy, patience = spec.policy, self._live.patience
-        if policy.remote:
-            assert self._live.remotes is not None
-            return await self._live.remotes.review(spec, settings, data, bundle)
-
-        def tried() -> tuple[PolicyCapabilities, str]:
+        policy, remotes = spec.policy, self._live.remotes
+        if not runs_inline(policy):
+            return await remotes.review(spec, settings, data, bundle)
+        try:
             made = new_policy(policy.name, policy.parameters)
             capabilities = capabilities_of(made)
             need_fit(spec, capabilities)
-            return capabilities, review(spec.policy.name, made, settings, spec.space, data)
-
-        try:
-            return await patience.threads.call(tried, patience.seconds)
-        except TooLong as error:
-            raise InvalidInput(str(took_too_long(policy.name, patience.seconds, None))) from error
+            return capabilities, review(policy.name, made, settings, spec.space, data)
         except PluginError as error:
-            remotes = self._live.remotes
-            served = remotes is not None and remotes.serves(policy.name)
-            hint = f"; a process serves {REMOTE}{policy.name}: did you mean that?" if served else ""
+            hint = (
+                f"; a process serves {REMOTE}{policy.name}: did you mean that?" if remotes.serves(policy.name) else ""
+            )
             raise InvalidInput(f"policy: {error}{hint}") from error
 
     async def _need_bundle(self, bundle: str) -> None:
@@ -351,7 +343,7 @@ class FrontDoor:
             async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
                 if self._live.core.find(name) is None:
                     apart, found = Core(), Recovered()
-                    await replay(apart, self._live.journal, stream, found, self._live.patience)
+                    await replay(apart, self._live.journal, stream, found)
                     self._live.install(apart.streams[stream], found)
         return experiment_of(self._live.core, name)
 

@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from hopyard._net.server.killable_threads import TooLong
 from hopyard._runtime.policy_process.commands import answer_from_proto
 from hopyard.errors import HopyardError, InvalidInput, TimedOut
 from hopyard.policy.command_buffer import most_commands
@@ -26,13 +25,16 @@ from hopyard_engine.replay import objection
 from hopyard_scheduler.policy_process.rebuild import retell
 from hopyard_scheduler.policy_process.state_delta import StateDelta
 from hopyard_scheduler.policy_process.streams import Seat, SeatLost
-from hopyard_scheduler.policy_process.timeouts import within
+from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 _LOG = logging.getLogger(__name__)
 
 MOST_LOSSES: Final = 5
 """Processes that may end over one up-call before the policy is given up."""
 
+
+QUICK_SECONDS: Final = 0.004
+"""So soon a quick policy answers: others wait for it."""
 
 _TOLD_SECONDS: Final = 2.0
 """So long a process may be away before that is told."""
@@ -79,6 +81,8 @@ class RemotePolicy:
         limits: Of time.
         then: What a person is to do when there was no process, once there is one.
         tell: Hears that a process came (and how many up-calls it was told again) or went away by itself.
+        own: Whether the scheduler has started the process for a policy of its own Python. What such a process says of a
+            failure says whose it is.
     """
 
     def __init__(
@@ -92,6 +96,8 @@ class RemotePolicy:
         limits: Limits,
         then: str,
         tell: Callable[[bool, int], None] = lambda here, again: None,
+        *,
+        own: bool = False,
     ) -> None:
         self._name = name
         self._experiment = experiment
@@ -102,12 +108,19 @@ class RemotePolicy:
         self._limits = limits
         self._then = then
         self._tell = tell
+        self._own = own
         self._seat: Seat | None = None
         self._memory = ""
         self._answered = 0
         self._asked: pb.UpCall | None = None
         self._changes = StateDelta()
         self._alone_since: float | None = None
+        self._took = 0.0
+
+    @property
+    def quick(self) -> bool:
+        """Whether an answer is to be expected at once: the process is there, and has taken no longer the last time."""
+        return self._seat is not None and not self._seat.gone and self._took < QUICK_SECONDS
 
     @property
     def absent(self) -> Reason | None:
@@ -183,8 +196,10 @@ class RemotePolicy:
                 return PolicyFailed(call.at, call.stream, call.number, differs)
         if self._asked is None or self._asked.number != call.number:
             self._asked = self._changes.up_call(stream, call)
+        began = time.monotonic()
         await seat.send(pb.DriveResponse(up_call=self._asked))
         answer = await self._hear(seat, call, most_commands(len(stream.jobs)))
+        self._took = time.monotonic() - began
         self._answered = call.number
         return answer
 
@@ -192,7 +207,7 @@ class RemotePolicy:
         self._alone_since = time.monotonic()
         try:
             return await within(self._limits.absence, self._source.take(self._experiment))
-        except TooLong:
+        except TimeLimitExceeded:
             reason = Reason.of(
                 ReasonCode.POLICY_PROCESS_ABSENT,
                 policy=self._name,
@@ -262,13 +277,16 @@ class RemotePolicy:
         """
         try:
             said = await within(self._limits.answer, seat.hear())
-        except TooLong:
+        except TimeLimitExceeded:
             raise _GivenUpError(took_too_long(self._name, self._limits.answer, call, again=most is None)) from None
         what = said.WhichOneof("message")
         if what != "answer" or said.answer.number != call.number:
             found = f"{what} {said.answer.number}" if what == "answer" else what
             code = ReasonCode.POLICY_PROCESS_CONFUSED
             raise _GivenUpError(Reason.of(code, policy=self._name, found=str(found), up_call=call.number))
+        if self._own and said.answer.error:
+            reason = Reason.of(ReasonCode.POLICY_PROCESS_ERROR, error=brief(said.answer.error))
+            return PolicyFailed(call.at, call.stream, call.number, reason)
         return answered(self._name, call, said.answer, most)
 
 

@@ -1,13 +1,13 @@
-"""The policies of this scheduler that run in processes of their own."""
+"""The policies of this scheduler that run in processes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from hopyard._net.server.killable_threads import TooLong
 from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import ExperimentView, PolicyCapabilities
@@ -18,14 +18,18 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.events import Event, PolicyProcess
 from hopyard_engine.core.types import PlacedData, Settings
+from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import need_fit, terms_of
 from hopyard_scheduler.experiments.program import ExperimentProgram
+from hopyard_scheduler.policy_process.command import CommandConnection
+from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.state_delta import terms_to_proto
 from hopyard_scheduler.policy_process.streams import Desk, Seat, SeatLost
-from hopyard_scheduler.policy_process.timeouts import within
+from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 REVIEW_ABSENCE_SECONDS: Final = 15.0
 """How long a new experiment waits for a process of its policy."""
@@ -52,6 +56,7 @@ class Remotes:
         self._address = address
         self._stub = stub
         self._limits = limits
+        self._folders = PolicyFolders()
         self._open: dict[str, RemotePolicy] = {}
         self._post: Callable[[Event], None] = lambda event: None
         self._clock: Callable[[], float] = time.time
@@ -83,6 +88,7 @@ class Remotes:
             self._limits,
             then or f"hopyard resume {experiment}",
             lambda here, again: self._post(PolicyProcess(self._clock(), experiment, here, again)),
+            own=not spec.policy.remote,
         )
         self._open[experiment] = made
         return made
@@ -91,16 +97,23 @@ class Remotes:
         """Whether a process waits for experiments of a policy by this name."""
         return self._desk.waits(name)
 
+    async def start(self) -> None:
+        """Remove what schedulers left behind that were killed."""
+        await asyncio.to_thread(self._folders.remove_abandoned)
+
     async def over(self, experiment: str) -> None:
         """The experiment needs no policy any more."""
-        made = self._open.pop(experiment, None)
+        made = self._open.get(experiment)
         if made is not None:
             await made.close()
+            if self._open.get(experiment) is made:
+                del self._open[experiment]
 
     async def close(self) -> None:
         """Ends what was started."""
-        while self._open:
-            await self._open.popitem()[1].close()
+        await asyncio.gather(*(one.close() for one in list(self._open.values())))
+        self._open.clear()
+        await asyncio.to_thread(self._folders.close)
 
     async def review(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
@@ -133,7 +146,8 @@ class Remotes:
                 await source.close()
         label = spec.policy.label
         if found.error:
-            raise InvalidInput(f"policy {label}: {brief(found.error)}")
+            said = brief(found.error)
+            raise InvalidInput(f"policy {label}: {said}" if spec.policy.remote else said)
         try:
             capabilities = capabilities_from_proto(found)
         except InvalidInput as error:
@@ -145,7 +159,7 @@ class Remotes:
         seconds = REVIEW_ABSENCE_SECONDS
         try:
             return await within(seconds, source.take(""))
-        except TooLong:
+        except TimeLimitExceeded:
             raise InvalidInput(f"policy {policy.label}: {source.absent} (waited {seconds:g} s)") from None
         except HopyardError as error:
             raise InvalidInput(f"policy {policy.label}: {error}") from error
@@ -160,8 +174,10 @@ class Remotes:
         try:
             await seat.send(pb.DriveResponse(review=review))
             said = await within(seconds, seat.hear())
-        except TooLong:
+        except TimeLimitExceeded:
             seat.hang_up(InvalidInput(f"policy {label}: took longer than {seconds:g} s over a review"))
+            if not spec.policy.remote:
+                raise InvalidInput(took_too_long(label, seconds, None)) from None
             raise InvalidInput(f"policy {label}: its process took longer than {seconds:g} s over the review") from None
         except SeatLost:
             raise InvalidInput(f"policy {label}: its process went away over the review") from None
@@ -172,10 +188,15 @@ class Remotes:
         return said.reviewed
 
     def _source(self, policy: PolicySpec, bundle: str) -> ProcessSource:
-        if policy.command is None:
+        if policy.dials_in:
             return Dialled(policy.dials_in, self._desk, self._address)
+        connection = (
+            CommandConnection(policy.command, self._desk, self._address)
+            if policy.command is not None
+            else OwnPolicyConnection(policy.name)
+        )
         code = (lambda: self._packed(bundle)) if bundle else None
-        return SpawnedPolicy(policy.command, code, bundle, self._desk, self._address)
+        return SpawnedPolicy(connection, code, bundle, self._folders)
 
     async def _packed(self, bundle: str) -> bytes:
         request = appstat_pb2.GetBlobRequest(sha256=bundle)

@@ -1,4 +1,4 @@
-"""Policy processes that the scheduler starts from an experiment's command, in its code, and starts again when they end.
+"""Policy processes that the scheduler starts, in an experiment's code, and starts again when they end.
 
 A process leads a group of its own. When it has ended, whatever the reason, so does what it has started and left there.
 """
@@ -8,68 +8,106 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol, TypeVar
 
 from hopyard._runtime.bundle import BundleError, unpack
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.policy_process import die_with_parent
-from hopyard_scheduler.policy_process.streams import Desk, Seat
+from hopyard_scheduler.policy_process.folders import PolicyFolders
+from hopyard_scheduler.policy_process.streams import Seat
 
 _LOG = logging.getLogger(__name__)
-
-SERVER_VARIABLE: Final = "HOPYARD_SERVER"
-POLICY_VARIABLE: Final = "HOPYARD_POLICY"
 
 GRACE_SECONDS: Final = 3.0
 """What a process has from SIGTERM to its end."""
 
 PAUSE_SECONDS: Final = 0.2
-"""Between the end of a process that never dialled in and the next try."""
+"""Between the end of a process that was never ready and the next try."""
 
 MOST_TRIES: Final = 3
-"""Processes in a row that may end without having dialled in."""
+"""Processes in a row that may end without having been ready."""
 
 _LAST_BYTES: Final = 2_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """How a process is started.
+
+    Attributes:
+        arguments: The program and its arguments.
+        environment: Variables beside those of the scheduler.
+        sockets: Descriptors that it inherits.
+    """
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    sockets: tuple[int, ...] = ()
+
+
+class ProcessConnection(Protocol):
+    """What processes are started with, and how each one comes to its stream."""
+
+    @property
+    def label(self) -> str:
+        """What is started, for people."""
+
+    @property
+    def ready(self) -> str:
+        """What a process has done once it is ready, for people: a participle."""
+
+    async def begin(self, code: Path) -> Invocation:
+        """Before a process is started with an experiment's code in this folder."""
+
+    def started(self) -> None:
+        """The process has what it inherits, or could not be started."""
+
+    async def seat(self, experiment: str) -> Seat:
+        """A stream of the process for an experiment (empty: for a review). Waits for it."""
+
+    def give_back(self, seat: Seat) -> None:
+        """The stream was not for an experiment, and waits again."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the process that was started last gets no other stream."""
 
 
 class SpawnedPolicy:
     """One experiment's policy process, started when it is needed.
 
     Args:
-        command: The program and its arguments.
+        connection: How it is started, and comes to its stream.
         code: Fetches the experiment's code bundle, packed; None: it has none.
         bundle: The bundle's hash.
-        desk: Where the process dials in.
-        address: The scheduler's own address, once it listens.
+        folders: Where its files are.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        connection: ProcessConnection,
         code: Callable[[], Awaitable[bytes]] | None,
         bundle: str,
-        desk: Desk,
-        address: Callable[[], str],
+        folders: PolicyFolders,
     ) -> None:
-        self._command = tuple(command)
+        self._connection = connection
         self._code = code
         self._bundle = bundle
-        self._desk = desk
-        self._address = address
-        self._key = f"started-{secrets.token_hex(8)}"
+        self._folders = folders
         self._folder: Path | None = None
         self._output: IO[bytes] | None = None
         self._process: tuple[asyncio.subprocess.Process, asyncio.Task[None]] | None = None
         """And what is done when its group has ended."""
         self._turn = asyncio.Lock()
+        self._closed = asyncio.Event()
 
     @property
     def pid(self) -> int | None:
@@ -79,19 +117,19 @@ class SpawnedPolicy:
     @property
     def absent(self) -> str:
         """What to say when nobody comes."""
-        return f"the command {' '.join(self._command)} has not dialled in{self._said()}"
+        return f"{self._connection.label} has not {self._connection.ready}{self._said()}"
 
     async def take(self, experiment: str) -> Seat:
         """A stream of the process, started if it does not run. Waits for it.
 
         Raises:
-            InvalidInput: It cannot be started, or ended again and again without having dialled in.
+            InvalidInput: It cannot be started, or ended again and again without having been ready; or it is closed.
         """
         async with self._turn:
             last = ""
             for _ in range(MOST_TRIES):
                 process, ends = await self._running()
-                sits = asyncio.create_task(self._desk.take(self._key, experiment))
+                sits = asyncio.create_task(self._connection.seat(experiment))
                 seat: Seat | None = None
                 try:
                     await asyncio.wait({sits, ends}, return_when=asyncio.FIRST_COMPLETED)
@@ -100,33 +138,40 @@ class SpawnedPolicy:
                 finally:
                     sits.cancel()
                     (taken,) = await asyncio.gather(sits, return_exceptions=True)
-                    if seat is None and isinstance(taken, Seat):  # It dialled in just as nobody waited any more.
+                    if seat is None and isinstance(taken, Seat):  # It came just as nobody waited any more.
                         self.give_back(taken)
+                if self._closed.is_set():
+                    raise _closed()
                 last = f"{self._ended(process.returncode)}{self._said()}"
                 _LOG.warning("%s", last)
-                await asyncio.sleep(PAUSE_SECONDS)
+                await self._unless_closed(asyncio.sleep(PAUSE_SECONDS))
             raise InvalidInput(last)
 
     def give_back(self, seat: Seat) -> None:
         """The stream was not for an experiment, and waits again."""
         if not seat.gone:
-            self._desk.sit(seat)
+            self._connection.give_back(seat)
 
     async def restart(self) -> None:
         """Ends the process, which hangs: the next one is another."""
         await self._stop()
 
     async def close(self) -> None:
-        """Ends the process, and takes its files away. Safe twice."""
+        """Ends the process, and takes its files away; no other one is started. Safe twice."""
+        self._closed.set()
         await self._stop()
-        if self._output is not None:
-            self._output.close()
-            self._output = None
-        if self._folder is not None:
-            folder, self._folder = self._folder, None
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        async with self._turn:  # Whoever was about to start one has left.
+            await self._stop()
+            if self._output is not None:
+                self._output.close()
+                self._output = None
+            if self._folder is not None:
+                folder, self._folder = self._folder, None
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _running(self) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
+        if self._process is not None and self._connection.broken:
+            await self._stop()
         if self._process is not None and not self._process[1].done():
             return self._process
         folder = await self._prepared()
@@ -134,26 +179,26 @@ class SpawnedPolicy:
             self._output = (folder / "output.log").open("ab")
         here = str(Path(sys.executable).parent)
         inherited = {name: value for name, value in os.environ.items() if name != "HOPYARD_DATA"}
-        environment = inherited | {
-            SERVER_VARIABLE: self._address(),
-            POLICY_VARIABLE: self._key,
-            "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-        }
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-S",
-            die_with_parent.__file__,
-            str(os.getpid()),
-            *self._command,
-            cwd=folder / "code",
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
-        _LOG.info("started %s as process %d", " ".join(self._command), process.pid)
+        path = {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+        try:
+            invocation = await self._unless_closed(self._connection.begin(folder / "code"))
+            process = await asyncio.create_subprocess_exec(
+                *invocation.arguments,
+                cwd=folder / "code",
+                env=inherited | path | invocation.environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                start_new_session=True,
+                pass_fds=invocation.sockets,
+            )
+        finally:
+            self._connection.started()
+        _LOG.info("started %s as process %d", self._connection.label, process.pid)
         self._process = process, asyncio.create_task(_end_of(process), name=f"group {process.pid}")
+        if self._closed.is_set():
+            await self._stop()
+            raise _closed()
         return self._process
 
     async def _prepared(self) -> Path:
@@ -162,16 +207,18 @@ class SpawnedPolicy:
         Raises:
             InvalidInput: The bundle cannot be unpacked.
         """
+        if self._closed.is_set():
+            raise _closed()
         if self._folder is not None:
             return self._folder
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="hopyard-policy-"))
+        folder = self._folders.make()
         try:
             if self._code is None:
                 (folder / "code").mkdir()
             else:
                 packed = folder / "bundle"
-                packed.write_bytes(await self._code())
-                await asyncio.to_thread(unpack, packed, folder / "code", self._bundle)
+                packed.write_bytes(await self._unless_closed(self._code()))
+                await _to_its_end(asyncio.to_thread(unpack, packed, folder / "code", self._bundle))
                 packed.unlink()
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -181,8 +228,25 @@ class SpawnedPolicy:
         self._folder = folder
         return folder
 
+    async def _unless_closed(self, what: Awaitable[T]) -> T:
+        """What comes of it.
+
+        Raises:
+            InvalidInput: This was closed meanwhile; then it is cancelled.
+        """
+        doing, closes = asyncio.ensure_future(what), asyncio.create_task(self._closed.wait())
+        try:
+            await asyncio.wait({doing, closes}, return_when=asyncio.FIRST_COMPLETED)
+            if self._closed.is_set():
+                raise _closed()
+            return doing.result()
+        finally:
+            doing.cancel()
+            closes.cancel()
+            await asyncio.gather(doing, closes, return_exceptions=True)
+
     async def _stop(self) -> None:
-        running, self._process = self._process, None
+        running = self._process
         if running is None:
             return
         process, ends = running
@@ -190,9 +254,11 @@ class SpawnedPolicy:
             if not ends.done():
                 _signal(process, number)
                 await asyncio.wait({ends}, timeout=GRACE_SECONDS)
+        if self._process is running:
+            self._process = None
 
     def _ended(self, code: int | None) -> str:
-        return f"the command {' '.join(self._command)} ended with {code} before it dialled in"
+        return f"{self._connection.label} ended with {code} before it {self._connection.ready}"
 
     def _said(self) -> str:
         """The last line that it printed."""
@@ -205,6 +271,20 @@ class SpawnedPolicy:
         except OSError:
             return ""
         return f"; it said: {lines[-1].strip()}" if lines else ""
+
+
+def _closed() -> InvalidInput:
+    return InvalidInput("its experiment needs no process any more")
+
+
+async def _to_its_end(what: Awaitable[T]) -> T:
+    """What comes of it. It is not left half done: who is cancelled meanwhile waits for its end."""
+    doing = asyncio.ensure_future(what)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.gather(doing, return_exceptions=True)
+        raise
 
 
 async def _end_of(process: asyncio.subprocess.Process) -> None:

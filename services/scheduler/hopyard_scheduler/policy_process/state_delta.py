@@ -32,6 +32,16 @@ class _KnownJob(NamedTuple):
     points: int
 
 
+class _KnownSlot(NamedTuple):
+    """A slot as it was told; `job` is what runs on it."""
+
+    node: str
+    job: str | None
+    reserved: bool
+    draining: bool
+    hardware: str
+
+
 class StateDelta:
     """What one process knows of its experiment, from nothing on.
 
@@ -47,7 +57,7 @@ class StateDelta:
         self._live: frozenset[str] = frozenset()
         self._jobs: dict[str, _KnownJob] = {}
         self._experiments: dict[str, pb.PolicyExperiment] = {}
-        self._slots: dict[str, pb.PolicySlot] = {}
+        self._slots: dict[str, _KnownSlot] = {}
         self._share: int | None = None
         self._made = 0
         self._best: tuple[str, int, float] | None = None
@@ -124,19 +134,25 @@ class StateDelta:
         for name in [name for name in self._slots if name not in stream.slots]:
             del self._slots[name]
             yield pb.StateChange(slot_gone=name)
-        for name, slot in sorted(stream.slots.items()):
+        changed = []
+        for name, slot in stream.slots.items():
+            job = slot.run.job if slot.run is not None else None
+            known = _KnownSlot(slot.node, job, slot.reserved, name in stream.draining, slot.hardware)
+            if self._slots.get(name) != known:
+                self._slots[name] = known
+                changed.append(name)
+        for name in sorted(changed):
+            known = self._slots[name]
             message = pb.PolicySlot(
                 id=name,
-                node=slot.node,
-                idle=slot.run is None,
-                job=slot.run.job if slot.run is not None else "",
-                reserved=slot.reserved,
-                draining=name in stream.draining,
-                hardware=slot.hardware,
+                node=known.node,
+                idle=known.job is None,
+                job=known.job or "",
+                reserved=known.reserved,
+                draining=known.draining,
+                hardware=known.hardware,
             )
-            if self._slots.get(name) != message:
-                self._slots[name] = message
-                yield pb.StateChange(slot=message)
+            yield pb.StateChange(slot=message)
 
     def _of_earlier(self, stream: Stream) -> Iterator[pb.StateChange]:
         for name, one in stream.earlier.items():

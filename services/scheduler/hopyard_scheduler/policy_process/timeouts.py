@@ -7,9 +7,11 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from hopyard._net.server.killable_threads import TooLong
-
 T = TypeVar("T")
+
+
+class TimeLimitExceeded(TimeoutError):
+    """It took longer than it may."""
 
 
 async def within(seconds: float, what: Awaitable[T]) -> T:
@@ -20,7 +22,7 @@ async def within(seconds: float, what: Awaitable[T]) -> T:
         what: A future, or what becomes a task; it is cancelled when it takes longer.
 
     Raises:
-        TooLong: It did.
+        TimeLimitExceeded: It did.
     """
     loop, future = asyncio.get_running_loop(), asyncio.ensure_future(what)
     tick, spent, before, late = min(seconds / 20, 0.5), 0.0, time.monotonic(), False
@@ -39,7 +41,7 @@ async def within(seconds: float, what: Awaitable[T]) -> T:
         return await future
     except asyncio.CancelledError:
         if late:
-            raise TooLong(f"it took longer than {seconds:g} s") from None
+            raise TimeLimitExceeded(f"it took longer than {seconds:g} s") from None
         raise
     finally:
         timer.cancel()

@@ -6,11 +6,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from hopyard._net.server.killable_threads import Threads
 from hopyard.errors import NotFound
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core
@@ -28,11 +27,12 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.policy_host import Host, LatePolicy
+from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_scheduler.experiments.program import ExperimentProgram, program_of
 from hopyard_scheduler.experiments.watchers import Watchers
-from hopyard_scheduler.policy_process.policy import RemotePolicy
+from hopyard_scheduler.policy_process.placement import runs_inline
+from hopyard_scheduler.policy_process.policy import QUICK_SECONDS, RemotePolicy
 from hopyard_scheduler.policy_process.registry import Remotes
 from hopyard_scheduler.runtime.ack_coalescing import acknowledged
 from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Parked
@@ -40,9 +40,8 @@ from hopyard_scheduler.runtime.batch_delay import patient
 from hopyard_scheduler.runtime.effect_executor import Carrier
 from hopyard_scheduler.runtime.event_inbox import Inboxes
 from hopyard_scheduler.runtime.journal import Journal
-from hopyard_scheduler.runtime.pending_policies import TOO_MANY, Thought, answer_later, failure, make_again
 from hopyard_scheduler.runtime.projections import Changes
-from hopyard_scheduler.runtime.recovery import Patience, Recovered
+from hopyard_scheduler.runtime.recovery import Recovered
 from hopyard_scheduler.search_plan.projection import PlanRows
 
 _LOG = logging.getLogger(__name__)
@@ -51,10 +50,13 @@ MAX_EVENTS: Final = 100_000
 """Events from outside that may wait; then agents' streams wait too."""
 
 DEFAULT_POLICY_SECONDS: Final = 10.0
-"""How long a policy may take over an up-call."""
+"""How long a policy in a process may take over an up-call."""
 
 MAX_INBOX: Final = 20_000
-"""Events that may wait for an experiment whose policy thinks; with more, the policy has taken too long."""
+"""Events that may wait for an experiment whose policy is asked; with more, the policy has taken too long."""
+
+_TOO_MANY: Final = "too many events wait"
+"""With this message the wait for a policy is cancelled for which too many events wait."""
 
 GATHER_SECONDS: Final = 0.005
 """How long events that nobody waits for are kept for others to share their append."""
@@ -70,25 +72,17 @@ class Live:
         journal: Begun.
         carrier: Carries out effects.
         clock: Seconds since the epoch.
-        policy_seconds: How long a policy may take over an up-call (> 0).
-        remotes: Makes policies that run in processes of their own; None: there can be none.
-
-    Attributes:
-        given_up: Experiments whose policies took too long. With a reason, the next up-call fails with it; else another policy
-            is made from the journal then.
+        remotes: Makes policies that run in processes.
     """
 
     def __init__(
         self,
         journal: Journal,
         carrier: Carrier,
+        remotes: Remotes,
         clock: Callable[[], float] = time.time,
-        policy_seconds: float = DEFAULT_POLICY_SECONDS,
-        remotes: Remotes | None = None,
     ) -> None:
         self.core = Core()
-        self.patience = Patience(Threads("policy"), policy_seconds)
-        self.given_up: dict[str, Reason | None] = {}
         self.journal = journal
         self.remotes = remotes
         self.carrier = carrier
@@ -100,7 +94,7 @@ class Live:
         self._arrived: deque[Item] = deque()
         self._inboxes = Inboxes[Item](self.core.thinks)
         self._from_inbox = False
-        self._thoughts: dict[str, asyncio.Task[None]] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
         self._finished: dict[str, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.turn = asyncio.Lock()
@@ -112,8 +106,7 @@ class Live:
         self.leaves: Callable[[Stream], None] = lambda stream: None
         """Told of each stream that is over and leaves the core."""
         carrier.attach(self.core, self.post, self.program)
-        if remotes is not None:
-            remotes.attach(self.post, clock)
+        remotes.attach(self.post, clock)
 
     # ------------------------------------------------------------------------------------------------------------ events
 
@@ -152,9 +145,8 @@ class Live:
                 async with self.turn:
                     await self._take()
         finally:
-            for thought in self._thoughts.values():
-                thought.cancel()
-            self.patience.threads.close()
+            for asking in self._asking.values():
+                asking.cancel()
 
     async def drained(self) -> None:
         """Waits until everything that was queued is journalled and carried out."""
@@ -172,12 +164,10 @@ class Live:
 
     async def _take(self) -> None:
         """One batch: as many waiting events as fit into its bounds, one append, then their effects."""
-        while not self._queue.empty() and len(self._arrived) < MAX_BATCH_EVENTS:
-            self._arrived.append(self._queue.get_nowait())
-        batch = Batch(self.core, self._next, self._asked)
-        batch.drive(self.patience.threads)
-        for parked in batch.parked:
-            self._await(parked)
+        self._arrive()
+        batch = Batch(self.core, self._next, lambda call: self._host(call.stream))
+        batch.drive()
+        await self._ask_processes(batch)
         self._changing = batch.changes.experiments
         self._cut_short()
         at, changes = self.clock(), batch.changes
@@ -200,6 +190,10 @@ class Live:
         self.batched()
         await asyncio.sleep(0)  # What was carried out goes out before the next batch takes this thread.
 
+    def _arrive(self) -> None:
+        while not self._queue.empty() and len(self._arrived) < MAX_BATCH_EVENTS:
+            self._arrived.append(self._queue.get_nowait())
+
     def _next(self) -> Item | None:
         """The next event that may be taken now: from those that arrived and from inboxes in turn. None: there is none."""
         while True:
@@ -219,36 +213,27 @@ class Live:
             if not self._inboxes.keep(event.stream, item):
                 return item
 
-    # ------------------------------------------------------------------------------------------------ policies that think
+    # --------------------------------------------------------------------------------------------- policies in processes
 
-    def _asked(self, call: UpCall) -> Host | RemotePolicy | PolicyFailed | None:
-        """Who answers an up-call; None: a policy that is to be made again, in the place of one that was given up."""
-        if call.stream not in self.given_up:
-            return self._host(call.stream)
-        why, self.given_up[call.stream] = self.given_up[call.stream], None
-        return failure(call, why, unheard=True) if why is not None else None
+    async def _ask_processes(self, batch: Batch) -> None:
+        """Asks the policies of a batch that run in processes. The answers of quick ones go into the batch, and share its append."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + QUICK_SECONDS
+        while parked := batch.take_parked():
+            asked = [(self._await(one), one.policy.quick) for one in parked]
+            quick = [asking for asking, soon in asked if soon]
+            if not quick or clock() >= end:
+                return
+            await asyncio.wait(quick, timeout=end - clock())
+            self._arrive()
+            batch.drive()
 
-    def _await(self, parked: Parked) -> None:
+    def _await(self, parked: Parked) -> asyncio.Task[None]:
         """From now on the answer to an up-call is waited for, beside everything else."""
-        call, name, work = parked.call, parked.call.stream, parked.work
-        answer: Coroutine[Any, Any, Thought]
-        if work is None:
-            answer = self._made_again(call)
-        elif isinstance(work, RemotePolicy):
-            answer = self._from_afar(work, call)
-        else:
-            policy = self.program(name).spec.policy.label
-            answer = answer_later(work, call, self.patience, policy)
-        self._thoughts[name] = asyncio.create_task(self._think(call, answer), name=f"policy of {name}")
-
-    async def _made_again(self, call: UpCall) -> Thought:
-        async with self.turn:  # What led to the up-call is in the journal then.
-            pass
-        return await make_again(call, self.journal, self.patience)
-
-    async def _from_afar(self, policy: RemotePolicy, call: UpCall) -> Thought:
-        answer = await policy.answer(self.core.streams[call.stream], call, self.turn)
-        return Thought(answer, None)
+        name = parked.call.stream
+        asking = asyncio.create_task(self._ask(parked.call, parked.policy), name=f"policy of {name}")
+        self._asking[name] = asking
+        return asking
 
     def await_answer(self, call: UpCall) -> None:
         """An up-call of a recovered journal that has no answer yet goes to the process that its policy runs in."""
@@ -257,41 +242,33 @@ class Live:
         self.core.think(call.stream)
         self._await(Parked(call, host))
 
-    async def _think(self, call: UpCall, answer: Coroutine[Any, Any, Thought]) -> None:
-        """Posts a policy's answer when it comes, or what came instead."""
+    async def _ask(self, call: UpCall, policy: RemotePolicy) -> None:
+        """Posts a policy's answer when it comes, or why there is none."""
         name = call.stream
+        event: PolicyAnswered | PolicyFailed
         try:
-            thought = await answer
+            event = await policy.answer(self.core.streams[name], call, self.turn)
         except asyncio.CancelledError as error:
-            if error.args != (TOO_MANY,):
+            if error.args != (_TOO_MANY,):
                 raise
             why = Reason.of(ReasonCode.POLICY_BACKLOG, up_call=call.number, events=MAX_INBOX)
-            thought = Thought(failure(call, why, unheard=True), None)
+            event = PolicyFailed(call.at, name, call.number, why, unheard=True)
         except Exception as error:  # noqa: BLE001 - it costs this experiment, and no other
-            _LOG.exception("experiment %s: its policy cannot be made again", name)
-            why = Reason.of(ReasonCode.POLICY_NOT_RESTORED, error=f"{type(error).__name__}: {error}")
-            thought = Thought(failure(call, why, unheard=True), None)
-        event = thought.event
+            _LOG.exception("experiment %s: its policy cannot be asked", name)
+            why = Reason.of(ReasonCode.POLICY_HOST_FAILED, error=f"{type(error).__name__}: {error}")
+            event = PolicyFailed(call.at, name, call.number, why, unheard=True)
         if isinstance(event, PolicyFailed) and event.unheard:
             _LOG.warning("experiment %s: %s", name, event.reason)
-            host = self.hosts.pop(name, None)
-            if isinstance(host, RemotePolicy):
-                await host.give_up()
-                self.hosts[name] = host
-            else:
-                self.given_up[name] = None
-        elif thought.host is not None:
-            self.hosts[name] = thought.host
-            self.given_up.pop(name, None)
-        if self._thoughts.get(name) is asyncio.current_task():
-            del self._thoughts[name]
+            await policy.give_up()
+        if self._asking.get(name) is asyncio.current_task():
+            del self._asking[name]
         self.post(replace(event, at=max(call.at, self.clock())))
 
     def _cut_short(self) -> None:
         """Policies for which too many events wait are given up before their time."""
-        for name, thought in self._thoughts.items():
+        for name, asking in self._asking.items():
             if self._inboxes.waiting(name) > MAX_INBOX:
-                thought.cancel(TOO_MANY)
+                asking.cancel(_TOO_MANY)
 
     # ------------------------------------------------------------------------------------------------- what goes with them
 
@@ -300,10 +277,10 @@ class Live:
         host = self.hosts.get(name)
         if host is None:
             program = self.program(name)
-            if program.spec.policy.remote and self.remotes is not None:
-                host = self.remotes.policy(name, program, lambda: self.journal.read(name))
+            if runs_inline(program.spec.policy):
+                host = host_of(program.spec)
             else:
-                host = LatePolicy(lambda: host_of(program.spec))
+                host = self.remotes.policy(name, program, lambda: self.journal.read(name))
             self.hosts[name] = host
         return host
 
@@ -324,7 +301,6 @@ class Live:
         """Takes a stream that was replayed apart, and holds no slots."""
         outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)
-        self.given_up.update(found.given_up)
         for event in found.unanswered:
             self.post(event)
         for call in found.waiting:
@@ -343,9 +319,9 @@ class Live:
                 self._finished.pop(stream.id, None)
             elif stream.id not in self._finished:
                 self._finished[stream.id] = None
-                if stream.id in self._thoughts:  # It was failed meanwhile.
-                    self._thoughts.pop(stream.id).cancel()
-                if self.remotes is not None and isinstance(self.hosts.get(stream.id), RemotePolicy):
+                if stream.id in self._asking:  # It was failed meanwhile.
+                    self._asking.pop(stream.id).cancel()
+                if isinstance(self.hosts.get(stream.id), RemotePolicy):
                     del self.hosts[stream.id]
                     closing = asyncio.create_task(
                         self.remotes.over(stream.id), name=f"end of the policy of {stream.id}"
@@ -358,7 +334,6 @@ class Live:
             self.leaves(self.core.streams[name])
             self.core.forget(name)
             self.hosts.pop(name, None)
-            self.given_up.pop(name, None)
             self.journal.forget(name)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from dataclasses import fields
 from typing import Any
 
 from hopyard._net.rpc.enums import DECISIONS, RUN_MODES
@@ -41,6 +43,7 @@ def command_to_proto(command: Command) -> pb.Command:
     Raises:
         InvalidInput, TypeError, ValueError: A value cannot be converted.
     """
+    _check_integers(command)
     match command:
         case ReserveSlot():
             return pb.Command(reserve_slot=pb.ReserveSlotCommand(slot=command.slot))
@@ -106,6 +109,22 @@ def command_to_proto(command: Command) -> pb.Command:
             return pb.Command(
                 keep_snapshots=pb.KeepSnapshotsCommand(job=command.job, positions=list(command.positions))
             )
+
+
+def _check_integers(command: Command) -> None:
+    """Refuses what a message would turn into an integer, such as 5.0: the journal has what the policy said."""
+    kind: type = type(command)
+    for name in _integers(kind):
+        found = getattr(command, name)
+        for one in found if isinstance(found, tuple) else (found,):
+            if one is not None and type(one) is not int:
+                raise TypeError(f"{kind.__name__}.{name}: found {one!r}, needed is int")
+
+
+@functools.cache
+def _integers(kind: type) -> tuple[str, ...]:
+    """The fields of a command that are integers."""
+    return tuple(one.name for one in fields(kind) if one.type in ("int", "int | None", "tuple[int, ...]"))
 
 
 def _start(command: StartJob) -> pb.StartJobCommand:

@@ -12,6 +12,7 @@ from hopyard._runtime.policy_process.capabilities import capabilities_to_proto
 from hopyard._runtime.policy_process.commands import answer_to_proto, verdict_from_proto
 from hopyard._runtime.policy_process.state import MirroredState
 from hopyard._runtime.policy_process.view import RemoteView
+from hopyard.errors import InvalidInput
 from hopyard.policy.base import Policy, capabilities_of
 from hopyard.policy.invoke import ask, describe, too_large
 from hopyard.policy.views import ExperimentView
@@ -56,6 +57,8 @@ class Instance:
         self.state, self._answer, self._wrong = MirroredState(), None, ""
         try:
             self._policy = self._make(json.loads(message.parameters_json))
+        except InvalidInput as error:
+            self._policy, self._wrong = None, str(error)
         except Exception as error:  # noqa: BLE001 - user code; its error is sent with the first answer
             self._policy, self._wrong = None, f"cannot be made: {type(error).__name__}: {error}"
             _LOG.exception("experiment %s: its policy cannot be made", self.experiment)
@@ -90,16 +93,28 @@ class Instance:
             return pb.Answer(number=message.number, error=describe(policy, what, error))
 
 
-def reviewed(make: Make, message: pb.PolicyReview) -> pb.PolicyReviewed:
-    """Creates a policy, calls its `review` on an experiment's settings, and returns the result or the error as a message."""
+def reviewed(make: Make, message: pb.PolicyReview, label: str = "") -> pb.PolicyReviewed:
+    """Creates a policy, calls its `review` on an experiment's settings, and returns the result or the error as a message.
+
+    Args:
+        make: Creates the policy.
+        message: The settings.
+        label: Prefix of the error of a failed review, such as "policy mine: ".
+    """
     try:
         policy = make(json.loads(message.parameters_json))
-        said: object = policy.review(_terms(message))
     except Exception as error:  # noqa: BLE001 - user code; the error is returned to the creator of the experiment
         text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         return pb.PolicyReviewed(error=text or type(error).__name__)
+    try:
+        said: object = policy.review(_terms(message))
+    except ValueError as error:
+        return pb.PolicyReviewed(error=f"{label}{str(error) or type(error).__name__}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        return pb.PolicyReviewed(error=f"{label}could not look at the terms: {type(error).__name__}: {error}")
     if not isinstance(said, str):
-        return pb.PolicyReviewed(error=f"review answered {said!r}; needed is text, empty if there is nothing to say")
+        needed = "needed is text, empty if there is nothing to say"
+        return pb.PolicyReviewed(error=f"{label}review answered {said!r}; {needed}")
     return capabilities_to_proto(capabilities_of(policy), said)
 
 

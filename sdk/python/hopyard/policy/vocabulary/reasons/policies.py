@@ -87,5 +87,9 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "policy {policy}: found {found}, needed is the answer to up-call {up_call:d}",
         "The process of the policy sent another message than the answer.",
     ),
+    Code.POLICY_PROCESS_ERROR: Sentence(
+        "{error}",
+        "The policy raised an exception in the process that the scheduler started for it.",
+    ),
 }
 """Failures of a policy: causes of POLICY_ERROR."""

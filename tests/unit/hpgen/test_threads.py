@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from hopyard._net.server import killable_threads as module
-from hopyard._net.server.killable_threads import GivenUp, Threads, TooLong, give_up
+from hopyard_hpgen import killable_threads as module
+from hopyard_hpgen.killable_threads import GivenUp, Threads, TooLong, give_up
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick

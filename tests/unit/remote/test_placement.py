@@ -1,0 +1,55 @@
+"""Which policies run on the event loop, and which in processes."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from hopyard._common import plugins
+from hopyard._common.plugins import POLICIES, plugin_names
+from hopyard.spec.models import PolicySpec
+from hopyard_scheduler.policy_process import placement
+from hopyard_scheduler.policy_process.placement import runs_inline
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third party's plugin, and another name for a built-in policy."""
+    more = (
+        EntryPoint("theirs", "third_party.search:Theirs", POLICIES),
+        EntryPoint("alias", "hopyard_policies.bandit:BanditPolicy", POLICIES),
+    )
+    monkeypatch.setattr(placement, "entries", lambda group: (*plugins.entries(group), *more))
+
+
+@pytest.mark.parametrize("name", plugin_names(POLICIES))
+def test_policies_that_come_with_hopyard_run_inline(name: str) -> None:
+    assert runs_inline(PolicySpec(name=name))
+
+
+@pytest.mark.parametrize(
+    ("policy", "inline"),
+    [
+        ({"name": "hopyard_policies.bandit:BanditPolicy"}, True),
+        ({"name": "alias"}, True),
+        ({"name": "nobody_has_it"}, True),
+        ({"name": "theirs"}, False),
+        ({"name": "mine:Mine"}, False),
+        ({"name": "hopyard_policies_of_mine.asha:Asha"}, False),
+        ({"name": "remote:asha"}, False),
+        ({"command": ["./policy"]}, False),
+        ({"name": "stage_tree", "tuner": "asha"}, True),
+        ({"name": "stage_tree", "tuner": {"name": "asha", "eta": 3}}, True),
+        ({"name": "stage_tree", "tuner": "mine:Mine"}, False),
+        ({"name": "stage_tree", "tuner": {"name": "theirs"}}, False),
+        ({"name": "mop", "tuner": {"name": "stage_tree", "tuner": {"name": "mine:Mine"}}}, False),
+        ({"name": "stage_tree", "tuner": "remote:mine"}, True),
+        ({"name": "stage_tree", "tuner": 5}, True),
+    ],
+)
+def test_a_policy_runs_inline_if_it_and_what_is_in_it_come_with_hopyard(policy: dict[str, Any], inline: bool) -> None:
+    assert runs_inline(PolicySpec(**policy)) is inline

@@ -1,0 +1,157 @@
+"""A policy process whose experiment ends while it is about to be started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard._runtime.bundle import pack
+from hopyard.errors import InvalidInput
+from hopyard_scheduler.policy_process.folders import PolicyFolders
+from hopyard_scheduler.policy_process.spawn import Invocation, SpawnedPolicy
+from hopyard_scheduler.policy_process.streams import Seat
+
+pytestmark = pytest.mark.quick
+
+
+class Process:
+    """A process that ends when it is killed."""
+
+    def __init__(self) -> None:
+        self.pid = 2**22 + 1  # Nobody's: the kernel gives no such number.
+        self.returncode: int | None = None
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.returncode = -signal.SIGTERM
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+
+class Start:
+    """The start of a process, which stands at one of its steps until it is let go.
+
+    Args:
+        folder: For files.
+        stands_at: The step.
+    """
+
+    ready = "started"
+    label = "the process"
+    broken = False
+
+    def __init__(self, folder: Path, stands_at: str) -> None:
+        code = folder / "experiment"
+        code.mkdir()
+        (code / "train.py").touch()
+        self.bundle = pack(code)
+        self.folder = folder / "files"
+        self.folder.mkdir()
+        self.stands_at, self.reached, self.gate = stands_at, asyncio.Event(), asyncio.Event()
+        self.inherits, self.ends_on_signal = False, True
+        self.signals: list[int] = []
+        self.processes: list[Process] = []
+        self.policy = SpawnedPolicy(self, self.fetch, self.bundle.sha256, PolicyFolders(self.folder))
+
+    async def step(self, name: str) -> None:
+        if name == self.stands_at:
+            self.reached.set()
+            await self.gate.wait()
+
+    async def fetch(self) -> bytes:
+        await self.step("fetch")
+        return self.bundle.data
+
+    async def begin(self, code: Path) -> Invocation:
+        await self.step("begin")
+        self.inherits = True
+        return Invocation(("program",))
+
+    async def start(self, *arguments: str, **_: Any) -> Process:
+        await self.step("start")
+        self.processes.append(Process())
+        return self.processes[-1]
+
+    def started(self) -> None:
+        self.inherits = False
+
+    async def seat(self, experiment: str) -> Seat:
+        await self.step("seat")
+        raise AssertionError("nobody comes")
+
+    def give_back(self, seat: Seat) -> None:
+        raise AssertionError("nobody came")
+
+    def kill(self, pid: int, number: int) -> None:
+        self.signals.append(number)
+        for process in self.processes:
+            if self.ends_on_signal:
+                process.end()
+
+
+@pytest.fixture
+async def start(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Start]:
+    made = Start(tmp_path, request.param)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", made.start)
+    monkeypatch.setattr(os, "killpg", made.kill)
+    yield made
+    await made.policy.close()
+
+
+@pytest.mark.parametrize("start", ["fetch", "begin", "start", "seat"], indirect=True)
+async def test_no_process_runs_once_it_is_closed(start: Start) -> None:
+    taking = asyncio.create_task(start.policy.take("x"))
+    await start.reached.wait()
+    closing = asyncio.create_task(start.policy.close())
+    await asyncio.sleep(0)
+    if start.stands_at != "seat":  # Its process never comes.
+        start.gate.set()
+    await closing
+    with pytest.raises(InvalidInput, match="its experiment needs no process any more"):
+        await taking
+    assert all(process.returncode is not None for process in start.processes)
+    assert len(start.processes) == (1 if start.stands_at in ("start", "seat") else 0)
+    assert not start.inherits
+    assert [list(folder.iterdir()) for folder in start.folder.iterdir()] == [[]]
+    with pytest.raises(InvalidInput, match="needs no process any more"):
+        await start.policy.take("x")
+    assert start.policy.pid is None
+
+
+@pytest.mark.parametrize("start", ["fetch"], indirect=True)
+async def test_a_start_that_nobody_waits_for_leaves_nothing(start: Start) -> None:
+    taking = asyncio.create_task(start.policy.take("x"))
+    await start.reached.wait()
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    assert start.processes == []
+    assert [list(folder.iterdir()) for folder in start.folder.iterdir()] == [[]]
+
+
+@pytest.mark.parametrize("start", ["seat"], indirect=True)
+async def test_who_closes_it_a_second_time_waits_for_the_end_of_the_process_too(start: Start) -> None:
+    taking = asyncio.create_task(start.policy.take("x"))
+    await start.reached.wait()
+    start.ends_on_signal = False
+    closing = [asyncio.create_task(start.policy.close()) for _ in range(2)]
+    while not start.signals:  # noqa: ASYNC110 - the next turns of the event loop
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in closing)
+    start.processes[0].end()
+    await asyncio.gather(*closing)
+    with pytest.raises(InvalidInput):
+        await taking

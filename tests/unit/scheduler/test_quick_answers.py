@@ -1,0 +1,146 @@
+"""What a quick policy in a process answers shares the append of what it was asked about; nobody waits for a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, cast
+
+import pytest
+
+from hopyard.policy import Cluster, Policy
+from hopyard.policy.vocabulary import RequestMade
+from hopyard.spec import canonical_json, load_spec
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_engine.core.effects import Effect
+from hopyard_engine.core.events import Event, PolicyAnswered, Requested, StreamCreated
+from hopyard_engine.journal.codec import decode
+from hopyard_scheduler.policy_process import policy as process
+from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
+from hopyard_scheduler.policy_process.streams import Desk
+from hopyard_scheduler.runtime import batch, runtime
+from hopyard_scheduler.runtime.journal import JournalEntry
+from hopyard_scheduler.runtime.runtime import Live
+from tests.timing import HANG_SECONDS
+from tests.unit.core.rig import settings
+from tests.unit.remote.test_policy import Process
+
+pytestmark = pytest.mark.quick
+
+SPEC = load_spec(
+    "{name: x, trainer: t.py:T, metric: {name: m, mode: max}, space: {x: {choice: [1]}}, "
+    "stop: {max_iterations: 4}, policy: mine:Mine}"
+)
+PAYLOAD = {"name": "x", "spec": canonical_json(SPEC), "bundle": "", "interpreter": "", "request": "r"}
+
+
+class Waits(Policy):
+    """Waits for something, so that it does not end."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        cluster.wake_at(cluster.now + 1e6)
+
+    def on_request(self, cluster: Cluster, request: RequestMade) -> None:
+        return
+
+
+class Around:
+    """What stands around the loop: it notes what is appended, and carries nothing out."""
+
+    def __init__(self) -> None:
+        self.appends: list[list[Event]] = []
+
+    async def append(self, entries: Iterable[JournalEntry], rows: object, at: float) -> None:
+        self.appends.append([decode(entry.kind, entry.payload) for entry in entries])
+
+    async def read(self, name: str) -> AsyncIterator[Event]:
+        for append in self.appends:
+            for event in append:
+                yield event
+
+    async def clear(self, effects: Iterable[Effect]) -> None:
+        list(effects)
+
+    def attach(self, *_: object) -> None:
+        return
+
+    def carry(self, effect: Effect) -> None:
+        return
+
+
+class Shell:
+    """A loop whose one experiment has its policy in a process."""
+
+    def __init__(self) -> None:
+        self.around = Around()
+        around = cast("Any", self.around)
+        self.live = Live(around, around, around, clock=lambda: 2.0)
+        desk = Desk()
+        self.process = Process(desk, Waits)
+        source = Dialled("mine", desk, lambda: "127.0.0.1:1")
+        self.policy = RemotePolicy(
+            "mine", "x", "{}", {}, source, lambda: self.around.read("x"), Limits(HANG_SECONDS, HANG_SECONDS), ""
+        )
+        self.live.hosts["x"] = self.policy
+
+    async def turn(self, *events: Event) -> list[type[Event]]:
+        """One batch; answers what it appended."""
+        for event in events:
+            self.live.post(event)
+        async with self.live.turn:
+            await self.live._take()
+        return [type(event) for event in self.around.appends[-1]]
+
+    async def rest(self) -> None:
+        """Batches until nothing is asked any more."""
+        while self.live._asking or not self.live._queue.empty():
+            if self.live._queue.empty():
+                await asyncio.sleep(0)
+            else:
+                await self.turn()
+
+
+@pytest.fixture
+async def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Its policy has answered, and is quick, however slow the slot is."""
+    for module in (process, runtime):
+        monkeypatch.setattr(module, "QUICK_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
+    made = Shell()
+    await made.turn(StreamCreated(1.0, "x", settings(), PAYLOAD), Requested(2.0, "x", "first", {}, 1))
+    await made.rest()
+    assert made.policy.quick
+    return made
+
+
+async def test_a_quick_answer_shares_the_append_of_its_event(shell: Shell) -> None:
+    events = [Requested(2.0, "x", f"r{number}", {}, 1) for number in range(2)]
+    assert await shell.turn(*events) == [Requested, PolicyAnswered, Requested, PolicyAnswered]
+
+
+async def test_a_process_that_is_not_there_yet_is_not_waited_for(shell: Shell) -> None:
+    shell.process.seat.lose()
+    assert await shell.turn(Requested(2.0, "x", "r", {}, 1)) == [Requested]
+    shell.process.dial()
+    await shell.rest()
+    assert [type(event) for event in shell.around.appends[-1]][-1:] == [PolicyAnswered]
+
+
+async def test_a_policy_that_was_slow_is_not_waited_for_until_it_is_quick_again(shell: Shell) -> None:
+    shell.policy._took = 2 * HANG_SECONDS
+    assert await shell.turn(Requested(2.0, "x", "r1", {}, 1)) == [Requested]
+    await shell.rest()
+    assert await shell.turn(Requested(2.0, "x", "r2", {}, 1)) == [Requested, PolicyAnswered]
+
+
+async def test_a_policy_that_is_silent_is_waited_for_no_longer_than_a_moment(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "QUICK_SECONDS", 0.001)
+    shell.process.mute = True
+    assert await shell.turn(Requested(2.0, "x", "r", {}, 1)) == [Requested]
+    (answer,) = (shell.process.instance.answer(m.up_call) for m in shell.process.heard[-1:])
+    shell.process.seat.take(pb.DriveRequest(answer=answer))
+    await shell.rest()
+    assert [type(event) for event in shell.around.appends[-1]][-1:] == [PolicyAnswered]

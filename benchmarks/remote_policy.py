@@ -1,19 +1,22 @@
-"""What does a decision cost more when the policy runs in a process of its own?
+"""What does a decision cost more when the policy runs in a process?
 
     python benchmarks/remote_policy.py [--rounds 3] [--node FOLDER] [--json]
 
 The figure `decision` (python -m figures): from the end of an iteration in the training process, by policy and journal, to the
-beginning of the next one, on 8 runners whose iterations last 25 to 75 ms. In each round once with the policy in the scheduler's
-process and once with the same one in a process of its own (`hopyard policy serve`), in turns. With --node, the folder of
-examples/node_policy after `npm ci`, also with a policy in JavaScript. Wanted: a median within 3 ms of the in-process one.
+beginning of the next one, on 8 runners whose iterations last 25 to 75 ms. In each round once with a built-in policy, which runs in the
+scheduler; once with a copy of its class in the experiment's code, which runs in a process that the scheduler starts; and once with the
+same policy in a process that dials in (`hopyard policy serve`). With --node, the folder of examples/node_policy after `npm ci`, also
+with a policy in JavaScript. Wanted: a median within 3 ms of the built-in one.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,11 +28,15 @@ from pathlib import Path
 from typing import Final
 
 from figures.decision import ITERATIONS, PACE, POLICY, gaps_of
-from figures.timing import percentile
+from figures.timing import TIMED, percentile
+
+from hopyard_policies.median import MedianPolicy
 
 HERE: Final = Path(__file__).parent
 MOST_MS: Final = 3.0
 _NAME: Final = "each"
+_BUILT_IN: Final = "built in"
+_OWN: Final = "an own policy"
 _NODE: Final = """
 const { serve } = require('./hopyard.js');
 class Each {
@@ -71,7 +78,8 @@ class Row:
 @contextmanager
 def in_python(server: str) -> Iterator[str]:
     """The policy of the figure, served by `hopyard policy serve`."""
-    command = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", POLICY, "--name", _NAME, "--server", server]
+    serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", POLICY["name"]]
+    command = [*serve, "--name", _NAME, "--server", server]
     with _running(command, HERE) as name:
         yield name
 
@@ -98,12 +106,17 @@ async def measure(rounds: int, node: Path | None) -> dict[str, list[list[float]]
     found: dict[str, list[list[float]]] = {}
     for _ in range(rounds):
         for name, serve in (
-            ("in the scheduler", None),
-            ("a process, Python", in_python),
-            *([("a process, JavaScript", lambda server: in_node(node, server))] if node is not None else []),
+            (_BUILT_IN, None),
+            (_OWN, None),
+            ("dialled in, Python", in_python),
+            *([("dialled in, JavaScript", lambda server: in_node(node, server))] if node is not None else []),
         ):
             with tempfile.TemporaryDirectory() as folder:
-                gaps, _ = await gaps_of(Path(folder), PACE, ITERATIONS, serve)
+                code = Path(folder) / "code"
+                shutil.copytree(TIMED, code)
+                shutil.copy(inspect.getfile(MedianPolicy), code / "copied.py")
+                policy = f"copied:{MedianPolicy.__name__}" if name == _OWN else POLICY["name"]
+                gaps, _ = await gaps_of(Path(folder) / "data", PACE, ITERATIONS, serve, name=policy, code=code)
             found.setdefault(name, []).append(gaps)
     return found
 
@@ -118,8 +131,8 @@ def main() -> None:
     arguments = parser.parse_args()
     found = asyncio.run(measure(arguments.rounds, arguments.node))
     rows = {name: Row.of(rounds) for name, rounds in found.items()}
-    base = rows["in the scheduler"].p50
-    more = {name: row.p50 - base for name, row in rows.items() if name != "in the scheduler"}
+    base = rows[_BUILT_IN].p50
+    more = {name: row.p50 - base for name, row in rows.items() if name != _BUILT_IN}
     if arguments.json:
         document = {"rows": {name: asdict(row) for name, row in rows.items()}, "more_ms": more, "most_ms": MOST_MS}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")

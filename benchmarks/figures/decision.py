@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc.aio
 
@@ -24,7 +24,9 @@ BUSY_ITERATIONS: Final = 250
 WARM_UP: Final = 10
 """Iterations of each job that are not counted: everything is done for the first time in them."""
 
-POLICY: Final = "figures.policies:EachIteration"
+POLICY: Final[Mapping[str, Any]] = {"name": "median", "evaluation_boundary": 1, "least_jobs": 1_000_000}
+"""A built-in policy that is asked after each iteration, and ends no job."""
+
 Serve = Callable[[str], AbstractContextManager[str]]
 
 _ECHO: Final = """
@@ -72,22 +74,33 @@ async def measure(folder: Path) -> list[Sample]:
 _PARTS: Final = (("p50", 0.5), ("p99", 0.99))
 
 
-async def gaps_of(data: Path, pace: float, iterations: int, serve: Serve | None = None) -> tuple[list[float], float]:
+async def gaps_of(
+    data: Path,
+    pace: float,
+    iterations: int,
+    serve: Serve | None = None,
+    *,
+    name: str = POLICY["name"],
+    code: Path = TIMED,
+) -> tuple[list[float], float]:
     """Milliseconds between the iterations of all jobs, and CPU seconds a decision.
 
     Args:
         data: A folder for the cluster.
         pace: Mean length of an iteration, in seconds.
         iterations: Of each job.
-        serve: Serves the policy from a process of its own, to the cluster at this address, and names it; None: the scheduler has
-            it in its own.
+        serve: Serves the policy from a process that dials in to the cluster at this address, and names it; None: the scheduler
+            runs it.
+        name: The policy's, if the scheduler runs it: `POLICY`, or a copy of its class.
+        code: The experiment's code.
     """
     async with AsyncExitStack() as stack:
         _, client = await stack.enter_async_context(embedded(data, RUNNERS))
-        name = POLICY if serve is None else stack.enter_context(serve(find_server(None, data)))
-        policy = {"name": name}
+        if serve is not None:
+            name = stack.enter_context(serve(find_server(None, data)))
+        policy = {**POLICY, "name": name}
         spec = timed_spec(RUNNERS, WARM_UP, pace, uneven=True, policy=policy)
-        experiment = await client.create(spec, TIMED)
+        experiment = await client.create(spec, code)
         await ended(client, experiment)
         used = cpu_seconds()
         experiment = await client.extend(experiment, max_iterations=WARM_UP + iterations)

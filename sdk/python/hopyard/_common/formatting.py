@@ -13,7 +13,11 @@ NEVER_SECONDS = 1e8
 
 
 def number(value: float | None) -> str:
-    """Returns a metric value rounded for display (3 to 6 significant digits); a dash for None."""
+    """Returns a metric value rounded for display; a dash for None.
+
+    Below 10 it has up to four decimals, below 1e5 six significant digits; larger ones, and those below 0.001, have
+    three.
+    """
     if value is None:
         return NOTHING
     if not math.isfinite(value):

@@ -19,7 +19,7 @@ _PARTITION: Final = re.compile(r"(train|eval)/(0|[1-9][0-9]{0,5})")
 
 
 def check_data_name(name: str) -> str:
-    """Returns the name of a data set if it is valid.
+    """Returns the name of a data set if it is valid: 1 to 64 letters, digits and ._- that begin with a letter or digit.
 
     Raises:
         ValueError: The name is invalid.

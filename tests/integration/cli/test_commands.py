@@ -294,7 +294,7 @@ def test_terms_are_set_and_taken_away(
         assert run(["set", "--slots", "2", "--concurrency", "1", "--target", "0.99", "--weight", "2.5", *where]) == 0
         err = capsys.readouterr().err
         assert "small (e1) is COMPLETED: slots 2, concurrency 1, target 0.99, weight 2.5\n" in err
-        assert f"it has ended, and goes on with more to do: hopyard extend e1 --data {tmp_path / 'data'}" in err
+        assert f"it has ended; to continue it: hopyard extend e1 --data {tmp_path / 'data'}" in err
         assert run(["set", "small", "--slots", "none", "--target", "none", "--json", *where]) == 0
         shown = json.loads(capsys.readouterr().out)
         assert (shown["spec"]["resources"]["slots"], shown["metric"]["target"], shown["spec"]["weight"]) == (
@@ -307,11 +307,11 @@ def test_terms_are_set_and_taken_away(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["set"], "error: set at least one of --slots N, --concurrency N, --target Y or --weight W; `none` takes"),
-        (["set", "--slots", "0"], "error: --slots: found '0', allowed are a whole number from 1 on, or none"),
-        (["set", "--concurrency", "two"], "error: --concurrency: found 'two', allowed are a whole number from 1 on"),
+        (["set"], "error: set at least one of --slots N, --concurrency N, --target Y or --weight W; `none` removes"),
+        (["set", "--slots", "0"], "error: --slots: found '0', allowed are an integer of at least 1, or none"),
+        (["set", "--concurrency", "two"], "error: --concurrency: found 'two', allowed are an integer of at least 1"),
         (["set", "--target", "high"], "error: --target: found 'high', allowed are a number, or none"),
-        (["resume", "--job", "1", "--slots", "2"], "error: --slots is for an experiment; --job gives one job back"),
+        (["resume", "--job", "1", "--slots", "2"], "error: --slots cannot be combined with --job"),
         (["logs"], "error: name a job: JOB, EXPERIMENT JOB, or --job JOB (hopyard jobs lists them)"),
         (["curve", "a", "b", "--job", "c"], "error: found 3 names; allowed are JOB, or EXPERIMENT JOB"),
         (
@@ -402,9 +402,9 @@ def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
         assert "error: experiment e2: still PAUSED after" in err
         assert run(["resume", *where]) == 0
         err = capsys.readouterr().err
-        assert "going on with small (e2); not with small (e1, PAUSED): hopyard resume ID" in err
+        assert "continuing small (e2); also unfinished: small (e1, PAUSED): hopyard resume ID" in err
         assert run(["resume", *where]) == 0
-        assert "not with" not in capsys.readouterr().err
+        assert "also unfinished" not in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_told(experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ async def everything(client: AsyncClient) -> tuple[list[str], list[str]]:
 async def test_what_runs_is_not_exported(cluster: Cluster, tmp_path: Path) -> None:
     async with cluster("old") as client:
         made = await client.create(experiment(tmp_path / "code", jobs=1, length=1000, pace=0.5))
-        with pytest.raises(Conflict, match=f"{made.id} is RUNNING; only what is paused or over .*: hopyard pause"):
+        with pytest.raises(Conflict, match=f"{made.id} is RUNNING; only paused or ended experiments .*: hopyard pause"):
             await client.export_experiment(made, tmp_path / "it.hopyard")
         await client.stop(made)
     assert not [name for name in os.listdir(tmp_path) if "hopyard" in name or "export" in name]
@@ -205,7 +205,7 @@ async def test_nothing_is_changed_by_what_is_refused(cluster: Cluster, tmp_path:
         made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=1, length=3))
         await client.export_experiment(made, file)
         before = await everything(client)
-        with pytest.raises(AlreadyExists, match=f"experiment {made.id} is here already; .* --as ID"):
+        with pytest.raises(AlreadyExists, match=f"experiment {made.id} exists already; .* --as ID"):
             await client.import_experiment(file)
         assert await everything(client) == before
     async with cluster("new") as client:

@@ -54,6 +54,6 @@ def test_gc_says_how_full_the_store_is_and_what_an_eviction_would_cost(capsys: p
     garbage._show_store(StoreUse(2048, 5120, 3072, 4, 90.0, 512, 2.0))
     assert capsys.readouterr().out.splitlines() == [
         "snapshots in the store: 5.0 KiB of a quota of 2.0 KiB; 3.0 KiB of them are needed now",
-        "to have back the other 4 (2.0 KiB) would take 1m 30s of training; the first to go (512 B): 2s",
-        "what is needed is 1.0 KiB more than the quota: that stays until it is needed no more",
+        "recreating the other 4 (2.0 KiB) would take 1m 30s of training; the next to be evicted (512 B): 2s",
+        "needed snapshots exceed the quota by 1.0 KiB; they are kept until nothing needs them",
     ]

@@ -115,11 +115,11 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_data_folder(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert disk.data_folder(data).detail == f"{data} is not there yet; the first run makes it"
+    assert disk.data_folder(data).detail == f"{data} does not exist yet; the first run creates it"
     lock = DataLock.acquire(data, "hopyard run")
     assert "hopyard run (process" in disk.data_folder(data).detail
     lock.release()
-    assert disk.data_folder(data).detail == f"{data}: a cluster that rests"
+    assert disk.data_folder(data).detail == f"{data}: a stopped cluster"
     (tmp_path / "file").write_text("")
     assert disk.data_folder(tmp_path / "file").fails
     assert not disk.data_folder(tmp_path).fails
@@ -209,7 +209,7 @@ def test_the_command(
     assert run(["doctor"]) == code
     out, err = capsys.readouterr()
     assert out == shown
-    assert err == ("all that is needed is there\n" if code == 0 else "error: not as it must be: disk\n")
+    assert err == ("all needed checks passed\n" if code == 0 else "error: failed checks: disk\n")
     assert run(["doctor", "--json"]) == code
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is (code == 0)

@@ -22,9 +22,9 @@ S = ExperimentState
         (S.RUNNING, True, True, "no cluster runs in d to train it: hopyard resume e1 --data d"),
         (S.PAUSED, False, True, "it stays paused until: hopyard resume e1 --data d"),
         (S.PAUSING, True, False, "no cluster runs in d to train it: hopyard resume e1 --data d"),
-        (S.ENDING, False, True, "its end is under way; the change holds right after it"),
-        (S.STOPPED, True, True, "that gave it nothing to train; more jobs do: hopyard extend e1 --jobs N --data d"),
-        (S.FAILED, False, False, "it has ended, and goes on with more to do: hopyard extend e1 --data d"),
+        (S.ENDING, False, True, "it is ending; the change takes effect after its end"),
+        (S.STOPPED, True, True, "the extension leaves nothing to train; add jobs: hopyard extend e1 --jobs N --data d"),
+        (S.FAILED, False, False, "it has ended; to continue it: hopyard extend e1 --data d"),
     ],
 )
 def test_next_step(state: ExperimentState, rests: bool, extended: bool, expected: str) -> None:

@@ -113,10 +113,10 @@ def test_a_script_that_reports_is_a_command_with_its_options(tmp_path: Path) -> 
     assert "{batch}" in spec.command
     assert "--epochs" not in spec.command
     assert (spec.metric.name, spec.metric.mode, spec.stop.max_iterations) == ("val_accuracy", "max", 12)
-    assert "# Options that are left as they are: --epochs, --seed." in text
+    assert "# Options that are not searched: --epochs, --seed." in text
     before, _, _ = text.partition("  max_iterations: 12\n")
     assert "The script is ended inside its report at this position" in before.splitlines()[-2]
-    assert "# max_iterations trains no longer than the script itself does (--epochs)" in text
+    assert "# max_iterations cannot exceed the length of the script (--epochs)" in text
 
 
 def test_a_trainer_is_found_by_what_it_is_derived_from(tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_a_script_that_shows_nothing_gets_an_example_and_is_told_what_to_see_to(
     assert spec.log.metrics == {"score": f"score={NUMBER}"}
     err = capsys.readouterr().err
     assert (
-        "let it print such as score=0.93 after each epoch and fit the pattern, or call hopyard.report(score=0.93)"
+        "print one after each epoch, such as score=0.93, and adapt the pattern, or call hopyard.report(score=0.93)"
         in err
     )
-    assert "hand it the values: options in the command, such as [python, train.py, --lr, '{lr}']" in err
-    assert err.endswith(f"read it through, then: hopyard run {tmp_path / 'experiment.yaml'}\n")
+    assert "pass the values: options in the command, such as [python, train.py, --lr, '{lr}']" in err
+    assert err.endswith(f"check it, then: hopyard run {tmp_path / 'experiment.yaml'}\n")
 
 
 def test_a_program_in_another_language_and_no_script_at_all(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_it_never_writes_over_a_file_unless_told_to(tmp_path: Path, capsys: pyte
     command = ["init", str(tmp_path / "train.py"), "-o", str(file)]
     assert run(command) == 2
     assert (
-        capsys.readouterr().err == f"error: {file} is there already; --force writes over it, -o FILE writes another\n"
+        capsys.readouterr().err == f"error: {file} exists already; --force overwrites it, -o FILE writes another file\n"
     )
     assert file.read_text() == "mine"
     assert run([*command, "--force", "--json"]) == 0
@@ -244,7 +244,7 @@ def test_a_script_that_would_not_travel_is_refused(tmp_path: Path, capsys: pytes
     (tmp_path / "train.py").write_text(ARGPARSE)
     (tmp_path / "other").mkdir()
     assert run(["init", str(tmp_path / "train.py"), "-o", str(tmp_path / "other" / "e.yaml")]) == 2
-    assert "only what is beside the experiment file travels to the machines: hopyard init" in capsys.readouterr().err
+    assert "only the folder of the experiment file is sent to the machines: hopyard init" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -277,4 +277,4 @@ def test_a_script_that_keeps_no_state_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], call: str, told: bool
 ) -> None:
     written(tmp_path, f"import hopyard as h\n{call}\n")
-    assert ("to see to: hopyard.report is given no checkpoint=FILE" in capsys.readouterr().err) is told
+    assert ("to do: hopyard.report gets no checkpoint=FILE" in capsys.readouterr().err) is told

@@ -53,7 +53,7 @@ def test_json_is_what_is_shown(results: Path, tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["{}"], "error: say where the plot goes: -o FILE.svg or FILE.png; or --json"),
+        (["{}"], "error: name the output: -o FILE.svg or FILE.png, or --json"),
         (["{}", "-o", "x.pdf"], "error: x.pdf: a plot's name ends in .svg or .png, and this one ends in .pdf"),
         (["{}", "-o", "x"], "error: x: a plot's name ends in .svg or .png, and this one ends in neither"),
         (["{}", "-o", "{}/x.svg"], "error: a plot cannot be written to {}/x.svg: "),

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.quick
         (["--format", "tensorboard", "-o", "x", "--reports"], "--reports goes with tables"),
         (
             ["-o", "it.xlsx"],
-            "it.xlsx: by its name it is none of .csv, .json, .parquet; say --format csv, json or parquet",
+            "it.xlsx: its suffix is none of .csv, .json, .parquet; give --format csv, json or parquet",
         ),
     ],
 )

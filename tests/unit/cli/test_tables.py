@@ -249,7 +249,7 @@ def test_a_summary_says_what_jobs_have_from_others_and_what_is_paid() -> None:
     staged = dataclasses.replace(EXPERIMENT, spec=spec, slot_seconds=75.0)
     forked = [dataclasses.replace(JOBS[0], attempt=1, parent="2", fork_position=3), JOBS[1], JOBS[2]]
     (line,) = shown(tables.summary(staged, forked), width=200)[-1:]
-    told = "shared: of 3 jobs 1 without a run of its own, 1 from another's snapshot on; slot time billed: 1m 15s; hopyard tree e1"
+    told = "shared: of 3 jobs 1 without a run of its own, 1 from another job's snapshot; slot time billed: 1m 15s; hopyard tree e1"
     assert line.startswith(told)
     for found, jobs in ((EXPERIMENT, forked), (staged, [dataclasses.replace(job, attempt=1) for job in JOBS])):
         assert "shared" not in "".join(shown(tables.summary(found, jobs), width=200))

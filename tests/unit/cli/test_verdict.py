@@ -19,7 +19,7 @@ ENDED = {"state": ExperimentState.COMPLETED, "reason_code": ReasonCode.NOTHING_L
 
 def test_a_search_that_trained_nobody_to_the_end_says_so_and_how_it_goes_on() -> None:
     said = nobody_trained(experiment(**ENDED), [job("1", JobState.SUSPENDED, 4), job("2", JobState.SUSPENDED, 1)])
-    assert said.startswith("no job was trained to 10: the furthest came to 4,")
+    assert said.startswith("no job was trained to 10: the furthest reached 4,")
     assert "hopyard extend e1 --jobs N" in said
     assert "hopyard rungs e1" in said
 

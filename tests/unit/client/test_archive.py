@@ -67,7 +67,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     for length in (0, 1, 100, 10_000, len(whole) // 2, len(whole) - 1000, len(whole) - 1):
         cut.write_bytes(whole[:length])
-        with pytest.raises(DataLoss, match="not what hopyard export wrote, or only a part"):
+        with pytest.raises(DataLoss, match="not a complete file from hopyard export"):
             read(cut)
 
 
@@ -79,7 +79,7 @@ def test_an_altered_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
         whole[place] ^= 0x55
         other.write_bytes(whole)
         whole[place] ^= 0x55
-        with pytest.raises(HopyardError, match=r"truncated or was altered|not what hopyard export wrote"):
+        with pytest.raises(HopyardError, match=r"truncated or was altered|not a complete file from hopyard export"):
             read(other)
 
 
@@ -112,12 +112,12 @@ def test_what_is_no_export_says_so(tmp_path: Path) -> None:
         read(tmp_path / "nothing")
     text = tmp_path / "text"
     text.write_text("hello")
-    with pytest.raises(DataLoss, match="not what hopyard export wrote"):
+    with pytest.raises(DataLoss, match="not a complete file from hopyard export"):
         read(text)
     shutil.make_archive(str(tmp_path / "some"), "zip", tmp_path, "text")
-    with pytest.raises(InvalidInput, match="a zip, but no experiment"):
+    with pytest.raises(InvalidInput, match="a zip file, but not an exported experiment"):
         read(tmp_path / "some.zip")
-    with pytest.raises(InvalidInput, match="no experiment that hopyard export wrote"):
+    with pytest.raises(InvalidInput, match="not one that hopyard export wrote"):
         read(rewritten(written(tmp_path / "a"), format="else"))
 
 

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.quick
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        (JobState.RUNNING, "it gets one when it is suspended, when it ends, and as often as snapshot.every"),
+        (JobState.RUNNING, "it saves one when it is suspended, when it ends, and every snapshot.every units"),
         (
             JobState.COMPLETED,
-            "it has trained to its end and left none: a script's come from hopyard.report(checkpoint=",
+            "it trained to its end without one: snapshots of a script come from hopyard.report(checkpoint=",
         ),
         (JobState.TERMINATED, "a job that is TERMINATED keeps none, unless it is the experiment's best one"),
         (JobState.FAILED, "a job that is FAILED keeps none, unless it is the experiment's best one"),
@@ -30,15 +30,15 @@ def test_a_job_without_a_snapshot_is_told_as_its_state_is(state: JobState, told:
     with pytest.raises(NotFound) as error:
         choose(Job("e1", "5", state, position=10), "best")
     message = str(error.value)
-    assert message.startswith(f"job 5 has no snapshot (it is {state.value} at position 10); ")
+    assert message.startswith(f"job 5 has no snapshot ({state.value} at position 10); ")
     assert told in message
-    assert ("it gets one" in message) is (state is JobState.RUNNING)
+    assert ("it saves one" in message) is (state is JobState.RUNNING)
 
 
 async def test_processes_are_not_downloaded(tmp_path: Path) -> None:
     job = Job("e1", "5", JobState.COMPLETED, position=10)
     connection = Connection("127.0.0.1:1", timeout=1.0, patience=0.0)
     snapshot = Snapshot("5", 10, "0" * 64, provider="criu")
-    with pytest.raises(Unsupported, match=r"holds its processes \(provider criu\), which only a node can restore"):
+    with pytest.raises(Unsupported, match=r"contains its processes \(provider criu\), which only a node can restore"):
         await download(connection, job, snapshot, [], tmp_path / "target")
     assert not (tmp_path / "target").exists()

@@ -124,7 +124,9 @@ def test_a_file_that_vanishes_while_packing_is_left_out(
     if vanishing == 1:
         assert "train.py" in pack(folder).files
     else:
-        with pytest.raises(InvalidInput, match=r"files vanish while they are read, code/.train.py.swp last; list them"):
+        with pytest.raises(
+            InvalidInput, match=r"files disappear during packing, such as code/.train.py.swp; list them"
+        ):
             pack(folder)
 
 

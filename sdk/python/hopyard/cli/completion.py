@@ -1,6 +1,7 @@
 """Shell completion of experiments and jobs of a running cluster, and of plugins.
 
-It starts nothing and raises no errors. If no cluster answers within `SECONDS`, it offers nothing.
+Each `complete_...` function returns the completions that begin with `incomplete`. It starts nothing and raises no
+errors. If no cluster answers within `SECONDS`, the result is empty.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
         return ""
     furthest = max(max(job.position, job.best_position) for job in jobs)
     return (
-        f"no job was trained to {limit}: the furthest came to {furthest}, and too few came there for one to go on; "
-        f"more jobs make promotions, also of those that wait: hopyard extend {experiment.id} --jobs N; "
+        f"no job was trained to {limit}: the furthest reached {furthest}, and too few jobs arrived there for a promotion; "
+        f"more jobs cause promotions, also of waiting jobs: hopyard extend {experiment.id} --jobs N; "
         f"hopyard rungs {experiment.id} shows how many stand where"
     )
 

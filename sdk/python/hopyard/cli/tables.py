@@ -148,7 +148,7 @@ def jobs_table(
 def nodes_table(found: Sequence[Node]) -> RenderableType:
     """Format nodes, with one line for each slot."""
     if not found:
-        return Text("no nodes; `hopyard agent --scheduler HOST:PORT` brings this computer's slots")
+        return Text("no nodes; `hopyard agent --scheduler HOST:PORT` adds this computer")
     table = _table("node", "state", "slot", "cpus", "gpus", "runs", "last sign of life")
     for node in found:
         for index, slot in enumerate(node.slots):
@@ -221,7 +221,7 @@ def _grown(experiment: Experiment) -> str:
     """Return a hint on the plot of gang sizes; empty if the policy is not elastic."""
     if (experiment.spec.get("policy") or {}).get("elastic") is None:
         return ""
-    return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows on how many slots each job was"
+    return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows the number of slots of each job"
 
 
 def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
@@ -236,7 +236,7 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
         if without
         else []
     )
-    told += [f"{onward} from another's snapshot on"] if onward else []
+    told += [f"{onward} from another job's snapshot"] if onward else []
     billed = formatting.duration(experiment.slot_seconds)
     return (
         f"shared: of {formatting.count(len(jobs), 'job')} {', '.join(told)}; slot time billed: {billed}; "
@@ -255,7 +255,7 @@ def _moved(experiment: Experiment) -> str:
         (hops.stored, hops.stored_bytes, "to the store"),
     )
     told = ", ".join(f"{count} {way} ({formatting.size(size)})" for count, size, way in ways if count)
-    return f"models moved: {told or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows who was where"
+    return f"models moved: {told or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows the visits"
 
 
 def _use(node: Node, slot: Slot) -> str:

@@ -187,7 +187,7 @@ class AsyncClient(ClientQueries):
             if type(position) is not int or not 1 <= position <= _MOST:
                 raise InvalidInput(f"position: must be a whole number in 1..max_iterations, found {position!r:.80}")
             if not isinstance(name, str):
-                raise InvalidInput(f"request_ids: must be texts, found {name!r:.80}")
+                raise InvalidInput(f"request_ids: must be strings, found {name!r:.80}")
             given = hyperparameters_to_proto(hyperparameters)
             request.jobs.add(hyperparameters=given, position=position, request_id=name or uuid.uuid4().hex)
         connection = await self._connection()

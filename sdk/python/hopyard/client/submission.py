@@ -96,7 +96,7 @@ def pack(folder: Path) -> Bundle:
         except BundleError as error:
             raise InvalidInput(f"the code folder cannot be packed: {error}") from error
     raise InvalidInput(
-        f"the code folder {folder} cannot be packed: files vanish while they are read, {gone} last; list them in "
+        f"the code folder {folder} cannot be packed: files disappear during packing, such as {gone}; list them in "
         f"{bundle.IGNORE_FILE}"
     )
 
@@ -133,7 +133,7 @@ def _with_trainer_path(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Pat
         source = None
     if source is None or not Path(source).is_file():
         raise InvalidInput(
-            f"trainer {trainer.__qualname__} was not defined in a file, so its code cannot travel to the machines; "
+            f"trainer {trainer.__qualname__} was not defined in a file, so its code cannot be sent to the slots; "
             "put the class into a file"
         )
     file = Path(source).absolute()

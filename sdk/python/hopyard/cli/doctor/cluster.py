@@ -54,18 +54,27 @@ async def server(address: str) -> list[Finding]:
             after = time.time()
             nodes = await client.nodes()
     except HopyardError as error:
-        return [problem("server", str(error), "is it up, and the address right? hopyard up prints it", needed=True)]
+        return [
+            problem(
+                "server",
+                str(error),
+                "check that it runs and that the address is right; hopyard up prints it",
+                needed=True,
+            )
+        ]
     slots = sum(len(node.slots) for node in nodes)
     there = f"{formatting.count(len(nodes), 'node')}, {formatting.count(slots, 'slot')}"
     found = [ok("server", f"{address}: hopyard {cluster.version}, {there}", needed=True)]
     if cluster.trouble:
-        found[0] = problem("server", f"{address}: {cluster.trouble}", "it goes on by itself once that is mended")
+        found[0] = problem("server", f"{address}: {cluster.trouble}", "the cluster continues when this is fixed")
     if cluster.now is not None:
         apart = cluster.now - (before + after) / 2
         detail = f"the server's clock is {abs(apart):.2f} s {'ahead' if apart > 0 else 'behind'} (+-{(after - before) / 2:.2f} s)"
         if abs(apart) - (after - before) / 2 > MOST_SECONDS_APART:
             found.append(
-                problem("clocks", detail, "keep both with NTP (chrony): times of reports and logs would not fit")
+                problem(
+                    "clocks", detail, "synchronize both with NTP (chrony), or times in reports and logs will differ"
+                )
             )
         else:
             found.append(ok("clocks", detail))
@@ -74,7 +83,7 @@ async def server(address: str) -> list[Finding]:
 
 async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
     """Run a tiny search without torch on a temporary cluster, and report its times. It takes at most `limit` seconds."""
-    name, advice = "self-test", "hopyard run shows the same; the message above says what failed"
+    name, advice = "self-test", "hopyard run shows the same error; the message above names the failure"
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hopyard-doctor-") as scratch:
         folder = Path(scratch)
@@ -98,7 +107,11 @@ async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
 
 
 async def _search(client: AsyncClient, code: Path, begin: float) -> tuple[float, Experiment]:
-    """Run the search, and return the seconds from `begin` to the first metric (0: none), and the final experiment."""
+    """Run the self-test's search with the training code in the folder `code`.
+
+    Returns:
+        Seconds from `begin` (monotonic) to the first report (0: none), and the experiment after its end.
+    """
     experiment = await client.create(_SPEC, code)
     first = 0.0
     async for change in client.watch(experiment):

@@ -29,14 +29,14 @@ def data_folder(data: Path) -> Finding:
         parent = _there(data)
         if not os.access(parent, os.W_OK | os.X_OK):
             return problem(
-                name, f"{data} cannot be made: {parent} is not writable", "name another: --data DIR", needed=True
+                name, f"{data} cannot be created: {parent} is not writable", "name another: --data DIR", needed=True
             )
-        return ok(name, f"{data} is not there yet; the first run makes it", needed=True)
+        return ok(name, f"{data} does not exist yet; the first run creates it", needed=True)
     if not data.is_dir():
         return problem(name, f"{data} is not a folder", "name another: --data DIR", needed=True)
     if not os.access(data, os.W_OK | os.X_OK):
         return problem(
-            name, f"{data} is not writable", "give yourself the right, or name another: --data DIR", needed=True
+            name, f"{data} is not writable", "change its permissions, or name another: --data DIR", needed=True
         )
     if not (data / "cluster.lock").exists():
         return ok(name, f"{data}: no cluster has run here", needed=True)
@@ -44,7 +44,7 @@ def data_folder(data: Path) -> Finding:
         holder = lock_holder(data)
         who = f"{holder[1]} (process {holder[0]})" if holder else "another process"
         return ok(name, f"{data}: {who} serves it at {read_address(data) or 'no address yet'}", needed=True)
-    return ok(name, f"{data}: a cluster that rests", "hopyard experiments shows what is in it", needed=True)
+    return ok(name, f"{data}: a stopped cluster", "hopyard experiments shows what is in it", needed=True)
 
 
 def disk(data: Path) -> list[Finding]:

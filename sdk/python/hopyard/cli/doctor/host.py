@@ -44,9 +44,7 @@ def cores(cgroup: Path = _CGROUP) -> Finding:
     detail += f", load {load:.1f}"
     usable = min(there, quota) if quota else there
     if load > 1.5 * usable:
-        return problem(
-            "cores", detail, "other programs are busy here: trainings will be slow and their times misleading"
-        )
+        return problem("cores", detail, "other programs use the CPUs: training will be slow and its times misleading")
     return ok("cores", detail)
 
 
@@ -110,10 +108,10 @@ def loopback() -> Finding:
             with socket.create_connection(("127.0.0.1", port), timeout=5):
                 pass
     except OSError as error:
-        advice = "services of one computer speak over 127.0.0.1: see its firewall or sandbox"
+        advice = "the services communicate over 127.0.0.1: check the firewall or sandbox"
         return problem("loopback", f"127.0.0.1: {error.strerror or error}", advice, needed=True)
     proxy = next((name for name in ("http_proxy", "HTTP_PROXY", "https_proxy") if os.environ.get(name)), None)
-    detail = "127.0.0.1 answers" + (f"; {proxy} is set, which services on this computer pass by" if proxy else "")
+    detail = "127.0.0.1 answers" + (f"; {proxy} is set, which services on this computer bypass" if proxy else "")
     try:
         with socket.create_server(("127.0.0.1", PORT)):
             return ok("loopback", f"{detail}, port {PORT} is free for hopyard up", needed=True)

@@ -23,7 +23,7 @@ _WHAT: Final = {
     "torch": "TorchTrainer",
     "mop": "exact plans for mop",
     "gpu": "snapshots of processes that use GPUs",
-    "sklearn": "models of scikit-learn that hop",
+    "sklearn": "scikit-learn models under model hopping",
     "optuna": "the generators tpe, gp, cmaes and nsga2",
     "data": "partitions of Parquet files, and by URL",
     "pandas": "results as data frames",
@@ -61,7 +61,7 @@ def extras() -> list[Finding]:
 
 
 def extra(name: str, requirements: Iterable[str]) -> Finding:
-    """Check whether all packages of an extra are installed."""
+    """Check whether all packages of the extra `name` are installed. `requirements` are those in the metadata of Hopyard."""
     lines = list(requirements)
     lacking = sorted({package for package in packages_of(name, lines) if _version(package) is None})
     told = _WHAT.get(name, "")
@@ -73,7 +73,13 @@ def extra(name: str, requirements: Iterable[str]) -> Finding:
 
 
 def packages_of(name: str, requirements: list[str], seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the names of the packages of an extra, including those of the extras that it contains."""
+    """Yield the names of the packages of an extra, including those of the extras that it contains.
+
+    Args:
+        name: The extra.
+        requirements: The requirements in the metadata of Hopyard, with their markers.
+        seen: Extras that are already being expanded, to end cycles.
+    """
     for line in requirements:
         marker = _EXTRA.search(line)
         found = _REQUIREMENT.match(line)
@@ -100,7 +106,7 @@ def torch() -> Finding:
     words = done.stdout.split()
     if done.returncode or len(words) != 3:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return problem("torch", f"{_version('torch')} cannot be imported: {last}", "install it anew")
+        return problem("torch", f"{_version('torch')} cannot be imported: {last}", "install it again")
     return ok("torch", f"{words[0]}, imported in {words[1]} s, sees {words[2]} GPUs")
 
 

@@ -40,8 +40,8 @@ class ExperimentDraft:
     def text(self, source: str) -> str:
         """Return the text of the experiment file. `source` names the script in its first line."""
         head = [
-            f"An experiment file for {source}, written by hopyard init. Each setting that is not set stands here with its",
-            "default, behind a # without a blank.",
+            f"An experiment file for {source}, written by hopyard init. Each setting without a value is listed with its",
+            "default, after a # without a space.",
         ]
         return experiment_text(self.data, head, self.notes)
 
@@ -72,7 +72,7 @@ def _within(script: Path, folder: Path) -> str:
     path = os.path.relpath(script.absolute(), folder.absolute())
     if path.startswith(".."):
         raise WrongUse(
-            f"{script} lies outside of {folder.absolute()}, and only what is beside the experiment file travels to the "
+            f"{script} is outside {folder.absolute()}, and only the folder of the experiment file is sent to the "
             f"machines: hopyard init {script} -o {script.parent / 'experiment.yaml'}"
         )
     return path
@@ -124,13 +124,13 @@ def _command(found: Script, path: str) -> ExperimentDraft:
         _add_metric(plan, found.metrics, "hopyard.report is called without a name that can be seen here")
         plan.notes["command"] = _other_ways("command")
         plan.notes["stop.max_iterations"] = [
-            "The script is ended inside its report at this position: what stands behind its loop does not run, only",
-            "finally does. A script that ends by itself before that is complete where it stands.",
+            "The script is ended inside its report at this position: code after its loop does not run, except",
+            "finally blocks. A script that ends before this position is complete at its last report.",
         ]
         if not found.checkpoints:
             plan.todo.append(
-                "hopyard.report is given no checkpoint=FILE, so a job that is suspended begins again, and hopyard download "
-                "has nothing to bring"
+                "hopyard.report gets no checkpoint=FILE, so a suspended job starts from the beginning, and hopyard download "
+                "finds no snapshot"
             )
     else:
         plan = ExperimentDraft("log", {})
@@ -138,17 +138,17 @@ def _command(found: Script, path: str) -> ExperimentDraft:
     _add_space(plan, space, "it has no option with a number as its default")
     if not any(one.name in space for one in found.options) and not found.values:
         plan.todo.append(
-            f"hand it the values: options in the command, such as [python, {path}, --lr, '{{lr}}'], or "
+            f"pass the values: options in the command, such as [python, {path}, --lr, '{{lr}}'], or "
             'hopyard.hyperparameters()["lr"] in the script'
         )
     plan.data["stop"] = stop
     left = [one.flag for one in found.options if one.name not in space]
     if left:
-        plan.notes["space"] = [f"Options that are left as they are: {', '.join(left)}."]
+        plan.notes["space"] = [f"Options that are not searched: {', '.join(left)}."]
     lengths = [one.flag for one in found.options if suggest.is_length(one.name)]
     if lengths:
         plan.notes["stop"] = [
-            f"max_iterations trains no longer than the script itself does ({lengths[0]}): for more, give both more."
+            f"max_iterations cannot exceed the length of the script ({lengths[0]}): raise both for longer jobs."
         ]
     return plan
 
@@ -161,7 +161,7 @@ def _program(script: Path, path: str) -> ExperimentDraft:
     start = path if os.sep in path else f"./{path}"
     plan = ExperimentDraft("log", {"name": _name(script)})
     _add_log(plan, [start, "{lr}"], {})
-    _add_space(plan, {}, "it is not Python, so its arguments cannot be seen here")
+    _add_space(plan, {}, "it is not Python, so its arguments are unknown")
     plan.data["stop"] = {"jobs": JOBS}
     if not os.access(script, os.X_OK):
         plan.todo.append(f"make it executable: chmod +x {script}")
@@ -177,11 +177,11 @@ def _add_log(plan: ExperimentDraft, command: Sequence[str], patterns: dict[str, 
         *_other_ways("log"),
     ]
     if patterns:
-        plan.todo.append("log.metrics: see that the patterns find what it prints")
+        plan.todo.append("log.metrics: check that the patterns match the output")
     else:
         plan.todo.append(
-            "log.metrics: nothing was recognised that it prints as a metric; let it print such as score=0.93 after each "
-            "epoch and fit the pattern, or call hopyard.report(score=0.93) there"
+            "log.metrics: no printed metric was recognised; print one after each epoch, such as score=0.93, and adapt the "
+            "pattern, or call hopyard.report(score=0.93)"
         )
 
 
@@ -207,4 +207,4 @@ def _other_ways(mode: str) -> list[str]:
         "command": "command: [python, train.py, --lr, '{lr}']            a script that calls hopyard.report(accuracy=...)",
         "log": "log: {command: [./train, '{lr}'], metrics: 'acc=([0-9.]+)'}  any program; metrics are read from its output",
     }
-    return ["Instead of it, one of:", *(f"  {text}" for name, text in ways.items() if name != mode)]
+    return ["Alternatives:", *(f"  {text}" for name, text in ways.items() if name != mode)]

@@ -180,7 +180,7 @@ class ArchiveReader:
             self._file.close()
             if isinstance(error, zipfile.BadZipFile | EOFError):
                 raise DataLoss(
-                    f"{path}: it is not what hopyard export wrote, or only a part of it ({error}); copy it again"
+                    f"{path}: it is not a complete file from hopyard export ({error}); copy it again"
                 ) from error
             raise
 
@@ -246,15 +246,19 @@ class ArchiveReader:
         try:
             info = self._zip.getinfo(MANIFEST)
         except KeyError:
-            raise InvalidInput(f"{self._path}: it is a zip, but no experiment: it has no {MANIFEST}") from None
+            raise InvalidInput(
+                f"{self._path}: it is a zip file, but not an exported experiment: it has no {MANIFEST}"
+            ) from None
         if info.file_size > _MAX_MANIFEST_BYTES:
-            raise InvalidInput(f"{self._path}: its {MANIFEST} has {info.file_size} bytes, which is too much")
+            raise InvalidInput(
+                f"{self._path}: its {MANIFEST} has {info.file_size} bytes, allowed are {_MAX_MANIFEST_BYTES}"
+            )
         try:
             about = json.loads(self._zip.read(info))
         except (ValueError, RuntimeError, NotImplementedError) as error:
             raise self._damaged(f"{MANIFEST}: {error}") from error
         if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise InvalidInput(f"{self._path}: it is a zip, but no experiment that hopyard export wrote")
+            raise InvalidInput(f"{self._path}: it is a zip file, but not one that hopyard export wrote")
         if about.get("version") != VERSION:
             raise InvalidInput(
                 f"{self._path}: its format is version {about.get('version')}, written by Hopyard {about.get('hopyard')}; "

@@ -97,7 +97,9 @@ async def _write(stream: AsyncIterable[M], data: Callable[[M], bytes], sha256: s
             digest.update(data(message))
             opened.write(data(message))
     if digest.hexdigest() != sha256:
-        raise DataLoss(f"what came for {sha256} has the hash {digest.hexdigest()}; try again, or another copy")
+        raise DataLoss(
+            f"the blob received for {sha256} has the hash {digest.hexdigest()}; try again, or try another copy"
+        )
 
 
 async def _requests(sha256: str, data: bytes) -> AsyncIterator[appstat_pb2.PutBlobRequest]:

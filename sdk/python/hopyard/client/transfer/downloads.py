@@ -30,9 +30,7 @@ def choose(job: Job, which: Which) -> Snapshot:
         NotFound: The job has no snapshot.
     """
     if not job.snapshots:
-        raise NotFound(
-            f"job {job.id} has no snapshot (it is {job.state.value} at position {job.position}); {_why(job)}"
-        )
+        raise NotFound(f"job {job.id} has no snapshot ({job.state.value} at position {job.position}); {_why(job)}")
     newest = max(job.snapshots, key=lambda one: one.position)
     if which == "newest":
         return newest
@@ -41,15 +39,12 @@ def choose(job: Job, which: Which) -> Snapshot:
 
 def _why(job: Job) -> str:
     """Return why a job may have no snapshot, derived from its state, as the second half of an error message."""
-    whose = "a script's come from hopyard.report(checkpoint=...), and a log program has none to download"
+    whose = "snapshots of a script come from hopyard.report(checkpoint=...), and a log program has none"
     if job.state is JobState.COMPLETED:
-        return f"it has trained to its end and left none: {whose}"
+        return f"it trained to its end without one: {whose}"
     if job.state in (JobState.TERMINATED, JobState.FAILED):
         return f"a job that is {job.state.value} keeps none, unless it is the experiment's best one; {whose}"
-    return (
-        "it gets one when it is suspended, when it ends, and as often as snapshot.every of the experiment file says; "
-        f"{whose}"
-    )
+    return f"it saves one when it is suspended, when it ends, and every snapshot.every units; {whose}"
 
 
 async def download(
@@ -65,8 +60,8 @@ async def download(
     """
     if snapshot.provider == PROVIDER:
         raise Unsupported(
-            f"the snapshot of job {job.id} at position {snapshot.position} holds its processes (provider {PROVIDER}), which only a "
-            "node can restore; what is to be downloaded is given to hopyard.report(checkpoint=...) or written to a path of its own"
+            f"the snapshot of job {job.id} at position {snapshot.position} contains its processes (provider {PROVIDER}), which only a "
+            "node can restore; to download results, pass a file to hopyard.report(checkpoint=...)"
         )
     await asyncio.to_thread(_make_room, target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:

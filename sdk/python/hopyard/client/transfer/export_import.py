@@ -65,7 +65,7 @@ async def write(
         held = _distinct([s for one in group for job in await client.jobs(one) for s in job.snapshots])
         left = await _write_snapshots(client, connection, archive, held, Path(scratch)) if snapshots else held
         if [(one.id, one.state) for one in await _at_rest(client, stream)] != [(one.id, one.state) for one in group]:
-            raise Conflict(f"experiment {stream} went on while it was exported; pause it, and export it again")
+            raise Conflict(f"experiment {stream} changed during the export; pause it, and export it again")
         about = {
             "hopyard": __version__,
             "written_at": time.time(),
@@ -90,9 +90,9 @@ async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
     group = [one for one in reversed(await client.experiments()) if (one.group or one.id) == stream]
     for one in group:
         if not (one.state.ended or one.state is ExperimentState.PAUSED):
-            others = f" (a group of {len(group)}, which travels as one)" if len(group) > 1 else ""
+            others = f" (a group of {len(group)}, which is exported as one)" if len(group) > 1 else ""
             raise Conflict(
-                f"experiment {one.id}{others} is {one.state.value}; only what is paused or over can be exported: "
+                f"experiment {one.id}{others} is {one.state.value}; only paused or ended experiments can be exported: "
                 f"hopyard pause {one.id}"
             )
     return group
@@ -115,7 +115,7 @@ async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experimen
             request.page_token = page.next_page_token
     if missing:
         name, state = min(missing)
-        raise Unavailable(f"the journal does not say yet that {name} is {state}; export it again in a while")
+        raise Unavailable(f"the journal does not yet record that {name} is {state}; try the export again later")
 
 
 async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, stream: str) -> int:
@@ -264,7 +264,7 @@ async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | No
     for one in wanted:
         if one in taken:
             raise AlreadyExists(
-                f"experiment {one} is here already; import it under another id: hopyard import FILE --as ID"
+                f"experiment {one} exists already; import it under another id: hopyard import FILE --as ID"
             )
 
 
@@ -284,7 +284,7 @@ async def _put_all(connection: Connection, archive: ArchiveReader, owner: str) -
                 await put_chunks(connection, sha256, whose, lambda member=member: archive.unpacked(member))  # type: ignore[misc]
         if await _all_there(connection, list(blobs), owner):
             return
-    raise Aborted("what was put into the store is deleted from it at once; import again when nobody collects garbage")
+    raise Aborted("garbage collection deletes the uploaded data immediately; import again when it is not running")
 
 
 def _blobs(archive: ArchiveReader) -> dict[str, str]:

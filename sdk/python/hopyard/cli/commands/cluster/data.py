@@ -124,7 +124,7 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
         emit(data_table(found))
         if found and not up:
             say(
-                "no node runs, so nobody holds anything now: `hopyard up`, or the command that started this cluster's agents"
+                "no node runs, so no partition is available: `hopyard up`, or the command that started this cluster's agents"
             )
 
 
@@ -162,7 +162,7 @@ def drop(name: Name, server: Server = None, data: Data = None, json: Json = Fals
     if json:
         emit_json({"dropped": name})
     else:
-        say(f"{name} is forgotten; its files are where they were")
+        say(f"{name} is removed from the catalog; its files are kept")
 
 
 def split(
@@ -218,7 +218,7 @@ def split(
         given = tuple(float(speed) for speed in speeds.split(",")) if speeds is not None else ()
     except ValueError as error:
         raise WrongUse(
-            f"--speeds: found {speeds!r}, needed are numbers with commas between, such as 1,1,2.5"
+            f"--speeds: found {speeds!r}, allowed are numbers separated by commas, such as 1,1,2.5"
         ) from error
     try:
         called = check_data_name(name if name is not None else file.stem)
@@ -234,5 +234,5 @@ def split(
         say(
             f"{one.name}: {formatting.count(one.examples, 'example')}, {formatting.size(one.size_bytes)}, {out / one.file}"
         )
-    say("copy each to the node that is to hold it (several for replicas), and register them, with the paths there:")
+    say("copy each file to its node (for replicas to several), then register them with the paths there:")
     emit(command)

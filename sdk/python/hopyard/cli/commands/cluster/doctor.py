@@ -49,9 +49,9 @@ def doctor(
     if json:
         emit_json({"ok": not failed, "findings": found})
     elif failed:
-        say(f"error: not as it must be: {', '.join(failed)}")
+        say(f"error: failed checks: {', '.join(failed)}")
     else:
-        say("all that is needed is there")
+        say("all needed checks passed")
     if failed:
         raise typer.Exit(EXIT_FAILED)
 

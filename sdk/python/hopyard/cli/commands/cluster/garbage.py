@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hopyard.client.types import Garbage, GarbageKind, KeptForOthers, StoreUse
 
 _COPIES: Final = "snapshots that no experiment holds"
-_PARTIALS: Final = "parts of uploads and files that were not finished"
+_PARTIALS: Final = "unfinished uploads and files"
 _HASH_DIGITS: Final = 64
 
 
@@ -163,7 +163,7 @@ def _show(got: Garbage) -> None:
     if got.store is not None:
         _show_store(got.store)
     if not got.found:
-        emit("there is nothing that nobody needs")
+        emit("no garbage found")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("what", "where", "number", "size"):
@@ -190,12 +190,12 @@ def _show_store(store: StoreUse) -> None:
     if store.spare:
         spare = formatting.size(store.used_bytes - store.needed_bytes)
         emit(
-            f"to have back the other {store.spare} ({spare}) would take {formatting.short_time(store.spare_seconds)} of training; the "
-            f"first to go ({formatting.size(store.next_bytes)}): {formatting.short_time(store.next_seconds)}"
+            f"recreating the other {store.spare} ({spare}) would take {formatting.short_time(store.spare_seconds)} of training; the "
+            f"next to be evicted ({formatting.size(store.next_bytes)}): {formatting.short_time(store.next_seconds)}"
         )
     if store.quota_bytes is not None and store.needed_bytes > store.quota_bytes:
         above = formatting.size(store.needed_bytes - store.quota_bytes)
-        emit(f"what is needed is {above} more than the quota: that stays until it is needed no more")
+        emit(f"needed snapshots exceed the quota by {above}; they are kept until nothing needs them")
 
 
 def _show_kept(kept: Sequence[KeptForOthers]) -> None:
@@ -208,7 +208,7 @@ def _show_kept(kept: Sequence[KeptForOthers]) -> None:
     if not kept:
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("kept for others by", "number", "size", "training to have it back", ""):
+    for column in ("kept for others by", "number", "size", "training to recreate", ""):
         table.add_column(column, justify="left" if column in ("kept for others by", "") else "right")
     for one in kept:
         size, seconds = formatting.size(one.size_bytes), formatting.short_time(one.seconds_again)

@@ -136,7 +136,7 @@ class Supervisor:
             words = self.process.obituary()
             if self._crashes.too_many:
                 raise Unavailable(
-                    f"{self.name} died {deaths} times within {CRASH_SECONDS:g} s and is given up: {words}"
+                    f"{self.name} crashed {deaths} times within {CRASH_SECONDS:g} s and is not restarted again: {words}"
                 )
             wait = self._backoff.bound(deaths)
             self._note(

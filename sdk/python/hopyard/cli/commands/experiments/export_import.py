@@ -61,8 +61,8 @@ def export(
     if got.left_behind and not no_snapshots:
         jobs = ", ".join(dict.fromkeys(one.job for one in got.left_behind))
         say(
-            f"{formatting.count(len(got.left_behind), 'snapshot')} of jobs {jobs} could not be read: elsewhere these go on from "
-            "an earlier one, or begin anew. What lies on a node only can be read while that runs (hopyard up)"
+            f"{formatting.count(len(got.left_behind), 'snapshot')} of jobs {jobs} could not be read: imported jobs continue from "
+            "an earlier one or from the beginning. Snapshots that only a node has are readable while it runs (hopyard up)"
         )
     emit(str(got.file))
 
@@ -107,6 +107,6 @@ def import_(
     if json:
         emit_json(got)
         return
-    say(f"{one.name} ({one.id}) is here, {one.state.value}, with {formatting.count(got.snapshots, 'snapshot')}")
+    say(f"{one.name} ({one.id}) is imported, {one.state.value}, with {formatting.count(got.snapshots, 'snapshot')}")
     then = "extend" if one.state.ended else "resume"
     say(f"hopyard {then} {one.id}{where(server, data)}")

@@ -28,8 +28,8 @@ def mended(experiment: Experiment) -> str:
     policy = experiment.spec.get("policy") or {}
     name = policy.get("name", "") if isinstance(policy, Mapping) else str(policy)
     if name.startswith(REMOTE):
-        return f"mend it, start its process again (hopyard policy serve ... --name {name.removeprefix(REMOTE)}), then:"
-    return "mended, it goes on with:"
+        return f"fix it, restart its process (hopyard policy serve ... --name {name.removeprefix(REMOTE)}), then:"
+    return "after a fix, continue with:"
 
 
 def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:
@@ -44,10 +44,10 @@ def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended
     resume = f"hopyard resume {experiment.id}{where}"
     if experiment.state.ended:
         if extended:
-            return f"that gave it nothing to train; more jobs do: hopyard extend {experiment.id} --jobs N{where}"
-        return f"it has ended, and goes on with more to do: hopyard extend {experiment.id}{where}"
+            return f"the extension leaves nothing to train; add jobs: hopyard extend {experiment.id} --jobs N{where}"
+        return f"it has ended; to continue it: hopyard extend {experiment.id}{where}"
     if experiment.state is ExperimentState.ENDING:
-        return "its end is under way; the change holds right after it"
+        return "it is ending; the change takes effect after its end"
     if idle is not None:
         return f"no cluster runs in {idle} to train it: {resume}"
     if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):

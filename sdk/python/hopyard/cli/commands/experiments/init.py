@@ -42,7 +42,7 @@ def init(
     if output.is_dir():
         raise WrongUse(f"{output}: this is a folder; name the file in it: -o {output / 'experiment.yaml'}")
     if output.exists() and not force:
-        raise WrongUse(f"{output} is there already; --force writes over it, -o FILE writes another")
+        raise WrongUse(f"{output} exists already; --force overwrites it, -o FILE writes another file")
     plan = plan_for(script, output.parent)
     text = plan.text(script.name if script is not None else "your script")
     load_spec(text, str(output))
@@ -56,5 +56,5 @@ def init(
     better = "larger" if metric["mode"] == "max" else "smaller"
     say(f"wrote {output}: {how[plan.mode]}, {metric['name']} ({better} is better), space of {', '.join(space)}")
     for item in plan.todo:
-        say(f"  to see to: {item}")
-    say(f"read it through, then: hopyard run {output}")
+        say(f"  to do: {item}")
+    say(f"check it, then: hopyard run {output}")

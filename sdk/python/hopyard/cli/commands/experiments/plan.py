@@ -37,8 +37,8 @@ def plan(
 
     Trials whose sequences have the same values up to a position have the same training up to there. The plan reports
     the number of trials; the total steps, if each trial is trained alone; the unique steps, if common beginnings are
-    trained once; the merge rate (total by unique steps); the critical path (steps of the longest trial); and a lower
-    bound for the consecutive steps on N slots.
+    trained once; the merge rate (total by unique steps); the critical path (the longest chain of steps); and a lower
+    bound for the length of any schedule on N slots.
 
     All trials of the file's generator are assumed to train up to `stop.max_iterations`; steps are units of the
     position. A file without a program needs only `space` and `stop`, and is searched as a grid. Several files are

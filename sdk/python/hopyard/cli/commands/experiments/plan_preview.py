@@ -28,9 +28,9 @@ class PlanPreview:
         total_steps: Positions to train if each trial is trained alone.
         unique_steps: Positions to train if common beginnings are trained once.
         merge_rate: `total_steps` divided by `unique_steps`; for several files, the k-wise merge rate.
-        critical_path: Largest number of positions that must be trained one after another.
-        slots: Number of slots.
-        makespan_lower_bound: Lower bound for the positions that one of these slots must train one after another.
+        critical_path: Length of the longest chain of positions that must be trained one after another.
+        slots: Number of slots assumed for `makespan_lower_bound`.
+        makespan_lower_bound: Lower bound for the length of any schedule on these slots, in positions.
     """
 
     trials: int
@@ -97,7 +97,7 @@ def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
     # Everything else that determines a training. Trials that differ in it share nothing.
     root = (spec.trainer, spec.command, str(spec.log), spec.interpreter, str(spec.environment), spec.unit, spec.seed)
     if spec.stop.jobs == 0:
-        raise InvalidInput(f"{file}: stop.jobs is 0: which trials there will be is for clients to ask")
+        raise InvalidInput(f"{file}: stop.jobs is 0: clients request the trials, so they are unknown")
     for number in range(min(spec.stop.jobs or _MOST, _MOST) + 1):
         found = generator.create(str(number), number) if number != spec.stop.jobs else None
         if found is None:
@@ -107,5 +107,5 @@ def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
                 )
             return
         if number == _MOST:
-            raise InvalidInput(f"{file}: more than {_MOST} trials; allowed: that many, set stop.jobs")
+            raise InvalidInput(f"{file}: found more than {_MOST} trials, allowed are {_MOST}; set stop.jobs")
         yield Request(cast("dict[str, Any]", found), length, root)

@@ -26,7 +26,7 @@ def check_policy(submission: Submission) -> None:
     made = checked_policy(submission)
     if made is None:
         return
-    from hopyard.policy.compatibility import misfit  # Policies need more than a file's form does.
+    from hopyard.policy.compatibility import misfit  # slow to import, and only needed with a policy
 
     found = misfit(submission.spec, capabilities_of(made))
     if found is not None:
@@ -75,7 +75,10 @@ def sharing_note(submission: Submission) -> str:
 
 
 def _made(submission: Submission) -> tuple[Policy | None, str]:
-    """Create the policy of a file. Return None and an empty string if it is not installed, or None and the error if it failed."""
+    """Create the policy of a file and return it with an empty error, or return None with the error.
+
+    The error is also empty if the policy is not installed here, which cannot be checked.
+    """
     policy = submission.spec.policy
     if policy.remote or policy.name not in plugin_names(POLICIES):
         return None, ""

@@ -84,7 +84,7 @@ def resume(
         from hopyard.cli.errors import WrongUse
 
         if slots is not None:
-            raise WrongUse("--slots is for an experiment; --job gives one job back to a policy that runs")
+            raise WrongUse("--slots cannot be combined with --job: it is for an experiment")
         resume_one(experiment, job, server, data, json)
         return
     from hopyard.cli.commands.experiments.run_session import resume_experiment

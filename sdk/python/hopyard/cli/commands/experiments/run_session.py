@@ -186,7 +186,9 @@ class RunSession:
             end = time.monotonic() + SUSPEND_SECONDS
             while not feeding.done() and not (model.experiment and model.experiment.state is ExperimentState.PAUSED):
                 if time.monotonic() > end:
-                    say(f"not every job has saved within {SUSPEND_SECONDS:g} s; those go back to their last snapshot")
+                    say(
+                        f"some jobs have not saved within {SUSPEND_SECONDS:g} s; they continue from their last snapshot"
+                    )
                     return
                 await asyncio.sleep(_POLL_SECONDS)
 
@@ -226,7 +228,7 @@ class RunSession:
         why = f" ({experiment.reason})" if experiment.reason else ""
         say(
             f"{experiment.name} ({experiment.id}) has ended already, {experiment.state.value}{why}: "
-            f"hopyard jobs {experiment.id}{self._where} shows it, hopyard extend {experiment.id}{self._where} goes on"
+            f"hopyard jobs {experiment.id}{self._where} shows it, hopyard extend {experiment.id}{self._where} continues it"
         )
         return EXIT_FAILED if await ended_error(client, experiment, jobs) else EXIT_DONE
 
@@ -364,7 +366,7 @@ def resume_experiment(
         experiment, others = await find_unfinished(client, given)
         if others:
             left = ", ".join(f"{one.name} ({one.id}, {one.state.value})" for one in others)
-            say(f"going on with {experiment.name} ({experiment.id}); not with {left}: hopyard resume ID")
+            say(f"continuing {experiment.name} ({experiment.id}); also unfinished: {left}: hopyard resume ID")
         if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             return await client.resume(experiment)
         return experiment

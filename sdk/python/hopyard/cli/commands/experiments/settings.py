@@ -78,7 +78,7 @@ def set_terms(
     values: dict[str, Any] = {**limits, "target": goal, "weight": weight}
     given = {name: value for name, value in values.items() if value is not None}
     if not given:
-        raise WrongUse(f"set at least one of {_OPTIONS}; `none` takes a limit or the target away")
+        raise WrongUse(f"set at least one of {_OPTIONS}; `none` removes a limit or the target")
     clear = [name for name, value in given.items() if value == _NONE]
     change = {name: value for name, value in given.items() if value != _NONE}
 
@@ -114,7 +114,7 @@ def _count(option: str, given: str | None) -> int | str | None:
     if given is None or given == _NONE:
         return given
     if not (given.isascii() and given.isdecimal() and int(given) >= 1):
-        raise WrongUse(f"{option}: found {given!r}, allowed are a whole number from 1 on, or none")
+        raise WrongUse(f"{option}: found {given!r}, allowed are an integer of at least 1, or none")
     return int(given)
 
 

@@ -65,7 +65,7 @@ def plot(
     from hopyard.cli.output import emit, emit_json
 
     if to is None and not json:
-        raise WrongUse("say where the plot goes: -o FILE.svg or FILE.png; or --json for the values that it shows")
+        raise WrongUse("name the output: -o FILE.svg or FILE.png, or --json for the plotted values")
     from hopyard.plots import default_kind, document, gather, need_writable, save
 
     if to is not None:

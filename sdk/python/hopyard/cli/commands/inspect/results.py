@@ -116,7 +116,7 @@ def _check_use(form: Format, to: str | None, reports: bool, follow: bool) -> Non
     if reports and form in _CURVES:
         raise WrongUse(f"--reports goes with tables; --format {form} has every report anyway")
     if form == "table" and to is not None:
-        raise WrongUse(f"{to}: by its name it is none of {', '.join(_SUFFIXES)}; say --format csv, json or parquet")
+        raise WrongUse(f"{to}: its suffix is none of {', '.join(_SUFFIXES)}; give --format csv, json or parquet")
 
 
 def _place(form: Format) -> str:

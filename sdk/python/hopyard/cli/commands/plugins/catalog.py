@@ -60,7 +60,7 @@ def plugins(
         there = [known for group in KINDS.values() for known in plugin_names(group)]
         near = difflib.get_close_matches(name or "", there, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        own = "; a module:Class has no entry here until it is installed" if ":" in (name or "") else ""
+        own = "; a module:Class is listed only after it is installed" if ":" in (name or "") else ""
         raise NotFound(f"no plugin is called {name!r}{hint}; there are: {', '.join(there)}{own}")
     if json:
         emit_json(found)
@@ -88,7 +88,7 @@ def _table(found: list[Plugin], width: int) -> RenderableType:
         if one.parameters:
             said = Text.assemble(said, "\n", (", ".join(map(_short, one.parameters)), "dim"))
         table.add_row(one.kind, one.name, said, f"{one.distribution} {one.version}")
-    hint = "hopyard plugins NAME shows one in full; one of your own is named module:Class in the experiment file"
+    hint = "hopyard plugins NAME shows one in full; your own plugin is named module:Class in the experiment file"
     return Group(table, Text(hint, style="dim"))
 
 

@@ -88,7 +88,7 @@ def application(
         )
         return
     if not command:
-        raise WrongUse("which program? such as: hopyard conformance app -- ruby client.rb")
+        raise WrongUse("name a program, such as: hopyard conformance app -- ruby client.rb")
     at_once = jobs or min(4, len(os.sched_getaffinity(0)))
     client = ClientUnderTest(tuple(command), Path.cwd(), trainer)
 
@@ -138,5 +138,5 @@ def _summary(results: list[CaseResult]) -> str:
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in ("ok", "failed", "not run")}
     left_out = f", {count['not run']} not run" if count["not run"] else ""
     first = next((result.name for result in results if result.outcome == "failed"), None)
-    hint = f"; first mend {first}" if first is not None and count["not run"] else ""
+    hint = f"; fix {first} first" if first is not None and count["not run"] else ""
     return f"{len(results)} cases: {count['ok']} ok, {count['failed']} failed{left_out}{hint}"

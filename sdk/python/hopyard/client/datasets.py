@@ -9,7 +9,7 @@ from hopyard._runtime.datasets.usage import Storage, storage
 
 
 class ReplicaState(enum.Enum):
-    """The state of a replica: PRESENT (unchanged on its node), BROKEN (lost or changed), AWAY (node not connected), or UNKNOWN."""
+    """The state of a replica: PRESENT (unchanged), BROKEN (lost or changed), AWAY (node not connected), UNKNOWN (not reported)."""
 
     PRESENT = "PRESENT"
     BROKEN = "BROKEN"

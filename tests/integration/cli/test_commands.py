@@ -20,6 +20,7 @@ from hopyard.client.local_cluster.data_dir_lock import DataLock, is_locked
 from hopyard.client.local_cluster.processes import ServiceSpec
 from hopyard.client.types import Change, Experiment, ExperimentState, JobReport
 from hopyard.errors import TimedOut
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from tests.timing import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -368,7 +369,8 @@ def test_an_experiment_with_only_paused_jobs_left_is_not_waited_for(
         capsys.readouterr()
 
         async def settled(client: Any, experiment: Any, seconds: float | None) -> Any:
-            return replace(experiment, state=ExperimentState.RUNNING, reason=only, ended_at=None)
+            code = ReasonCode.ONLY_PAUSED_JOBS
+            return replace(experiment, state=ExperimentState.RUNNING, reason=only, reason_code=code, ended_at=None)
 
         monkeypatch.setattr(actions, "_settled", settled)
         assert run(["wait", *where]) == 1

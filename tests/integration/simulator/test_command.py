@@ -34,7 +34,7 @@ CURVES = [
 KEYS = {
     "traces", "policy", "parameters", "predictor", "metric", "mode", "R", "slots", "seed", "order_seed", "target", "time_to_target",
     "best", "best_job", "time", "job_seconds", "jobs_started", "jobs_terminated", "suspends", "iterations", "utilisation", "first_at_R",
-    "jobs_at_R", "promotions", "pools", "reason", "events",
+    "jobs_at_R", "promotions", "pools", "reason", "reason_code", "events",
     "predictions", "predictions_failed", "note",
 }  # fmt: skip
 

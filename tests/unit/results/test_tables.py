@@ -40,7 +40,7 @@ def jobs() -> Results:
 def test_columns_are_fixed_ones_then_hyperparameters_by_name(jobs: Results) -> None:
     names = list(jobs.columns)
     assert names[:5] == ["experiment", "job", "state", "best", "best_position"]
-    assert names[names.index("reason") + 1 :] == [
+    assert names[names.index("reason_code") + 1 :] == [
         "hp.a.b", "hp.a\\.b", "hp.e", "hp.lr", "hp.mixed", "hp.n", "hp.on", "hp.opt", "hp.opt.momentum", "hp.opt.name",
         "hp.sizes",
     ]  # fmt: skip

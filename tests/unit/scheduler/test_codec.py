@@ -30,6 +30,7 @@ from hopyard.policy.vocabulary import (
     StartJob,
     WakeAt,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.events import (
     Ended,
     Event,
@@ -42,7 +43,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.types import PolicyVersion, Settings, SlotSpec, SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
-from tests.reasons import said
+from tests.reasons import example, said
 
 pytestmark = pytest.mark.quick
 
@@ -60,6 +61,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return _JSON
     if hint is float:
         return st.floats(allow_nan=False)
+    if hint is Reason:
+        return st.sampled_from(list(ReasonCode)).map(example)
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return st.one_of([values_of(member) for member in inner])

@@ -106,7 +106,7 @@ def _keep_snapshots(stream: Stream, command: KeepSnapshots) -> None:
 
 def _new(stream: Stream, job: str) -> None:
     if job != str(stream.ordinals + 1):
-        raise RefusedError(Reason.of(ReasonCode.JOB_NAME_INVALID, needed=str(stream.ordinals + 1), found=job))
+        raise RefusedError(Reason.of(ReasonCode.JOB_NAME_INVALID, needed=stream.ordinals + 1, found=job))
 
 
 def _maker(stream: Stream, name: str) -> Experiment:

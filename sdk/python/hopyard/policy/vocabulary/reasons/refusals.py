@@ -131,7 +131,7 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "A timer has no finite time.",
     ),
     Code.JOB_NAME_INVALID: Sentence(
-        "a new job must be {needed!r}, found {found!r}",
+        "a new job must be {needed:d}, found {found!r}",
         "Jobs are numbered in order.",
     ),
     Code.GENERATOR_EXHAUSTED: Sentence(

@@ -144,3 +144,28 @@ async def test_a_process_has_one_stream_and_is_started_again_for_another(childre
         assert started.pid != before
     await started.close()
     assert second.gone
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from hopyard_scheduler.policy_process.folders import PolicyFolders
+folders = PolicyFolders(Path(sys.argv[1]))
+print(folders.make(), flush=True)
+time.sleep(600)
+"""
+
+
+async def test_the_folder_of_a_process_that_is_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    pipe = asyncio.subprocess.PIPE
+    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDER, str(tmp_path), stdout=pipe)
+    assert holder.stdout is not None
+    async with asyncio.timeout(HANG_SECONDS):
+        made = Path((await holder.stdout.readline()).decode().strip())
+    others = PolicyFolders(tmp_path)
+    others.remove_abandoned()
+    assert made.is_dir()  # noqa: ASYNC240 - quick
+    holder.kill()
+    await holder.communicate()
+    others.remove_abandoned()
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - quick

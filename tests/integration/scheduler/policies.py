@@ -10,6 +10,7 @@ from typing import Any
 
 from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, JobState, Policy, ShareChange
 from hopyard_policies.default import DefaultPolicy
+from hopyard_policies.median import MedianPolicy
 
 
 class Wrong(Policy):
@@ -118,6 +119,10 @@ class Crashes(DefaultPolicy):
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         os._exit(3)
+
+
+class OwnMedian(MedianPolicy):
+    """A policy that does not come with Hopyard, whatever it inherits."""
 
 
 class Many(DefaultPolicy):

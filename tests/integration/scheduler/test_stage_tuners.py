@@ -14,6 +14,7 @@ import yaml
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.sequences import values_at
+from hopyard_tools.commands.events import tell
 from hopyard_tools.commands.replay import replay
 from tests.timing import HANG_SECONDS
 
@@ -45,6 +46,7 @@ class Walk(Trainer):
 '''
 
 LENGTH = 8
+OWN = "tests.integration.scheduler.policies:OwnMedian"
 STEPS = {"milestones": [4], "values": [0.3, 0.9]}
 GRID = {
     "rate": {"sequence": [{"constant": 0.3}, {"multi_step": STEPS}, {"multi_step": {**STEPS, "milestones": [5]}}]},
@@ -79,10 +81,11 @@ def lineage(jobs: Mapping[str, Job], name: str) -> list[Job]:
     [
         ({"tuner": {"name": "pbt", "population": 4, "interval": 2, "truncation": 0.25}}, MEMBERS, True, 0),
         ({"tuner": {"name": "median", "evaluation_boundary": 2, "least_jobs": 2}}, GRID, False, 0),
+        ({"tuner": {"name": OWN, "evaluation_boundary": 2, "least_jobs": 2}}, GRID, False, 0),
         ({"tuner": {"name": "hyperband", "eta": 2}}, GRID, False, 0),
         ({"tuner": {"name": "sha", "eta": 2, "r": 2}, "train_best_further": 3}, GRID, False, 3),
     ],
-    ids=["pbt", "median", "hyperband", "sha, the best further"],
+    ids=["pbt", "median", "one's own", "hyperband", "sha, the best further"],
 )
 async def test_a_tuners_trials_are_trained_once(
     client: AsyncClient,
@@ -134,3 +137,7 @@ async def test_a_tuners_trials_are_trained_once(
     assert any(job.parent and job.hyperparameters != jobs[job.parent].hyperparameters for job in jobs.values())
     capfd.readouterr()
     assert await replay(ended.id, None, address, None, False)
+    capfd.readouterr()
+    await tell(ended.id, None, False, address, None, False)
+    in_a_process = policy["tuner"]["name"] == OWN
+    assert ("a process came that serves the policy" in capfd.readouterr().out) is in_a_process

@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import RequestMade
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import Effect
-from hopyard_engine.core.events import Event, PolicyAnswered, Requested, StreamCreated
+from hopyard_engine.core.events import Event, Operated, PolicyAnswered, Requested, StreamCreated
 from hopyard_engine.journal.codec import decode
 from hopyard_scheduler.policy_process import policy as process
 from hopyard_scheduler.policy_process.inbound import Dialled
@@ -144,3 +144,17 @@ async def test_a_policy_that_is_silent_is_waited_for_no_longer_than_a_moment(
     shell.process.seat.take(pb.DriveRequest(answer=answer))
     await shell.rest()
     assert [type(event) for event in shell.around.appends[-1]][-1:] == [PolicyAnswered]
+
+
+async def test_nothing_of_the_batch_counts_as_published_while_the_answer_is_waited_for(shell: Shell) -> None:
+    shell.process.mute, heard = True, len(shell.process.heard)
+    resuming = asyncio.create_task(shell.turn(Operated(2.0, "x", "pause"), Operated(2.0, "x", "resume")))
+    while len(shell.process.heard) == heard:  # noqa: ASYNC110 - the next turns of the event loop
+        await asyncio.sleep(0)
+    assert not shell.live.published("x")
+    answer = shell.process.instance.answer(shell.process.heard[-1].up_call)
+    shell.process.seat.take(pb.DriveRequest(answer=answer))
+    shell.process.mute = False
+    await resuming
+    await shell.rest()
+    assert shell.live.published("x")

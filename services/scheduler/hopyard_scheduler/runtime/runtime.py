@@ -166,9 +166,9 @@ class Live:
         """One batch: as many waiting events as fit into its bounds, one append, then their effects."""
         self._arrive()
         batch = Batch(self.core, self._next, lambda call: self._host(call.stream))
+        self._changing = batch.changes.experiments
         batch.drive()
         await self._ask_processes(batch)
-        self._changing = batch.changes.experiments
         self._cut_short()
         at, changes = self.clock(), batch.changes
         await self.journal.append(batch.entries, changes.rows(self.core, at, self._plans), at)

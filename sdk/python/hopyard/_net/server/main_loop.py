@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 SWITCH_SECONDS: Final = 0.0005
 """Interpreter switch interval in seconds: the time after which a thread must release the interpreter lock.
 
-A decision passes through several threads (event loop, gRPC, database, policies). With Python's default of 5 ms,
+A decision passes through several threads (event loop, gRPC, database). With Python's default of 5 ms,
 switching would take most of its time.
 """
 

@@ -83,7 +83,7 @@ class Scripted(Policy):
         self.answers.append(cluster.now)
 
     def on_refused(self, cluster: Cluster, verdict: Any) -> None:
-        self.refused.append(verdict.reason)
+        self.refused.append(str(verdict.reason))
         self.acts.insert(0, start())
 
 

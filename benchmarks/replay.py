@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hopyard._net.rpc import channel
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobView, Policy
-from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEndReason, RunKey
+from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEndReason, RunKey, StreamId
 from hopyard.spec import canonical_json, parse_spec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
@@ -151,7 +151,7 @@ class World:
         payload = {"name": name, "spec": text, "bundle": "", "interpreter": "", "request": name}
         program = program_of(payload)
         self.hosts[name] = host_of(program.spec)
-        self.feed(StreamCreated(self.now, name, settings_of(program.spec), payload))
+        self.feed(StreamCreated(self.now, StreamId(name), settings_of(program.spec), payload))
 
     def step(self) -> bool:
         """One message of one run; False when none is under way."""
@@ -226,16 +226,16 @@ async def measure_replay(folder: Path, events: int, policy: str, length: int) ->
             await write(journal, world)
             count, reading = await bare(stub, "long")
             began = time.perf_counter()
-            async for _ in Journal(stub).read("long"):
+            async for _ in Journal(stub).read(StreamId("long")):
                 pass
             decoding = time.perf_counter() - began
             began, used = time.perf_counter(), time.process_time()
             driven = Replay(Core(), lambda x: host_of(program_of(x.founder.payload).spec))
-            async for event in Journal(stub).read("long"):
+            async for event in Journal(stub).read(StreamId("long")):
                 driven.take(event)
             replaying, cpu = time.perf_counter() - began, time.process_time() - used
             began, story = time.perf_counter(), Story()
-            async for event in Journal(stub).read("long"):
+            async for event in Journal(stub).read(StreamId("long")):
                 story.tell(event)
             telling = time.perf_counter() - began
     finally:
@@ -245,7 +245,7 @@ async def measure_replay(folder: Path, events: int, policy: str, length: int) ->
     return {
         "policy": policy,
         "events": count,
-        "jobs": len(world.core.streams["long"].jobs),
+        "jobs": len(world.core.streams[StreamId("long")].jobs),
         "up_calls": driven.up_calls,
         "decisions_equal": driven.first is None,
         "read_seconds": reading,

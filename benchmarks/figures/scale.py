@@ -19,6 +19,7 @@ from figures.frame import Sample
 from hopyard._net.rpc import channel
 from hopyard.client.types import Experiment
 from hopyard.errors import NotFound
+from hopyard.policy.vocabulary import StreamId
 from hopyard.spec import parse_spec
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.service import AppStatService
@@ -130,7 +131,7 @@ async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
             await journal.begin("benchmark")
             world = _World(experiment)
             driven = Replay(world.core, lambda x: host_of(program_of(x.founder.payload).spec))
-            async for event in journal.read(experiment.id):
+            async for event in journal.read(StreamId(experiment.id)):
                 driven.take(event)
                 world.now = max(world.now, event.at)
             assert driven.experiment is not None

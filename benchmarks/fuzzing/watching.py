@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import JobState, Report, RunEndReason, RunMode, TerminateJob
+from hopyard.policy.vocabulary import ExperimentId, JobState, Report, RunEndReason, RunMode, StreamId, TerminateJob
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, Send, Start
 from hopyard_engine.core.events import (
@@ -116,7 +116,7 @@ class Watched(World):
 
     def _do(self, deed: Deed) -> None:
         self._to_join -= _NEVER
-        event = self._event(self.core.streams[NAME], deed)
+        event = self._event(self.core.streams[StreamId(NAME)], deed)
         if event is not None:
             self._pending.append(event)
 
@@ -124,20 +124,20 @@ class Watched(World):
         now, number, request = self.timeline.now, deed.number, f"deed at {deed.at}"
         match deed.kind:
             case "extend":
-                return Updated(now, NAME, request, max_position=stream.founder.settings.max_position + number)
+                return Updated(now, StreamId(NAME), request, max_position=stream.founder.settings.max_position + number)
             case "more jobs":
-                return Updated(now, NAME, request, more_jobs=number)
+                return Updated(now, StreamId(NAME), request, more_jobs=number)
             case "concurrency":
-                return Updated(now, NAME, request, concurrency=number)
+                return Updated(now, StreamId(NAME), request, concurrency=number)
             case "stop":
-                return Operated(now, NAME, "stop", NAME)
+                return Operated(now, StreamId(NAME), "stop", ExperimentId(NAME))
             case "room":
                 hashes = sorted({entry.info.sha256 for entry in stream.snapshots.entries()})
-                return SnapshotsGivenUp(now, NAME, tuple(hashes[number % 2 :: 2]))
+                return SnapshotsGivenUp(now, StreamId(NAME), tuple(hashes[number % 2 :: 2]))
             case "request":
                 position = 1 + number % stream.founder.settings.max_position
                 running = stream.founder.running
-                return Requested(now, NAME, request, deed.configuration or {}, position) if running else None
+                return Requested(now, StreamId(NAME), request, deed.configuration or {}, position) if running else None
             case _:
                 return self._to_a_job(stream, deed)
 
@@ -149,13 +149,13 @@ class Watched(World):
         job = open_jobs[deed.number % len(open_jobs)]
         if deed.kind == "hold":
             self._expect(now + deed.lasts, self._let_go, job)
-            return JobHeld(now, NAME, job.id, held=True)
-        return JobOperated(now, NAME, TerminateJob(job.id))
+            return JobHeld(now, StreamId(NAME), job.id, held=True)
+        return JobOperated(now, StreamId(NAME), TerminateJob(job.id))
 
     def _let_go(self, job: Job) -> None:
         self._to_join -= _NEVER
         if not job.state.ended and job.experiment.running:
-            self._pending.append(JobHeld(self.timeline.now, NAME, job.id, held=False))
+            self._pending.append(JobHeld(self.timeline.now, StreamId(NAME), job.id, held=False))
 
     # ---------------------------------------------------------------------------------------------------------- events
 
@@ -258,7 +258,7 @@ class Watched(World):
         for event in self._recording.records:
             replay.take(decode(kind_of(event), encode(event)))
         need(replay.first is None, f"the replay differs: {replay.first.text if replay.first else ''}")
-        need(_picture(core.streams[NAME]) == _picture(self.experiment), "the replay leads to another end")
+        need(_picture(core.streams[StreamId(NAME)]) == _picture(self.experiment), "the replay leads to another end")
 
 
 def _picture(stream: Stream) -> object:

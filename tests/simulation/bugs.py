@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from hopyard.policy.vocabulary import StartJob
+from hopyard.policy.vocabulary import StartJob, StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, pending_answers
 from hopyard_engine.core.actions import command_checks, failures, generator_feedback, runs
@@ -124,7 +124,7 @@ def _loaded_snapshot_dropped() -> list[Patch]:
 def _slot_not_returned() -> list[Patch]:
     def take_back(self: ClusterState, experiment: str, slot: str) -> None:
         if experiment in self.tenants:
-            self.tenants[experiment].granted.discard(slot)
+            self.tenants[StreamId(experiment)].granted.discard(slot)
 
     return [(ClusterState, "take_back", take_back)]
 

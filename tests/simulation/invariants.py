@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hopyard.policy.vocabulary import ExperimentState, JobState
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState, JobState, StreamId
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, ReportAccepted, Send, Start, UpCall
@@ -45,7 +45,7 @@ class Invariants:
         self._accepted: dict[tuple[str, str], int] = {}
         self._evaluated: set[tuple[str, str, str, int]] = set()
         self._states: dict[tuple[str, str], list[int]] = {}
-        self._over: dict[str, Stream] = {}  # A restarted scheduler does not read finished experiments again.
+        self._over: dict[StreamId, Stream] = {}  # A restarted scheduler does not read finished experiments again.
         self._core: Core | None = None
         self._positions: dict[tuple[str, str], list[int]] = {}
         self._stored: dict[tuple[str, str], int] = {}
@@ -262,7 +262,7 @@ class Invariants:
             require(not agent.orders, f"{agent.node} still has orders {list(agent.orders)}")
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
 
-    def streams(self, core: Core) -> dict[str, Stream]:
+    def streams(self, core: Core) -> dict[StreamId, Stream]:
         """All experiments that there are or were."""
         return {**self._over, **core.streams}
 
@@ -316,7 +316,7 @@ def _parts_of(stream: Stream) -> int:
 
 
 def _stream(core: Core, experiment: str) -> Stream:
-    found = core.find(experiment)
+    found = core.find(ExperimentId(experiment))
     assert found is not None
     return found[0]
 

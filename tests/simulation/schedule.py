@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import ExperimentState, Report, TerminateJob
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState, Report, StreamId, TerminateJob
 from hopyard_engine.core.events import (
     DataChanged,
     ExperimentJoined,
@@ -248,10 +248,10 @@ class Schedule:
             group = rng.choice(live)
             self.world.fault("joined a group", name)
             own = replace(settings, metric=group.settings.metric, mode=group.settings.mode)
-            self.scheduler.handle(ExperimentJoined(self.world.now, group.id, name, own))
+            self.scheduler.handle(ExperimentJoined(self.world.now, group.id, ExperimentId(name), own))
         else:
             earlier = self._earlier(name) if settings.plan else ()
-            self.scheduler.handle(StreamCreated(self.world.now, name, settings, data=data, earlier=earlier))
+            self.scheduler.handle(StreamCreated(self.world.now, StreamId(name), settings, data=data, earlier=earlier))
             if not self.scheduler.journalled(name):
                 for info in (info for trial in earlier for info in trial.snapshots):
                     self.store.drop(info.sha256, name)
@@ -412,12 +412,12 @@ class Schedule:
             self.world.later(1.0, self._resume, stream, experiment)
         elif stream in core.streams:
             self.world.fault("resumed by a person", experiment)
-            self.scheduler.handle(Operated(self.world.now, stream, "resume", experiment))
-            found = self.scheduler.core.find(experiment) if self.scheduler.core is not None else None
+            self.scheduler.handle(Operated(self.world.now, StreamId(stream), "resume", ExperimentId(experiment)))
+            found = self.scheduler.core.find(ExperimentId(experiment)) if self.scheduler.core is not None else None
             if (
                 found is None
                 or found[1].state in (ExperimentState.PAUSED, ExperimentState.PAUSING)
-                or core.thinks(stream)
+                or core.thinks(StreamId(stream))
             ):
                 self.world.later(1.0, self._resume, stream, experiment)
 
@@ -471,20 +471,20 @@ class Schedule:
     def _let_go(self, experiment: str, job: str) -> None:
         """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""
         core = self.scheduler.core
-        stream = core.streams.get(experiment) if core is not None else None
-        if core is None or (stream is not None and core.thinks(experiment)):
+        stream = core.streams.get(StreamId(experiment)) if core is not None else None
+        if core is None or (stream is not None and core.thinks(StreamId(experiment))):
             self.world.later(1.0, self._let_go, experiment, job)
         elif stream is not None and job in stream.jobs and stream.jobs[job].held:
             now = self.world.now
             end = self._more.random() < 0.1
-            ended = JobOperated(now, experiment, TerminateJob(job))
-            self.scheduler.handle(ended if end else JobHeld(now, experiment, job, False))
+            ended = JobOperated(now, StreamId(experiment), TerminateJob(job))
+            self.scheduler.handle(ended if end else JobHeld(now, StreamId(experiment), job, False))
             self.world.later(1.0, self._let_go, experiment, job)  # It may have been lost in a crash.
 
     def _request(self) -> None:
         core = self.scheduler.core
-        if core is not None and "x1" in core.streams and not core.streams["x1"].state.ended:
-            self.scheduler.handle(Requested(self.world.now, "x1", "r1", self.scheduler.propose(4242), 4))
+        if core is not None and "x1" in core.streams and not core.streams[StreamId("x1")].state.ended:
+            self.scheduler.handle(Requested(self.world.now, StreamId("x1"), "r1", self.scheduler.propose(4242), 4))
 
 
 def run(probe: str, seed: int, events: int = 200, trace: bool = False) -> Outcome:

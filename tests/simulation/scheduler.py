@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import ExperimentState, RunKey
+from hopyard.policy.vocabulary import ExperimentState, RunKey, StreamId
 from hopyard.predictor import LEVELS, Curve, Prediction
 from hopyard.predictor.wire import prediction_to_wire
 from hopyard_engine.core import CLUSTER_STREAM, Core
@@ -233,15 +233,15 @@ class Scheduler:
 
     def _resume(self, name: str) -> None:
         """A person resumes what was paused because its policy took too long."""
-        stream = self.core.streams.get(name) if self.core is not None else None
+        stream = self.core.streams.get(StreamId(name)) if self.core is not None else None
         if self.core is not None and (stream is None or stream.state.ended):
             return
         for experiment in list(stream.experiments.values()) if stream is not None else []:
             if experiment.state in _PAUSED and self.core is not None:
-                self.handle(Operated(self.world.now, name, "resume", experiment.id))
-        stream = self.core.streams.get(name) if self.core is not None else None
+                self.handle(Operated(self.world.now, StreamId(name), "resume", experiment.id))
+        stream = self.core.streams.get(StreamId(name)) if self.core is not None else None
         paused = stream is None or any(experiment.state in _PAUSED for experiment in stream.experiments.values())
-        if paused or (self.core is not None and self.core.thinks(name)):
+        if paused or (self.core is not None and self.core.thinks(StreamId(name))):
             self.world.later(1.0, self._resume, name)
 
     def _host(self, experiment: str) -> PolicyHost:
@@ -356,11 +356,11 @@ class Scheduler:
 
     def _elapsed(self, life: int, experiment: str, ticket: str) -> None:
         if life in (0, self.life) and self._has(experiment):
-            self.handle(TimerElapsed(self.world.now, experiment, ticket))
+            self.handle(TimerElapsed(self.world.now, StreamId(experiment), ticket))
 
     def knows(self, experiment: str, sha256: str) -> bool:
         """Whether the core is up and an experiment of its refers to a snapshot."""
-        stream = self.core.streams.get(experiment) if self.core is not None else None
+        stream = self.core.streams.get(StreamId(experiment)) if self.core is not None else None
         return stream is not None and stream.snapshots.holds(sha256)
 
     def journalled(self, experiment: str) -> bool:
@@ -445,7 +445,7 @@ class Scheduler:
             if call is not None:
                 pending.append(call)
             if old is not None:
-                dump.compare(old.streams[name], core.streams[name])
+                dump.compare(old.streams[StreamId(name)], core.streams[StreamId(name)])
         self.core = core
         outstanding = core.recovered()
         self.world.note("the scheduler is back")
@@ -463,7 +463,7 @@ class Scheduler:
             core = Core()
             self._refeed(core, name, self.journal[name])
             self.hosts.pop(name, None)
-            self.watcher.reread(core.streams[name])
+            self.watcher.reread(core.streams[StreamId(name)])
 
     def _refeed(self, core: Core, name: str, events: list[Event]) -> UpCall | None:
         """Re-applies a journal. An up-call is made when its recorded answer comes: on the state it was first made on."""
@@ -471,7 +471,7 @@ class Scheduler:
         for event in events:
             if isinstance(event, PolicyAnswered):
                 assert call is not None, f"{name}: answer {event.answer.number} without an up-call"
-                again = self._host(name).answer(core.streams[name], call)
+                again = self._host(name).answer(core.streams[StreamId(name)], call)
                 if replace(again, at=event.at) != event:
                     raise BrokenPolicyError(f"re-fed up-call {call} was answered {again}, recorded is {event}")
                 call = None

@@ -6,6 +6,7 @@ import heapq
 import json
 from typing import Final
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.actions.prediction_requests import MAX_POINTS as MAX_OF_ONE
 from hopyard_engine.core.actions.prediction_requests import thinned
 from hopyard_engine.core.state.entities import Job
@@ -27,7 +28,7 @@ class Histories:
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
 
-    def forget(self, experiment: str) -> None:
+    def forget(self, experiment: StreamId) -> None:
         """An experiment is over."""
         self._written.pop(experiment, None)
 

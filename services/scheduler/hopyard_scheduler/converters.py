@@ -11,7 +11,7 @@ from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_
 from hopyard._net.rpc.reasons import code_to_proto, set_reason
 from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto, run_key_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import ENDLESS, ExperimentState, Reason, ReasonCode, RunEndReason, RunKey
+from hopyard.policy.vocabulary import ENDLESS, ExperimentState, Reason, ReasonCode, RunEndReason, RunKey, StreamId
 from hopyard.policy.vocabulary.reasons import explain
 from hopyard.trainer.validation import MAX_METRICS, MAX_NAME
 from hopyard.v1 import common_pb2, experiment_pb2, resource_manager_pb2
@@ -77,14 +77,21 @@ def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) 
     """
     run = message.run
     body = _body_from_proto(message)
-    return RunMessage(at, run.experiment, run.job, run.attempt, run.rank, message.sequence, body)
+    return RunMessage(at, StreamId(run.experiment), run.job, run.attempt, run.rank, message.sequence, body)
 
 
 def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str, at: float) -> SnapshotShipped:
     """What became of an order to ship, at the time it is taken."""
     order = message.order
     return SnapshotShipped(
-        at, order.experiment, node, order.number, order.job, order.position, order.sha256, message.error[:MAX_MESSAGE]
+        at,
+        StreamId(order.experiment),
+        node,
+        order.number,
+        order.job,
+        order.position,
+        order.sha256,
+        message.error[:MAX_MESSAGE],
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard.policy.vocabulary.reasons import explain
 from hopyard_engine.core.events import Event, ExperimentJoined, Operated
 from hopyard_engine.core.state.stream import Stream
@@ -62,7 +63,7 @@ class ExperimentResult:
     reason_code: str | None
 
 
-def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
+def arrivals(stream: StreamId, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
     """Yield times and events; the experiments are named after the stream: "STREAM-2", "STREAM-3", ...
 
     Raises:
@@ -85,9 +86,9 @@ def arrivals(stream: str, settings: Settings, group: Sequence[Joining]) -> Itera
             )
         plan = settings.plan if one.alike or not settings.plan else name
         terms = replace(settings, jobs=len(one.configurations), max_position=top, plan=plan, target=one.target)
-        yield one.at, ExperimentJoined(one.at, stream, name, terms)
+        yield one.at, ExperimentJoined(one.at, stream, ExperimentId(name), terms)
         if one.stopped is not None:
-            yield one.stopped, Operated(one.stopped, stream, "stop", name)
+            yield one.stopped, Operated(one.stopped, stream, "stop", ExperimentId(name))
 
 
 def results(stream: Stream) -> Mapping[str, ExperimentResult]:

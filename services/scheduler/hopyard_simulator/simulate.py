@@ -15,6 +15,7 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.generator import Result as Outcome
 from hopyard.policy import Policy, capabilities_of
+from hopyard.policy.vocabulary import StreamId
 from hopyard.policy.vocabulary.reasons import explain
 from hopyard.predictor import Predictor
 from hopyard.solver import Solver
@@ -180,7 +181,7 @@ def simulate(
         details=details,
         data=placed,
         speedup=speedup,
-        arrivals=list(arrivals(NAME, settings, group)),
+        arrivals=list(arrivals(StreamId(NAME), settings, group)),
         earlier=tuple(earlier),
     )
     questions.world = world

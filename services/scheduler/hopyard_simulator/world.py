@@ -11,7 +11,7 @@ from typing import Any
 
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import ExperimentState, RunKey
+from hopyard.policy.vocabulary import ExperimentState, RunKey, StreamId
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions import target
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -114,7 +114,7 @@ class World:
     @property
     def experiment(self) -> Stream:
         """The search."""
-        return self.core.streams[NAME]
+        return self.core.streams[StreamId(NAME)]
 
     def run(self) -> Iterator[None]:
         """Run until the search has ended, yielding now and then for a watcher.
@@ -124,7 +124,7 @@ class World:
             InvalidInput: The policy trains what the workload does not know.
         """
         self.measure.slots_changed(0.0, sum(agent.slots for agent in self._agents.values()))
-        self.handle(StreamCreated(0.0, NAME, self._settings, data=self._data, earlier=self._earlier))
+        self.handle(StreamCreated(0.0, StreamId(NAME), self._settings, data=self._data, earlier=self._earlier))
         for at, event in self._arrivals:
             self.timeline.at(at, self._pending.append, event)
         for agent in self._agents.values():
@@ -186,7 +186,7 @@ class World:
         changed = [
             replace(one, places={**one.places, node: first.places[node]}) for one, first in zip(now, held, strict=True)
         ]
-        self.handle(DataChanged(self.timeline.now, NAME, tuple(changed)))
+        self.handle(DataChanged(self.timeline.now, StreamId(NAME), tuple(changed)))
 
     def deliver(self, event: Event) -> None:
         """Deliver a message of a node to the core, after the latency."""
@@ -245,7 +245,7 @@ class World:
     def _elapsed(self, ticket: str, at: float) -> None:
         if self._timers.get(ticket) == at:
             del self._timers[ticket]
-            self._pending.append(TimerElapsed(self.timeline.now, NAME, ticket))
+            self._pending.append(TimerElapsed(self.timeline.now, StreamId(NAME), ticket))
 
     def _ask(self, effect: AskOutside) -> None:
         error, result = "", None
@@ -260,7 +260,7 @@ class World:
             self._answered(effect.ticket, result, error)
 
     def _answered(self, ticket: str, result: object, error: str) -> None:
-        self._pending.append(Answered(self.timeline.now, NAME, ticket, result, error))
+        self._pending.append(Answered(self.timeline.now, StreamId(NAME), ticket, result, error))
 
     def _job_changed(self, effect: JobChanged) -> None:
         if not effect.removed:

@@ -12,7 +12,7 @@ from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
 from hopyard._runtime.criu import procfs
 from hopyard._runtime.criu.process_group import MOUNT
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.snapshots.process_images import MEMORY
@@ -122,7 +122,7 @@ async def suspended(cluster: Cluster, key: RunKey, node: str, position: int) -> 
 async def begun(cluster: Cluster, **settings: Any) -> tuple[RunKey, common_pb2.Snapshot]:
     """A job of one agent that was suspended at position 2."""
     await cluster.agent("a", **settings)
-    first = RunKey("e1", "j1", 1, 0)
+    first = RunKey(StreamId("e1"), "j1", 1, 0)
     begin(cluster, first, SCRIPT, allowed=2)
     return first, (await suspended(cluster, first, "a", 2)).snapshot
 

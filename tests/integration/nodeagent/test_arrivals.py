@@ -13,7 +13,7 @@ import pytest
 
 from hopyard._net.server import Server
 from hopyard.errors import Unavailable
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import servicer
@@ -22,8 +22,8 @@ from hopyard_nodeagent.snapshots import peers
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import HANG_SECONDS
 
-KEY = RunKey("e1", "j1", 2, 0)
-NEXT = RunKey("e1", "j2", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 2, 0)
+NEXT = RunKey(StreamId("e1"), "j2", 1, 0)
 
 
 class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
@@ -93,7 +93,7 @@ class Hop:
 @pytest.fixture
 async def hop(cluster: Cluster) -> AsyncIterator[Hop]:
     await cluster.agent()
-    before = RunKey("e1", "j1", 1, 0)
+    before = RunKey(StreamId("e1"), "j1", 1, 0)
     cluster.start(before, until=2, allowed=2, completes=True, ships_by_order=True)
     snapshot = (await cluster.scheduler.ended(before)).snapshot
     elsewhere = (cluster.folder / "a" / "snapshots" / snapshot.sha256).rename(cluster.folder / "elsewhere")
@@ -114,7 +114,7 @@ async def test_a_model_is_made_while_its_snapshot_is_on_its_way(hop: Hop) -> Non
     assert hop.said[0] == "started"
     started = scheduler.received[KEY][0].started
     assert (started.position, started.fetched_bytes) == (2, hop.snapshot.size_bytes)
-    alone = RunKey("e1", "j3", 1, 0)
+    alone = RunKey(StreamId("e1"), "j3", 1, 0)
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 4)
     await scheduler.ended(KEY)
     hop.cluster.start(alone, until=4, allowed=4)

@@ -15,7 +15,7 @@ import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster, gone
@@ -23,7 +23,7 @@ from tests.integration.nodeagent.test_process import start_agent
 from tests.plugins.processes import is_running
 from tests.timing import HANG_SECONDS, scaled
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 SCRIPT = """
 import json, os, pathlib, random, sys, hopyard
@@ -92,7 +92,7 @@ async def test_a_script_is_suspended_and_goes_on_bit_identically_in_a_process_an
 ) -> None:
     await cluster.agent()
     scheduler = cluster.scheduler
-    whole = RunKey("e1", "whole", 1, 0)
+    whole = RunKey(StreamId("e1"), "whole", 1, 0)
     begin(cluster, whole, {"train.py": SCRIPT}, "python", "train.py", "{step}", until=6, allowed=6)
     scheduler.decide("a", whole, wire.DECISION_CONTINUE, (await scheduler.reported(whole, 6)).position)
     assert (await scheduler.ended(whole)).reason == common_pb2.RUN_END_REASON_UNTIL
@@ -102,7 +102,7 @@ async def test_a_script_is_suspended_and_goes_on_bit_identically_in_a_process_an
     ended = await scheduler.ended(KEY)
     assert (ended.reason, ended.position, ended.snapshot.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3, 3)
     assert [m.WhichOneof("body") for m in scheduler.received[KEY]][:2] == ["started", "reports"]
-    second = RunKey("e1", "j1", 2, 0)
+    second = RunKey(StreamId("e1"), "j1", 2, 0)
     code = {"train.py": SCRIPT}
     begin(cluster, second, code, "python", "train.py", "{step}", until=6, allowed=6, snapshot=ended.snapshot)
     await scheduler.reported(second, 6)
@@ -143,7 +143,7 @@ SCRIPT_FAILURES = [
 async def test_a_script_that_fails_says_how(cluster: Cluster) -> None:
     await cluster.agent()
     for number, (code, message) in enumerate(SCRIPT_FAILURES):
-        key = RunKey("e1", f"j{number}", 1, 0)
+        key = RunKey(StreamId("e1"), f"j{number}", 1, 0)
         begin(cluster, key, {"train.py": code}, "python", "train.py", allowed=99)
         ended = await cluster.scheduler.ended(key)
         assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
@@ -157,7 +157,7 @@ async def test_a_command_that_is_none_fails_in_words(cluster: Cluster) -> None:
     ended = await cluster.scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_FAILED
     assert "command: ./no-such-program cannot be started in " in ended.message
-    logged = RunKey("e1", "j2", 1, 0)
+    logged = RunKey(StreamId("e1"), "j2", 1, 0)
     begin(cluster, logged, {"x": ""}, "./no-such-program", metrics={"acc": "(.*)"})
     assert "./no-such-program cannot be started in " in (await cluster.scheduler.ended(logged)).message
 
@@ -227,7 +227,7 @@ async def test_metrics_are_read_from_output_and_the_program_stops_while_it_waits
     ended = await scheduler.ended(KEY)
     assert (ended.reason, ended.position, ended.HasField("snapshot")) == (common_pb2.RUN_END_REASON_SUSPENDED, 2, False)
     assert _states(cluster) == set()
-    whole = RunKey("e1", "j2", 1, 0)
+    whole = RunKey(StreamId("e1"), "j2", 1, 0)
     begin(cluster, whole, {"p.py": PRINTS}, "python", "p.py", "3", metrics=metrics, allowed=99)
     ended = await scheduler.ended(whole)
     assert (ended.reason, ended.position, ended.finished) == (common_pb2.RUN_END_REASON_UNTIL, 4, True), ended.message
@@ -281,7 +281,7 @@ LOG_FAILURES: list[tuple[str, Mapping[str, str], str]] = [
 async def test_a_log_program_that_fails_says_how(cluster: Cluster) -> None:
     await cluster.agent()
     for number, (code, metrics, message) in enumerate(LOG_FAILURES):
-        key = RunKey("e1", f"j{number}", 1, 0)
+        key = RunKey(StreamId("e1"), f"j{number}", 1, 0)
         begin(cluster, key, {"p.py": code}, "python", "p.py", metrics=metrics, allowed=9)
         ended = await cluster.scheduler.ended(key)
         assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
@@ -347,7 +347,7 @@ async def test_a_commands_memory_is_limited_with_all_that_it_starts(cluster: Clu
     program = {"memory_bytes": 200 << 20}
     begin(cluster, KEY, {"p.py": grow}, "python", "p.py", metrics=ACC, program=program, allowed=9)
     assert "out of memory: used " in (await cluster.scheduler.ended(KEY)).message
-    script = RunKey("e1", "j2", 1, 0)
+    script = RunKey(StreamId("e1"), "j2", 1, 0)
     begin(cluster, script, {"p.py": grow}, "sh", "-c", "python3 p.py; true", program=program, allowed=9)
     assert "out of memory: used " in (await cluster.scheduler.ended(script)).message
     assert _states(cluster) == set()

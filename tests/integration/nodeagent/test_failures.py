@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from hopyard._runtime.criu import procfs
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs import executor, training_process
@@ -21,8 +21,8 @@ from hopyard_nodeagent.runs.watchdogs import SilenceGuard
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS
 
-KEY = RunKey("e1", "j1", 1, 0)
-NEXT = RunKey("e1", "j2", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
+NEXT = RunKey(StreamId("e1"), "j2", 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluste
     pid = int((await cluster.scheduler.reported(NEXT, 1)).metrics["pid"])
     os.kill(pid, signal.SIGKILL)
     assert (await cluster.scheduler.ended(NEXT)).reason == common_pb2.RUN_END_REASON_LOST
-    cluster.start(RunKey("e1", "j2", 2, 0))
-    await cluster.scheduler.reported(RunKey("e1", "j2", 2, 0), 1)
+    cluster.start(RunKey(StreamId("e1"), "j2", 2, 0))
+    await cluster.scheduler.reported(RunKey(StreamId("e1"), "j2", 2, 0), 1)
 
 
 async def test_an_iteration_beyond_its_time_out_fails_the_run(cluster: Cluster) -> None:
@@ -202,10 +202,10 @@ async def test_a_run_that_cannot_be_prepared_is_lost(cluster: Cluster) -> None:
     ended = await scheduler.ended(KEY)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 3)
     assert "store: no blob 000" in ended.message
-    elsewhere = RunKey("e1", "j3", 1, 0)
+    elsewhere = RunKey(StreamId("e1"), "j3", 1, 0)
     cluster.start(elsewhere, slot=5)
     assert "slot 'a/5' is not on this node" in (await scheduler.ended(elsewhere)).message
-    nowhere = RunKey("e1", "j4", 1, 0)
+    nowhere = RunKey(StreamId("e1"), "j4", 1, 0)
     program = wire.RunProgram(trainer="train.py:Walk", interpreter="/no/such/python")
     scheduler.send("a", nowhere, start=wire.StartRun(slot="a/0", program=program))
     ended = await scheduler.ended(nowhere)
@@ -225,7 +225,7 @@ async def test_a_snapshot_with_a_flipped_bit_is_found_and_got_again(cluster: Clu
     content = bytearray(file.read_bytes())
     content[0] ^= 1
     file.write_bytes(content)
-    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
+    second, third = RunKey(StreamId("e1"), "j1", 2, 0), RunKey(StreamId("e1"), "j1", 3, 0)
     cluster.start(second, snapshot=snapshot)
     ended = await scheduler.ended(second)
     assert ended.reason == common_pb2.RUN_END_REASON_LOST

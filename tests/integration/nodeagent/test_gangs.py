@@ -12,14 +12,14 @@ import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime import bundle
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.e2e import gang_trainer
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import scaled
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 def ranks(key: RunKey, count: int = 2) -> list[RunKey]:
@@ -112,14 +112,14 @@ async def test_ranks_meet_train_together_and_leave_at_one_boundary_and_their_pro
     assert len(set(places)) == 2
     assert re.findall(r"environment (.*)", gang.log("a/1", second)) == [f"1 2 127.0.0.1 {port}" for port in places]
     # Another job on the same processes, undisturbed, gives the same bits.
-    whole = RunKey("e1", "j2", 1, 0)
+    whole = RunKey(StreamId("e1"), "j2", 1, 0)
     gang.start(whole, slots, until=6, allowed=6)
     assert await gang.reports(whole, 6) == straight | resumed
     # And one alone knows of no gang.
     gang.scheduler.decide("a", whole, wire.DECISION_TERMINATE, 6)
     for key in ranks(whole):
         assert (await gang.ended(key)).reason == common_pb2.RUN_END_REASON_TERMINATED
-    alone = RunKey("e1", "j3", 1, 0)
+    alone = RunKey(StreamId("e1"), "j3", 1, 0)
     gang.start(alone, ["a/1"], until=1, allowed=1)
     await gang.reports(alone, 1)
     assert "environment - - - -" in gang.log("a/1", alone)

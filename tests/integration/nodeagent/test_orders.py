@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.agent import NodeAgent
 from tests.integration.nodeagent.cluster import Cluster
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 async def restarted(cluster: Cluster) -> tuple[NodeAgent, str]:

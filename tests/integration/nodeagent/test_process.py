@@ -11,11 +11,11 @@ from asyncio.subprocess import Process
 import pytest
 
 from hopyard._net.server import read_address
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import scaled
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 async def start_agent(cluster: Cluster, *, sessions: int = 1) -> Process:

@@ -15,7 +15,7 @@ import pytest
 
 from hopyard._runtime.criu import procfs
 from hopyard._runtime.criu.process_group import MOUNT
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.snapshots.process_images import MEMORY
@@ -57,13 +57,13 @@ async def test_a_killed_dump_leaves_the_job_running_and_is_tried_again(
 ) -> None:
     tool = meddling(criu, tmp_path, "dump", 2, KILL)
     await cluster.agent("a", criu=tool)
-    key = RunKey("e1", "j1", 1, 0)
+    key = RunKey(StreamId("e1"), "j1", 1, 0)
     begin(cluster, key, SCRIPT, allowed=2)
     ended = await suspended(cluster, key, "a", 2)
     assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_SUSPENDED, 3), ended.message
     assert "no snapshot at position 2: the dump failed: CRIU was killed by signal 9" in cluster.log("a", key)
     assert children(tool) == []
-    second = RunKey("e1", "j1", 2, 0)
+    second = RunKey(StreamId("e1"), "j1", 2, 0)
     begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=ended.snapshot)
     await cluster.scheduler.reported(second, 4)
     assert list(curve(cluster, key, second)) == [1, 2, 3, 4]
@@ -74,7 +74,7 @@ async def test_a_killed_restore_leaves_nothing_and_the_next_one_succeeds(
 ) -> None:
     tool = meddling(criu, tmp_path, "restore", 1, '$REAL "$@" & sleep 0.05; kill -9 $!; wait $!; exit 137')
     _, snapshot = await begun(cluster, criu=tool)
-    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
+    second, third = RunKey(StreamId("e1"), "j1", 2, 0), RunKey(StreamId("e1"), "j1", 3, 0)
     begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
     ended = await cluster.scheduler.ended(second)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
@@ -97,7 +97,7 @@ async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
     slow = f'exec $REAL "$@" --action-script {script}'
     monkeypatch.setenv("HOPYARD_CRIU", meddling(criu, tmp_path, call, 1, slow))
     agent = await start_agent(cluster)
-    key, last = RunKey("e1", "j1", 1, 0), RunKey("e1", "j1", 2, 0)
+    key, last = RunKey(StreamId("e1"), "j1", 1, 0), RunKey(StreamId("e1"), "j1", 2, 0)
     begin(cluster, key, SCRIPT, allowed=2)
     await cluster.scheduler.reported(key, 2)
     cluster.scheduler.decide("a", key, wire.DECISION_SUSPEND, 2)
@@ -117,7 +117,7 @@ async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
         await gone(pid)
     assert not [pid for pid in procfs.mounted(MOUNT, home) if procfs.running(pid)]
     again = await start_agent(cluster, sessions=2)
-    third = RunKey("e1", "j1", 3, 0)
+    third = RunKey(StreamId("e1"), "j1", 3, 0)
     begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
     await cluster.scheduler.reported(third, 4)
     again.terminate()
@@ -134,7 +134,7 @@ async def test_a_damaged_image_is_not_restored_and_another_copy_is(cluster: Clus
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    second, third = RunKey("e1", "j1", 2, 0), RunKey("e1", "j1", 3, 0)
+    second, third = RunKey(StreamId("e1"), "j1", 2, 0), RunKey(StreamId("e1"), "j1", 3, 0)
     begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
     ended = await cluster.scheduler.ended(second)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
@@ -156,7 +156,7 @@ async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Clus
     file.symlink_to(memory / "some.packed")
     await cluster.agent("a")
     assert not memory.exists()
-    second = RunKey("e1", "j1", 2, 0)
+    second = RunKey(StreamId("e1"), "j1", 2, 0)
     begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=snapshot)
     await cluster.scheduler.reported(second, 4)
     assert list(curve(cluster, second)) == [3, 4]
@@ -192,7 +192,7 @@ async def test_a_full_disk_costs_the_snapshot_and_nothing_else(
     cluster: Cluster, tmp_path: Path, criu: Path, small: Path
 ) -> None:
     await cluster.agent("a", data=small / "a", image_memory=0)
-    key = RunKey("e1", "j1", 1, 0)
+    key = RunKey(StreamId("e1"), "j1", 1, 0)
     begin(cluster, key, SCRIPT, allowed=2)
     await cluster.scheduler.reported(key, 2)
     filler = _filled(small)
@@ -201,13 +201,13 @@ async def test_a_full_disk_costs_the_snapshot_and_nothing_else(
     assert not ended.HasField("snapshot")
     assert (small / "a" / "logs" / "jobs" / "e1" / "j1.log").read_text().count("hopyard: no snapshot at position") == 3
     filler.unlink()
-    second = RunKey("e1", "j1", 2, 0)
+    second = RunKey(StreamId("e1"), "j1", 2, 0)
     begin(cluster, second, SCRIPT, allowed=2)
     snapshot = (await suspended(cluster, second, "a", 2)).snapshot
     assert snapshot.position == 2
     # Nor is there room to restore one; it stays good.
     filler = _filled(small)
-    third, fourth = RunKey("e1", "j1", 3, 0), RunKey("e1", "j1", 4, 0)
+    third, fourth = RunKey(StreamId("e1"), "j1", 3, 0), RunKey(StreamId("e1"), "j1", 4, 0)
     begin(cluster, third, SCRIPT, allowed=9, snapshot=snapshot)
     ended = await cluster.scheduler.ended(third)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)

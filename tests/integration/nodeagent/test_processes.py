@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster
@@ -34,12 +34,12 @@ async def test_five_suspensions_on_two_agents_change_nothing(cluster: Cluster, l
     for node in ("a", "b"):
         await cluster.agent(node)
     scheduler, code = cluster.scheduler, PRINTS if log else SCRIPT
-    whole = RunKey("e1", "whole", 1, 0)
+    whole = RunKey(StreamId("e1"), "whole", 1, 0)
     begin(cluster, whole, code, log=log, until=12, allowed=12, provider="framework")
     await scheduler.reported(whole, 12)
     scheduler.decide("a", whole, wire.DECISION_TERMINATE, 12)
     await scheduler.ended(whole)
-    keys = [RunKey("e1", "j1", attempt, 0) for attempt in range(1, 7)]
+    keys = [RunKey(StreamId("e1"), "j1", attempt, 0) for attempt in range(1, 7)]
     snapshot: common_pb2.Snapshot | None = None
     for index, key in enumerate(keys[:-1]):
         node, position = "ab"[index % 2], 2 * index + 2
@@ -65,7 +65,7 @@ async def test_five_suspensions_on_two_agents_change_nothing(cluster: Cluster, l
 async def test_one_image_restored_twice_is_a_fork(cluster: Cluster) -> None:
     _, snapshot = await begun(cluster, slots=2)
     scheduler = cluster.scheduler
-    forks = [RunKey("e1", "j2", 1, 0), RunKey("e1", "j3", 1, 0)]
+    forks = [RunKey(StreamId("e1"), "j2", 1, 0), RunKey(StreamId("e1"), "j3", 1, 0)]
     for slot, key in enumerate(forks):
         begin(cluster, key, SCRIPT, slot=slot, until=5, allowed=5, snapshot=snapshot)
     for key in forks:
@@ -76,7 +76,7 @@ async def test_one_image_restored_twice_is_a_fork(cluster: Cluster) -> None:
     for key in forks:
         scheduler.decide("a", key, wire.DECISION_TERMINATE, 5)
         await scheduler.ended(key)
-    changed = RunKey("e1", "j4", 1, 0)
+    changed = RunKey(StreamId("e1"), "j4", 1, 0)
     begin(cluster, changed, SCRIPT, step=0.25, snapshot=snapshot)
     ended = await scheduler.ended(changed)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
@@ -96,11 +96,11 @@ async def test_a_script_ends_with_its_own_exit_code_before_and_after_it_was_rest
     sys.exit(int(sys.argv[2]))
     """
     for number, (exit_code, again) in enumerate([(0, False), (0, True), (3, False), (3, True)]):
-        key, command = RunKey("e1", f"j{number}", 1, 0), ("python", "train.py", "3", str(exit_code))
+        key, command = RunKey(StreamId("e1"), f"j{number}", 1, 0), ("python", "train.py", "3", str(exit_code))
         begin(cluster, key, code, command=command, allowed=2 if again else 9)
         if again:
             snapshot = (await suspended(cluster, key, "a", 2)).snapshot
-            key = RunKey("e1", f"j{number}", 2, 0)
+            key = RunKey(StreamId("e1"), f"j{number}", 2, 0)
             begin(cluster, key, code, command=command, allowed=9, snapshot=snapshot)
         ended = await cluster.scheduler.ended(key)
         if exit_code:
@@ -108,7 +108,7 @@ async def test_a_script_ends_with_its_own_exit_code_before_and_after_it_was_rest
             assert "the program ended with exit code 3; its last lines:\ntidied" in ended.message
         else:
             assert (ended.reason, ended.finished, ended.position) == (common_pb2.RUN_END_REASON_UNTIL, True, 3)
-    terminated = RunKey("e1", "j9", 1, 0)
+    terminated = RunKey(StreamId("e1"), "j9", 1, 0)
     begin(cluster, terminated, code, command=("python", "train.py", "9", "0"), allowed=1)
     await cluster.scheduler.reported(terminated, 1)
     cluster.scheduler.decide("a", terminated, wire.DECISION_TERMINATE, 1)
@@ -139,7 +139,7 @@ finally:
 async def test_a_script_that_leaves_it_open_goes_on_from_what_it_gave_else_from_its_processes(cluster: Cluster) -> None:
     for node in ("a", "b"):
         await cluster.agent(node)
-    keys = [RunKey("e1", "j1", attempt, 0) for attempt in range(1, 5)]
+    keys = [RunKey(StreamId("e1"), "j1", attempt, 0) for attempt in range(1, 5)]
     snapshot: common_pb2.Snapshot | None = None
     for key, position, provider in zip(keys, (2, 4, 7), ("criu", "criu", "framework"), strict=False):
         node = "ab"[key.attempt % 2]
@@ -179,13 +179,13 @@ async def test_without_a_criu_that_will_do_the_run_fails_with_the_reason(
     tool.write_text(f'#!/bin/sh\n[ "$1" = check ] && {{ echo "{error}"; exit 1; }}\necho "Version: {version}"\n')
     tool.chmod(0o755)
     await cluster.agent("a", criu="off" if named == "off" else str(tool))
-    key = RunKey("e1", "j1", 1, 0)
+    key = RunKey(StreamId("e1"), "j1", 1, 0)
     begin(cluster, key, SCRIPT)
     ended = await cluster.scheduler.ended(key)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
     assert ended.unable
     assert says in ended.message
-    left_open = RunKey("e1", "j2", 1, 0)
+    left_open = RunKey(StreamId("e1"), "j2", 1, 0)
     begin(cluster, left_open, PRINTS, log=True, provider="auto", until=2, allowed=2)
     await cluster.scheduler.reported(left_open, 2)
 
@@ -193,7 +193,7 @@ async def test_without_a_criu_that_will_do_the_run_fails_with_the_reason(
 async def test_a_node_without_criu_says_so_of_a_snapshot_that_needs_it(cluster: Cluster) -> None:
     _, snapshot = await begun(cluster)
     await cluster.agent("b", criu="off")
-    key = RunKey("e1", "j1", 2, 0)
+    key = RunKey(StreamId("e1"), "j1", 2, 0)
     begin(cluster, key, SCRIPT, node="b", provider="auto", snapshot=snapshot)
     ended = await cluster.scheduler.ended(key)
     assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)

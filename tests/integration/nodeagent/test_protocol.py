@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from hopyard._runtime import snapshot_file
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.test_commands import begin
 
 CLIENT = Path(__file__).parents[1] / "application" / "small_client.py"
-KEY = RunKey("e1", "j1", 1, 0)
-AGAIN = RunKey("e1", "j1", 2, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
+AGAIN = RunKey(StreamId("e1"), "j1", 2, 0)
 
 
 def start(cluster: Cluster, key: RunKey, mistake: str = "", **fields: Any) -> None:

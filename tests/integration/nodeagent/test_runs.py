@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 async def test_a_run_waits_for_decisions_and_is_suspended_with_a_snapshot(cluster: Cluster) -> None:
@@ -68,7 +68,7 @@ async def test_terminate_saves_nothing_and_kill_ends_at_once(cluster: Cluster) -
     ended = await scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_TERMINATED
     assert not ended.HasField("snapshot")
-    hanging = RunKey("e1", "j2", 1, 0)
+    hanging = RunKey(StreamId("e1"), "j2", 1, 0)
     cluster.start(hanging, hyperparameters={"fail": "hang", "at": 2}, allowed=9)
     await scheduler.reported(hanging, 1)
     scheduler.send("a", hanging, kill=wire.KillRun(reason="a test wants it"))
@@ -82,7 +82,7 @@ async def test_a_runner_stays_warm_for_its_program_and_is_replaced_for_another(c
     scheduler = cluster.scheduler
     pids: list[float] = []
     for job, trainer in (("j1", "train.py:Walk"), ("j2", "train.py:Walk"), ("j3", "train.py:Other")):
-        key = RunKey("e1", job, 1, 0)
+        key = RunKey(StreamId("e1"), job, 1, 0)
         cluster.start(key, trainer=trainer, until=1)
         report = await scheduler.reported(key, 1)
         pids.append(report.metrics["pid"])
@@ -110,7 +110,7 @@ async def test_evaluation_reports_once_and_changes_nothing(cluster: Cluster) -> 
     trained = await scheduler.reported(KEY, 3)
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 3)
     snapshot = (await scheduler.ended(KEY)).snapshot
-    evaluation = RunKey("e1", "j1", 2, 0)
+    evaluation = RunKey(StreamId("e1"), "j1", 2, 0)
     cluster.start(evaluation, mode=common_pb2.RUN_MODE_EVALUATE, snapshot=snapshot, input="part-3")
     report = await scheduler.reported(evaluation, 3)
     assert (report.part, report.examples, report.at_until) == ("part-3", 17, True)
@@ -131,7 +131,7 @@ async def test_a_finished_trainer_parks_and_completes(cluster: Cluster) -> None:
     ended = await scheduler.ended(KEY)
     assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_UNTIL, 4)
     # Started once more, it has nothing to train and says where it stands.
-    again = RunKey("e1", "j1", 2, 0)
+    again = RunKey(StreamId("e1"), "j1", 2, 0)
     cluster.start(again, until=9, allowed=9, snapshot=ended.snapshot, hyperparameters={"finish": 4})
     restated = await scheduler.reported(again, 4)
     assert (restated.finished, restated.at_until, dict(restated.metrics)) == (True, True, {})
@@ -143,7 +143,7 @@ async def test_suspend_on_one_agent_and_resume_on_another_is_bit_identical(clust
     await cluster.agent("a")
     await cluster.agent("b")
     scheduler = cluster.scheduler
-    straight = RunKey("e1", "whole", 1, 0)
+    straight = RunKey(StreamId("e1"), "whole", 1, 0)
     cluster.start(straight, until=8, allowed=8)
     cluster.start(KEY, node="b", allowed=3)
     await scheduler.reported(KEY, 3)
@@ -152,7 +152,7 @@ async def test_suspend_on_one_agent_and_resume_on_another_is_bit_identical(clust
     cluster.store.blobs.pop(ended.snapshot.sha256, None)
     scheduler.decide("a", straight, wire.DECISION_CONTINUE, (await scheduler.reported(straight, 8)).position)
     await scheduler.ended(straight)
-    second = RunKey("e1", "j1", 2, 0)
+    second = RunKey(StreamId("e1"), "j1", 2, 0)
     # The first peer is not there; the second one has it.
     peers = ["127.0.0.1:9", cluster.agents["b"].address]
     cluster.start(second, until=8, allowed=8, snapshot=ended.snapshot, snapshot_peers=peers)

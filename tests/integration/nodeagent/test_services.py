@@ -13,12 +13,12 @@ import pytest
 from hopyard._net.rpc import channel
 from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.errors import InvalidInput, NotFound, PermissionDenied
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import application_pb2, application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 async def test_status_tells_what_runs(cluster: Cluster) -> None:

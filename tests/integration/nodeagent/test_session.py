@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.plugins.processes import is_running
 
-KEY = RunKey("e1", "j1", 1, 0)
+KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 async def test_nothing_is_lost_or_doubled_when_the_session_breaks(cluster: Cluster) -> None:
@@ -55,7 +55,7 @@ async def test_a_run_that_is_not_wanted_any_more_is_killed_without_a_word(cluste
     await scheduler.connected("a", 2)
     await gone(pid)
     # The slot is free for another, and its own start, should it come again, is not carried out.
-    other = RunKey("e1", "j2", 1, 0)
+    other = RunKey(StreamId("e1"), "j2", 1, 0)
     cluster.start(other)
     await scheduler.reported(other, 1)
     assert not any(message.HasField("ended") for message in scheduler.received[KEY])
@@ -91,7 +91,7 @@ async def test_a_new_run_on_a_busy_slot_displaces_the_old_one(cluster: Cluster) 
     scheduler = cluster.scheduler
     cluster.start(KEY)
     await scheduler.reported(KEY, 1)
-    newer = RunKey("e1", "j1", 2, 0)
+    newer = RunKey(StreamId("e1"), "j1", 2, 0)
     cluster.start(newer)
     ended = await scheduler.ended(KEY)
     assert ended.reason == common_pb2.RUN_END_REASON_LOST
@@ -115,7 +115,7 @@ async def test_a_run_may_be_killed_at_any_moment_of_its_start(cluster: Cluster) 
     await cluster.agent()
     scheduler = cluster.scheduler
     for number, delay in enumerate((0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)):
-        key = RunKey("e1", f"k{number}", 1, 0)
+        key = RunKey(StreamId("e1"), f"k{number}", 1, 0)
         cluster.start(
             key,
             hyperparameters={"seconds": 0.001},

@@ -6,12 +6,16 @@ import asyncio
 
 import pytest
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 
-FIRST, SECOND, OTHER = RunKey("e1", "j1", 1, 0), RunKey("e2", "j1", 1, 0), RunKey("e3", "j1", 1, 0)
+FIRST, SECOND, OTHER = (
+    RunKey(StreamId("e1"), "j1", 1, 0),
+    RunKey(StreamId("e2"), "j1", 1, 0),
+    RunKey(StreamId("e3"), "j1", 1, 0),
+)
 
 
 async def spares(count: int) -> set[int]:

@@ -17,6 +17,7 @@ import pytest
 
 from hopyard._net.server import Server
 from hopyard.policy import Policy
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2_grpc
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
@@ -119,7 +120,7 @@ class Far:
 
         self._post = post
         self._disturb = disturb
-        self.policy = RemotePolicy("far", "x", "{}", parameters, source, journal, LIMITS, "try again")
+        self.policy = RemotePolicy("far", StreamId("x"), "{}", parameters, source, journal, LIMITS, "try again")
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         disturbing = threading.Thread(target=self._disturb, args=(call,))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process.command import CommandConnection
 from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
@@ -80,7 +81,7 @@ async def children() -> AsyncIterator[Children]:
 async def test_what_a_process_has_started_ends_with_it(children: Children) -> None:
     started = children.leader(0.0)
     with pytest.raises(InvalidInput, match="ended with 0 before it dialled in"):
-        await started.take("x")
+        await started.take(StreamId("x"))
     for _ in range(3):
         await children.one_has_ended()
     await started.close()
@@ -88,7 +89,7 @@ async def test_what_a_process_has_started_ends_with_it(children: Children) -> No
 
 async def test_what_a_process_has_started_ends_when_it_is_ended(children: Children) -> None:
     started = children.leader(600.0)
-    taking = asyncio.create_task(started.take("x"))
+    taking = asyncio.create_task(started.take(StreamId("x")))
     async with asyncio.timeout(HANG_SECONDS):
         children.came.put_nowait(await children.came.get())
     taking.cancel()
@@ -126,19 +127,19 @@ class Talks(OwnPolicyConnection):
 async def test_a_process_that_says_what_is_no_message_is_hung_up_on(children: Children, said: str) -> None:
     started = SpawnedPolicy(Talks(said), None, "", children.folders)
     with pytest.raises(InvalidInput, match="the process of policy mine:Mine ended with 0 before it started"):
-        await started.take("x")
+        await started.take(StreamId("x"))
     await started.close()
 
 
 async def test_a_process_has_one_stream_and_is_started_again_for_another(children: Children) -> None:
     started = SpawnedPolicy(OwnPolicyConnection("default"), None, "", children.folders)
     async with asyncio.timeout(HANG_SECONDS):
-        first = await started.take("x")
+        first = await started.take(StreamId("x"))
         before = started.pid
         started.give_back(first)
-        assert await started.take("x") is first
+        assert await started.take(StreamId("x")) is first
         assert started.pid == before
-        second = await started.take("x")
+        second = await started.take(StreamId("x"))
         assert second is not first
         assert first.gone
         assert started.pid != before

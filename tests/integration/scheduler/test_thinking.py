@@ -12,6 +12,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.events import Event, NodeLost, PolicyFailed
 from hopyard_scheduler.policy_process.policy import RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
@@ -42,7 +43,7 @@ class Cluster(Restartable):
 
     async def events(self, name: str) -> list[Event]:
         assert self.scheduler is not None
-        return [event async for event in Journal(self.scheduler._appstat_stub).read(name)]
+        return [event async for event in Journal(self.scheduler._appstat_stub).read(StreamId(name))]
 
     async def failures(self, name: str) -> list[PolicyFailed]:
         return [event for event in await self.events(name) if isinstance(event, PolicyFailed)]
@@ -128,13 +129,13 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
         await until(lambda: behaves.hangs("loop", "wait"))
         core = cluster.live.core
         other = await client.create(experiment(tmp_path / "other", jobs=3, length=10, pace=0.01, more=OTHER))
-        while not core.streams[other.id].state.ended:
+        while not core.streams[StreamId(other.id)].state.ended:
             async with asyncio.timeout(HANG_SECONDS):
                 assert len(await client.jobs(loops.id)) == 2
                 assert (await client.get(waits.id)).state is ExperimentState.RUNNING
             await asyncio.sleep(0.05)
-        assert core.thinks(loops.id)
-        assert core.thinks(waits.id)  # So the other trained from its beginning to its end meanwhile.
+        assert core.thinks(StreamId(loops.id))
+        assert core.thinks(StreamId(waits.id))  # So the other trained from its beginning to its end meanwhile.
         assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         assert [job.attempt for job in await client.jobs(other.id)] == [1, 1, 1]
         behaves.set()
@@ -207,7 +208,7 @@ async def test_what_comes_while_a_policy_thinks_is_taken_afterwards(
         waits = await client.create(experiment(tmp_path / "wait", jobs=1, more=behaves.policy("wait")))
         await until(lambda: behaves.hangs("wait"))
         stopping = asyncio.create_task(client.stop(waits.id))
-        await until(lambda: cluster.live._inboxes.waiting(waits.id) > 0)
+        await until(lambda: cluster.live._inboxes.waiting(StreamId(waits.id)) > 0)
         assert (await client.get(waits.id)).state is ExperimentState.RUNNING
         behaves.set()
         await stopping

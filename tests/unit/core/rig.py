@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunKey,
     StartJob,
+    StreamId,
     WakeAt,
 )
 from hopyard_engine.core import Core
@@ -81,11 +82,13 @@ class Rig:
         self.hold = False
         self.held: deque[UpCall] = deque()
         self.join("n1", capacity)
-        self.feed(StreamCreated(self.now, "x", settings(**terms), data=data, earlier=earlier, scaling=scaling))
+        self.feed(
+            StreamCreated(self.now, StreamId("x"), settings(**terms), data=data, earlier=earlier, scaling=scaling)
+        )
 
     @property
     def stream(self) -> Stream:
-        return self.core.streams["x"]
+        return self.core.streams[StreamId("x")]
 
     def job(self, name: str = "1") -> Job:
         return self.stream.jobs[name]
@@ -140,7 +143,7 @@ class Rig:
 
         before, self.script = self.script, once
         self.now += 0.001
-        effects = self.feed(Requested(self.now, "x", f"r{self.now}", {}, 1))
+        effects = self.feed(Requested(self.now, StreamId("x"), f"r{self.now}", {}, 1))
         assert self.script is before, "no up-call was made"
         return effects
 
@@ -153,7 +156,7 @@ class Rig:
     # --------------------------------------------------------------------------------------------------------- shortcuts
 
     def key(self, name: str = "1", attempt: int | None = None, rank: int = 0) -> RunKey:
-        return RunKey("x", name, attempt or self.job(name).attempt, rank)
+        return RunKey(StreamId("x"), name, attempt or self.job(name).attempt, rank)
 
     def create(self, lr: float = 0.1) -> str:
         name = str(self.stream.ordinals + 1)

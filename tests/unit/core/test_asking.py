@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.policy.vocabulary import AnswerReady, Ask, ExperimentState, Predict, WakeAt
+from hopyard.policy.vocabulary import AnswerReady, Ask, ExperimentId, ExperimentState, Predict, StreamId, WakeAt
 from hopyard_engine.core import Core
 from hopyard_engine.core.core import outstanding
 from hopyard_engine.core.effects import AskOutside, WithdrawQuestion
@@ -26,13 +26,13 @@ def refusal(rig: Rig, *commands: Ask | Predict | WakeAt) -> str:
 
 
 def answer(rig: Rig, ticket: str, result: object = None, error: str = "") -> None:
-    rig.feed(Answered(rig.now, "x", f"policy/{ticket}", result, error))
+    rig.feed(Answered(rig.now, StreamId("x"), f"policy/{ticket}", result, error))
 
 
 def test_a_question_is_put_once_and_answered_once() -> None:
     rig = Rig()
     rig.command(Ask("t", "plan", {"n": [1, 2]}, 7.0))
-    assert rig.of(AskOutside) == [AskOutside("x", "policy/t", "plan", {"n": [1, 2]}, "", 7.0)]
+    assert rig.of(AskOutside) == [AskOutside(StreamId("x"), "policy/t", "plan", {"n": [1, 2]}, ExperimentId(""), 7.0)]
     answer(rig, "t", {"n": 3})
     answer(rig, "t", {"n": 4})
     answer(rig, "nobody asked", 5)
@@ -76,7 +76,7 @@ def test_what_no_solver_is_asked(command: Ask, why: str) -> None:
 def test_the_end_of_the_experiment_withdraws_its_questions() -> None:
     rig = Rig()
     rig.command(Ask("t", "plan", 1), Ask("u", "plan", 2))
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert [effect.ticket for effect in rig.of(WithdrawQuestion)] == ["policy/t", "policy/u"]
     assert not rig.stream.asks
 
@@ -116,7 +116,9 @@ def test_each_question_has_one_answer_and_a_recovery_asks_what_is_open(steps: li
     again = Core()
     for event in recorded:
         again.restore(event)  # type: ignore[arg-type]
-    assert [e for e in outstanding(again.streams["x"]) if isinstance(e, AskOutside)] == [*rig.stream.asks.values()]
+    assert [e for e in outstanding(again.streams[StreamId("x")]) if isinstance(e, AskOutside)] == [
+        *rig.stream.asks.values()
+    ]
 
 
 @pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf])
@@ -129,13 +131,13 @@ def test_a_time_that_never_comes_is_refused(at: float) -> None:
 def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
     rig = Rig()
     rig.script = lambda call: (None, [Ask(f"t{len(rig.calls)}", "nobody")])
-    rig.feed(Operated(rig.now, "x", "pause"))
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     for _ in range(2_000):
         if rig.stream.state is not ExperimentState.RUNNING:
             break
         rig.now += 0.005
-        rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
+        rig.feed(Answered(rig.now, StreamId("x"), next(iter(rig.stream.asks)), None, "there is no solver"))
     assert "policy error: it does not come to rest: 504 up-calls" in str(rig.stream.reason)
 
 
@@ -143,8 +145,8 @@ def test_a_policy_that_asks_anew_now_and_then_is_left_alone() -> None:
     rig = Rig()
     rig.script = lambda call: (None, [] if rig.stream.asks else [Ask(f"t{len(rig.calls)}", "nobody")])
     rig.command(WakeAt("w", 200.0))
-    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
     for _ in range(2_000):
         rig.now += 0.05
-        rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), None, "there is no solver"))
+        rig.feed(Answered(rig.now, StreamId("x"), next(iter(rig.stream.asks)), None, "there is no solver"))
     assert rig.stream.state is ExperimentState.RUNNING

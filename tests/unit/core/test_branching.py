@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AllocateJobs, AmendRun, AnswerJob, ForkJob, JobState, RunEndReason
+from hopyard.policy.vocabulary import AllocateJobs, AmendRun, AnswerJob, ForkJob, JobState, RunEndReason, StreamId
 from hopyard_engine.core.effects import ReportAccepted
 from hopyard_engine.core.events import Amended, Updated
 from tests.unit.core.rig import Rig, snapshot
@@ -135,7 +135,7 @@ def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_exten
         rig.report(3, 0.5, "2", at_until=True)
         rig.ended(RunEndReason.UNTIL, 3, snapshot(3, "other"), name="2")
     assert rig.job("2").state is JobState.COMPLETED
-    rig.feed(Updated(rig.now, "x", "longer", max_position=5))
+    rig.feed(Updated(rig.now, StreamId("x"), "longer", max_position=5))
     assert rig.job("2").state is (JobState.PENDING if answered else JobState.SUSPENDED)
     if answered:
         rig.start("2", "n1/1", from_snapshot=("1", 2))

@@ -9,6 +9,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     Report,
     ShareChange,
+    StreamId,
     TerminateJob,
     TimerFired,
     Verdict,
@@ -25,7 +26,7 @@ REFUSED = Verdict(TerminateJob("9"), False, Reason.of(ReasonCode.NO_SUCH_JOB, jo
 
 @pytest.fixture
 def conversation() -> PolicyConversation:
-    return PolicyConversation("x")
+    return PolicyConversation(StreamId("x"))
 
 
 def test_up_calls_have_increasing_numbers_and_take_the_refusals_along(conversation: PolicyConversation) -> None:

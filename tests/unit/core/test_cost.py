@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.policy.vocabulary import AllocateJobs, ExperimentState, JobState, Report, RunEndReason, TerminateJob
+from hopyard.policy.vocabulary import (
+    AllocateJobs,
+    ExperimentState,
+    JobState,
+    Report,
+    RunEndReason,
+    StreamId,
+    TerminateJob,
+)
 from hopyard_engine.core.cluster import fair_share
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Operated, Reports
@@ -24,7 +32,7 @@ pytestmark = pytest.mark.quick
 def looked_at(rig: Rig, policy: DefaultPolicy) -> int:
     """How many views of jobs an up-call of the policy makes."""
     with mock.patch.object(view, "job_view", wraps=view.job_view) as made:
-        PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+        PolicyHost(policy).answer(rig.stream, UpCall(StreamId("x"), 1, rig.now, 1, AllocateJobs()))
     return made.call_count
 
 
@@ -54,7 +62,7 @@ def test_slots_are_divided_only_when_something_changed_that_it_depends_on() -> N
         rig.report(1)
         rig.taken(1)
         assert divided.call_count == 0
-        rig.feed(Operated(rig.now, "x", "pause"))
+        rig.feed(Operated(rig.now, StreamId("x"), "pause"))
         assert divided.call_count > 0
 
 
@@ -63,7 +71,7 @@ def test_an_end_looks_at_the_snapshots_of_no_job_that_nobody_asked_for() -> None
     for _ in range(50):
         rig.command(TerminateJob(rig.create()))
     with mock.patch.object(rig.stream.snapshots, "collect", wraps=rig.stream.snapshots.collect) as collected:
-        rig.feed(Operated(rig.now, "x", "stop"))
+        rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state is ExperimentState.STOPPED
     assert collected.call_count == 0
 
@@ -72,7 +80,7 @@ def test_an_experiment_that_is_ending_is_wound_up_once() -> None:
     rig = Rig()
     rig.create()
     rig.start("1")
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     with mock.patch.object(lifecycle, "_wind_up", wraps=lifecycle._wind_up) as wound:
         rig.say(rig.key(), Reports((Report(1, {"score": 0.5}),)))
         rig.taken(1)

@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import (
     RunMode,
     SlotsChange,
     StartJob,
+    StreamId,
     Verdict,
 )
 from hopyard.policy.vocabulary.reasons import explain
@@ -63,7 +64,7 @@ class DataRig(Rig):
 
     def seen(self) -> Data:
         """What the policy sees."""
-        found = CoreView(self.stream, UpCall("x", 1, self.now, 0, AllocateJobs())).data
+        found = CoreView(self.stream, UpCall(StreamId("x"), 1, self.now, 0, AllocateJobs())).data
         assert found is not None
         return found
 
@@ -83,7 +84,7 @@ def test_policies_see_the_partitions_and_who_holds_them() -> None:
         ),
         (Partition("eval/0", 5, 10, ("n1", "n2")),),
     )
-    assert CoreView(Rig().stream, UpCall("x", 1, 0.0, 0, AllocateJobs())).data is None
+    assert CoreView(Rig().stream, UpCall(StreamId("x"), 1, 0.0, 0, AllocateJobs())).data is None
 
 
 def test_a_run_is_told_where_its_partition_is_and_keeps_its_name() -> None:
@@ -131,14 +132,14 @@ def test_an_evaluation_reads_a_partition_too() -> None:
 def test_changes_are_told_once_and_only_if_they_are_some() -> None:
     rig = DataRig()
     before = len(rig.called(SlotsChange))
-    rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n2"),)))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/2", "n2"),)))
     assert rig.seen().train[2].nodes == ("n2",)
     assert len(rig.called(SlotsChange)) == before + 1
-    rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n2"),)))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/2", "n2"),)))
     assert len(rig.called(SlotsChange)) == before + 1
     assert [type(event) for event in rig.journal].count(DataChanged) == 1
     plain = Rig()
-    assert plain.feed(DataChanged(plain.now, "x", (placed("train/2", "n2"),))) == []
+    assert plain.feed(DataChanged(plain.now, StreamId("x"), (placed("train/2", "n2"),))) == []
 
 
 def test_a_lost_node_holds_nothing_when_the_policy_is_told() -> None:
@@ -161,7 +162,7 @@ def test_a_partition_with_a_url_is_read_anywhere_first_and_then_where_it_is() ->
     rig = DataRig(PlacedData("far", (placed("train/0", url=url, homes=()),)))
     rig.create()
     assert rig.seen().train[0].nodes == ("n1", "n2")
-    rig.feed(DataChanged(rig.now, "x", (placed("train/0", "n2", url=url, homes=()),)))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/0", "n2", url=url, homes=()),)))
     assert rig.seen().train[0].nodes == ("n2",)
     rig.expire("n2")
     assert rig.seen().train[0].nodes == ("n1",)
@@ -188,11 +189,11 @@ def test_an_experiment_is_not_over_while_a_partition_is_missing() -> None:
     rig = DataRig()
     rig.create()
     rig.stream.timers.clear()
-    rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n2"), placed("train/0", "n1"))))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/1", "n2"), placed("train/0", "n1"))))
     rig.stream.conversation.at_rest, rig.stream.conversation.allocation_due = True, False
-    rig.feed(DataChanged(rig.now, "x", (placed("train/1", "n1", "n2"),)))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/1", "n1", "n2"),)))
     states = [rig.stream.state]
-    rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n1"),)))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/2", "n1"),)))
     states.append(rig.stream.state)
     assert states == [ExperimentState.RUNNING, ExperimentState.COMPLETED]
 
@@ -200,7 +201,7 @@ def test_an_experiment_is_not_over_while_a_partition_is_missing() -> None:
 def test_an_experiment_that_was_brought_here_waits_for_the_catalog() -> None:
     rig = DataRig()
     rig.create()
-    rig.feed(Imported(rig.now, "x", "r"))
+    rig.feed(Imported(rig.now, StreamId("x"), "r"))
     assert [one.nodes for one in rig.seen().train] == [(), (), ()]
     assert "the catalog has none of that name and content (hopyard data list)" in rig.why()[1]
 
@@ -208,7 +209,7 @@ def test_an_experiment_that_was_brought_here_waits_for_the_catalog() -> None:
 def test_the_journal_rebuilds_it() -> None:
     rig = DataRig()
     rig.create()
-    rig.feed(DataChanged(rig.now, "x", (placed("train/2", "n2"),)))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (placed("train/2", "n2"),)))
     rig.start("1", "n2/0", inputs={"n2/0": "train/2"}, until=1)
     rig.expire("n2")
     again = Core()
@@ -216,7 +217,7 @@ def test_the_journal_rebuilds_it() -> None:
         known = decode(kind_of(event), encode(event))
         assert known == event
         again.restore(known)  # type: ignore[arg-type]
-    mine, theirs = rig.stream.data, again.streams["x"].data
+    mine, theirs = rig.stream.data, again.streams[StreamId("x")].data
     assert mine is not None
     assert theirs is not None
     assert mine.partitions == theirs.partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AnswerJob, JobState, Report, RunEndReason, StartJob
+from hopyard.policy.vocabulary import AnswerJob, JobState, Report, RunEndReason, StartJob, StreamId
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ForgetSnapshot, Noted, ReportAccepted, Start
 from hopyard_engine.core.events import Ended, Imported, Operated, Updated
@@ -104,7 +104,7 @@ def test_a_target_that_an_earlier_result_reaches_ends_the_experiment() -> None:
 
 def test_a_job_without_a_state_begins_anew_when_the_search_is_extended(rig: Rig) -> None:
     rig.command(AnswerJob("1", "old/1", 4))
-    rig.feed(Updated(rig.now, "x", "longer", max_position=6))
+    rig.feed(Updated(rig.now, StreamId("x"), "longer", max_position=6))
     job = rig.job("1")
     assert (job.state, job.position, job.high_water) == (JobState.PENDING, 0, 4)
     rig.start("1", "n1/0")
@@ -136,7 +136,7 @@ def lose(rig: Rig, name: str = "1") -> None:
 
 def end(rig: Rig) -> None:
     """A person stops the search; nothing runs."""
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state.ended
 
 
@@ -217,7 +217,7 @@ def test_a_job_that_is_complete_by_an_answer_has_its_end_and_can_be_extended_fro
     rig = saved(max_position=4)
     rig.command(AnswerJob("1", "old/1", 4))
     assert (rig.job("1").state, rig.stream.snapshots.positions("1")) == (JobState.COMPLETED, [4])
-    rig.feed(Updated(rig.now, "x", "longer", max_position=6))
+    rig.feed(Updated(rig.now, StreamId("x"), "longer", max_position=6))
     assert (rig.job("1").state, rig.job("1").position) == (JobState.SUSPENDED, 4)
     rig.start("1", "n1/0")
     assert rig.run("1").start == 4
@@ -241,7 +241,7 @@ def test_a_target_that_the_results_reach_ends_the_experiment() -> None:
 def test_an_experiment_in_another_cluster_has_no_earlier_ones() -> None:
     rig = saved()
     rig.start("1", "n1/0", from_snapshot=("old/1", 2))
-    rig.core.restore(Imported(rig.now, "x", "r", ("two",)))
+    rig.core.restore(Imported(rig.now, StreamId("x"), "r", ("two",)))
     assert [trial.snapshots for trial in rig.stream.earlier.values()] == [{}, {}]
     assert rig.stream.snapshots.positions("1") == [2]
     assert not rig.stream.snapshots.holds("four")
@@ -276,7 +276,7 @@ def test_a_journal_from_before_that_is_applied_as_it_was_decided() -> None:
     core = Core()
     for record in written:
         core.restore(decode(*record))  # type: ignore[arg-type]
-    assert core.streams["x"].snapshots.positions("1") == [4]
+    assert core.streams[StreamId("x")].snapshots.positions("1") == [4]
 
 
 def test_the_quota_gives_up_first_what_later_experiments_might_use() -> None:

@@ -15,6 +15,7 @@ from hopyard.policy.vocabulary import (
     IterationFinish,
     JobState,
     RunEndReason,
+    StreamId,
     TerminateJob,
     Verdict,
     WakeAt,
@@ -142,9 +143,9 @@ def test_an_extension_goes_on_with_what_is_left(rig: Rig) -> None:
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
     rig.stored(1)
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=1))
     assert (rig.stream.state, rig.job().state) == (ExperimentState.RUNNING, JobState.COMPLETED)
-    rig.feed(Updated(rig.now, "x", "v", max_position=20))
+    rig.feed(Updated(rig.now, StreamId("x"), "v", max_position=20))
     assert rig.job().state is JobState.SUSPENDED
 
 
@@ -183,7 +184,7 @@ def test_after_an_extension_that_nobody_wanted_a_job_has_still_reached_the_targe
     rig.stored(4)
     assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
     rig.demand = lambda: 0
-    rig.feed(Updated(rig.now, "x", "u", max_position=20))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=20))
     assert (str(rig.stream.state), str(rig.stream.reason)) == (
         "ExperimentState.COMPLETED",
         "the policy has nothing left to do",

@@ -24,6 +24,7 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     SlotsChange,
     StartJob,
+    StreamId,
     WakeAt,
 )
 from hopyard_engine.core import Core, UnknownStreamError
@@ -79,20 +80,20 @@ def save(rig: Rig, position: int, name: str = "1") -> None:
 
 
 def test_pause_is_complete_when_runs_have_left_and_their_state_is_stored(rig: Rig) -> None:
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     assert rig.stream.state is ExperimentState.PAUSING
     rig.stored(1)
     assert str(rig.stream.state) == "ExperimentState.PAUSED"
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     rig.start("1")
     assert rig.run().start == 1
 
 
 def test_stop_terminates_runs_and_idle_jobs_and_gives_the_slots_back(rig: Rig) -> None:
     rig.create()
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.job("2").state is JobState.TERMINATED
     rig.ended(RunEndReason.TERMINATED, 0)
     assert rig.stream.state is ExperimentState.STOPPED
@@ -118,14 +119,14 @@ def test_a_target_that_is_reached_ends_the_experiment_and_completes_the_winner()
 def test_the_end_of_its_time_ends_it_and_a_pause_does_not_count() -> None:
     rig = Rig(max_seconds=100.0)
     rig.now += 40
-    rig.feed(Operated(rig.now, "x", "pause"))
-    assert rig.of(SetTimer) == [SetTimer("x", "core/end/x", None)]
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
+    assert rig.of(SetTimer) == [SetTimer(StreamId("x"), "core/end/x", None)]
     rig.now += 1000
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.stream.timers["core/end/x"] == rig.now + 60
-    rig.feed(TimerElapsed(rig.now + 59, "x", "core/end/x"))
+    rig.feed(TimerElapsed(rig.now + 59, StreamId("x"), "core/end/x"))
     assert rig.stream.state is ExperimentState.RUNNING
-    rig.feed(TimerElapsed(rig.now + 60, "x", "core/end/x"))
+    rig.feed(TimerElapsed(rig.now + 60, StreamId("x"), "core/end/x"))
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"
 
 
@@ -139,8 +140,8 @@ def test_an_extended_experiment_goes_on_with_its_completed_jobs() -> None:
     assert rig.stream.state is ExperimentState.COMPLETED
     assert rig.stream.share == 0
     rig.script = lambda call: (None, [WakeAt("more", 1e9)] if isinstance(call, ExperimentChange) else [])
-    rig.feed(Updated(rig.now, "x", "u1", max_position=3))
-    rig.feed(Updated(rig.now, "x", "u1", max_position=9))
+    rig.feed(Updated(rig.now, StreamId("x"), "u1", max_position=3))
+    rig.feed(Updated(rig.now, StreamId("x"), "u1", max_position=9))
     assert (rig.stream.settings.max_position, rig.job().state, rig.stream.share) == (3, JobState.SUSPENDED, 2)
     rig.start("1")
     assert rig.run().start == 1
@@ -154,10 +155,10 @@ def test_a_job_that_trained_beyond_the_new_end_stays_completed_when_its_experime
     rig.ended(RunEndReason.UNTIL, 13, snapshot(13))
     rig.stored(13)
     assert rig.stream.state is ExperimentState.COMPLETED
-    rig.feed(Updated(rig.now, "x", "u1", max_position=10))
+    rig.feed(Updated(rig.now, StreamId("x"), "u1", max_position=10))
     assert (rig.job().state, rig.job().position) == (JobState.COMPLETED, 13)
     assert (str(rig.stream.state), str(rig.stream.reason)) == ("ExperimentState.COMPLETED", "all jobs ended")
-    rig.feed(Updated(rig.now, "x", "u2", max_position=20))
+    rig.feed(Updated(rig.now, StreamId("x"), "u2", max_position=20))
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 13)
 
 
@@ -165,8 +166,8 @@ def test_a_policy_that_is_refused_again_and_again_pauses_its_experiment() -> Non
     rig = Rig()
     rig.create()
     rig.script = lambda call: (None, [StartJob("1", ("n1/0",), until=99)])
-    rig.feed(Operated(rig.now, "x", "pause"))
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert "until must be in 1..10 for job '1', found 99" in str(rig.stream.reason)
 
@@ -201,7 +202,7 @@ def test_two_jobs_that_start_from_each_others_snapshots_have_finite_curves(rig: 
 
 def test_a_fork_at_the_last_position_is_refused(rig: Rig) -> None:
     rig.report(1)
-    rig.feed(Updated(rig.now, "x", "u", max_position=10))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=10))
     rig.taken(1)
     rig.stream.snapshots.taken("1", snapshot(10), "n1", 1)
     rig.command(ForkJob("2", "1", 10, {}))
@@ -292,7 +293,7 @@ def test_a_lost_node_rewinds_its_job_to_the_newest_stored_snapshot() -> None:
     rig.expire("n1")
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 1)
     assert rig.called(SlotsChange)[-1].lost == ("n1/0",)
-    assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s2", (), True)]
+    assert rig.of(ForgetSnapshot) == [ForgetSnapshot(StreamId("x"), "s2", (), True)]
 
 
 def test_the_same_life_of_a_node_keeps_its_runs_and_gets_unacknowledged_commands_again(rig: Rig) -> None:
@@ -309,7 +310,7 @@ def test_a_new_life_of_a_node_has_lost_its_runs_and_keeps_its_disk(rig: Rig) -> 
     rig.taken(1)
     rig.join("n1", 2, "b", snapshots=("s1", "unknown"))
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 1)
-    assert ForgetSnapshot("", "unknown", ("n1",), False) in rig.effects
+    assert ForgetSnapshot(StreamId(""), "unknown", ("n1",), False) in rig.effects
 
 
 def test_snapshots_of_a_node_whose_runs_have_something_to_say_are_not_swept(rig: Rig) -> None:
@@ -324,7 +325,7 @@ def test_a_run_that_was_heard_of_is_not_started_twice_by_a_node_that_forgot_it(r
 
 
 def test_a_run_that_nobody_wants_is_named_in_the_welcome(rig: Rig) -> None:
-    stranger = RunKey("x", "1", 7)
+    stranger = RunKey(StreamId("x"), "1", 7)
     rig.join("n1", 2, "a", runs=(rig.key(), stranger))
     assert rig.of(Welcome) == [Welcome("n1", (stranger,))]
 
@@ -337,7 +338,7 @@ def test_a_drained_node_gets_nothing_more() -> None:
 
 
 def second(rig: Rig, **terms: object) -> None:
-    rig.feed(StreamCreated(rig.now, "y", settings(**terms)))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings(**terms)))
 
 
 @pytest.mark.parametrize("preemptible", [True, False])
@@ -350,7 +351,7 @@ def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool)
     second(rig)
     assert ShareChange(1, rig.now + 30) in rig.calls
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", "core/share"))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), "core/share"))
     if not preemptible:
         assert rig.sent(Decide) == []
         return
@@ -358,14 +359,14 @@ def test_a_smaller_share_is_told_and_enforced_at_its_deadline(preemptible: bool)
     rig.report(1, name="2")
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1), "2")
     assert str(rig.job("2").reason) == "preempted"
-    assert (set(rig.stream.slots), set(rig.core.streams["y"].slots)) == ({"n1/0"}, {"n1/1"})
+    assert (set(rig.stream.slots), set(rig.core.streams[StreamId("y")].slots)) == ({"n1/0"}, {"n1/1"})
 
 
 def test_messages_of_an_experiment_that_is_over_are_acknowledged_and_anything_else_is_an_error(rig: Rig) -> None:
-    key = RunKey("gone", "1", 1)
+    key = RunKey(StreamId("gone"), "1", 1)
     assert rig.feed(RunMessage(rig.now, *key, 4, Started(0))) == [Acknowledge(key, 4)]
     with pytest.raises(UnknownStreamError):
-        rig.core.handle(Operated(rig.now, "gone", "pause"))
+        rig.core.handle(Operated(rig.now, StreamId("gone"), "pause"))
 
 
 # --------------------------------------------------------------------------------------------------------------- recovery
@@ -397,12 +398,12 @@ def test_restored_events_give_an_equal_state_and_what_was_asked_is_asked_again(r
     rig.taken(1)
     rig.report(2)
     core, calls = restored(rig)
-    dump.compare(rig.stream, core.streams["x"])
+    dump.compare(rig.stream, core.streams[StreamId("x")])
     assert [call.call for call in calls] == rig.calls
     outstanding = core.recovered()
     assert {e.ticket for e in outstanding if isinstance(e, AskOutside)} == {"policy/p", "create/2"}
-    assert SetTimer("x", "policy/w", 5000.0) in outstanding
-    assert core.cluster.tenants["x"].granted == {"n1/0", "n1/1"}
+    assert SetTimer(StreamId("x"), "policy/w", 5000.0) in outstanding
+    assert core.cluster.tenants[StreamId("x")].granted == {"n1/0", "n1/1"}
 
 
 def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
@@ -420,7 +421,9 @@ def test_a_restored_core_goes_on_where_the_lost_one_stopped(rig: Rig) -> None:
 def test_what_was_to_be_deleted_from_the_store_is_deleted_after_a_recovery(rig: Rig) -> None:
     rig.kept(1, 2)
     core, _ = restored(rig)
-    assert [e for e in core.recovered() if isinstance(e, ForgetSnapshot)] == [ForgetSnapshot("x", "s1", (), True)]
+    assert [e for e in core.recovered() if isinstance(e, ForgetSnapshot)] == [
+        ForgetSnapshot(StreamId("x"), "s1", (), True)
+    ]
 
 
 def test_an_answer_to_another_up_call_changes_nothing(rig: Rig) -> None:

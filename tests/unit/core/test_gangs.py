@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
     RunKey,
     StartJob,
+    StreamId,
 )
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core
@@ -122,7 +123,7 @@ def test_a_rank_that_stays_behind_is_killed_after_a_while(rig: Rig) -> None:
     ticket, due = next((t, at) for t, at in rig.stream.timers.items() if t.startswith("core/kill/"))
     assert due == rig.now + rig.stream.settings.kill_after
     rig.now = due
-    rig.feed(TimerElapsed(due, "x", ticket))
+    rig.feed(TimerElapsed(due, StreamId("x"), ticket))
     sends = [effect for effect in rig.effects if isinstance(effect, Send) and isinstance(effect.body, Kill)]
     assert [effect.run.rank for effect in sends] == [1]
     rig.ended(RunEndReason.TERMINATED, 5, rank=1)
@@ -160,7 +161,7 @@ def test_a_job_whose_run_is_over_is_shown_to_leave_until_all_ranks_have(
 def test_a_terminated_gang_ends_wherever_each_rank_stands(rig: Rig) -> None:
     rig.hold = True
     rig.report(5, at_until=True)
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.sent() == [Decide(DecisionKind.TERMINATE, 5)]
     rig.ended(RunEndReason.TERMINATED, 5, rank=1)
     rig.ended(RunEndReason.TERMINATED, 5)
@@ -238,8 +239,8 @@ class Bench:
 
     def create(self, name: str, policy: Policy, **terms: object) -> Stream:
         self._hosts[name] = PolicyHost(policy)
-        self.feed(StreamCreated(self.now, name, settings(**terms)))
-        return self.core.streams[name]
+        self.feed(StreamCreated(self.now, StreamId(name), settings(**terms)))
+        return self.core.streams[StreamId(name)]
 
     def feed(self, event: Event) -> None:
         waiting = deque([event])
@@ -346,7 +347,7 @@ def test_a_policy_that_waits_for_the_second_slot_of_a_gang_is_not_at_its_end() -
     bench.feed(NodeJoined(bench.now, "m", "a", (SlotSpec("m/0"),)))
     assert bench.running() == [("a", 2)]
     bench.feed(NodeExpired(bench.now, "m"))
-    bench._say(RunKey("a", "1", 1, 1), Ended(RunEndReason.TERMINATED, 0))
+    bench._say(RunKey(StreamId("a"), "1", 1, 1), Ended(RunEndReason.TERMINATED, 0))
     assert (stream.state, len(stream.slots), stream.share) == (ExperimentState.RUNNING, 0, 0)
 
 
@@ -370,8 +371,8 @@ def test_a_slot_that_only_one_experiment_can_use_is_recalled_from_another_at_a_b
     rig.create()
     rig.start("1", "g/0")
     slots(rig, "n2", SlotSpec("n2/0"))
-    rig.feed(StreamCreated(rig.now, "y", settings(gpus=1)))
-    other = rig.core.streams["y"]
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings(gpus=1)))
+    other = rig.core.streams[StreamId("y")]
     assert rig.sent(Decide), "the run on the GPU is told to leave"
     assert set(rig.stream.slots) == {"g/0", "n2/0"}
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
@@ -385,12 +386,12 @@ def test_a_run_that_may_not_be_preempted_keeps_a_recalled_slot_until_it_ends() -
     rig.create()
     rig.command(StartJob("1", ("g/0",), until=5, preemptible=False))
     slots(rig, "n2", SlotSpec("n2/0"))
-    rig.feed(StreamCreated(rig.now, "y", settings(gpus=1)))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings(gpus=1)))
     assert not rig.sent(Decide)
     rig.say(rig.key(), Started(0))
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
-    assert (set(rig.stream.slots), set(rig.core.streams["y"].slots)) == ({"n2/0"}, {"g/0"})
+    assert (set(rig.stream.slots), set(rig.core.streams[StreamId("y")].slots)) == ({"n2/0"}, {"g/0"})
 
 
 def test_nodes_that_share_a_gang_are_partners_until_its_run_is_over() -> None:

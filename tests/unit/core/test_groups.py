@@ -9,11 +9,13 @@ import pytest
 from hopyard.policy.vocabulary import (
     CreateJob,
     ExperimentChange,
+    ExperimentId,
     ExperimentState,
     ForkJob,
     JobState,
     RunEndReason,
     StartJob,
+    StreamId,
 )
 from hopyard_engine.core.effects import AskOutside, JobChanged, ReportAccepted, StreamEnded
 from hopyard_engine.core.events import (
@@ -37,11 +39,11 @@ class Pair(Rig):
 
     def __init__(self, *, slots: int = 4, x: dict[str, object] | None = None, **y: object) -> None:
         super().__init__(capacity=slots, **(x or {}))
-        self.feed(ExperimentJoined(self.now, "x", "y", settings(**y)))
+        self.feed(ExperimentJoined(self.now, StreamId("x"), ExperimentId("y"), settings(**y)))
 
     @property
     def y(self) -> Experiment:
-        return self.stream.experiments["y"]
+        return self.stream.experiments[ExperimentId("y")]
 
     def make(self, experiment: str) -> str:
         """A job of an experiment, with given hyperparameters."""
@@ -50,14 +52,14 @@ class Pair(Rig):
         return name
 
     def act(self, action: Literal["pause", "resume", "stop"], experiment: str) -> None:
-        self.feed(Operated(self.now, "x", action, experiment))
+        self.feed(Operated(self.now, StreamId("x"), action, ExperimentId(experiment)))
 
 
 def test_joining_is_told_to_the_one_policy_and_happens_once() -> None:
     rig = Pair()
     assert rig.called(ExperimentChange) == [ExperimentChange("joined", "y")]
     before = len(rig.journal)
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings()))
     assert len(rig.journal) == before
 
 
@@ -72,15 +74,15 @@ def test_joining_is_told_to_the_one_policy_and_happens_once() -> None:
 )
 def test_weights_and_caps_add_up(x: dict[str, object], y: dict[str, object], weight: float, cap: int | None) -> None:
     rig = Rig(capacity=4, **x)
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(**y)))
-    tenant = rig.core.cluster.tenants["x"]
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings(**y)))
+    tenant = rig.core.cluster.tenants[StreamId("x")]
     assert (tenant.weight, tenant.cap) == (weight, cap) == rig.stream.terms
     assert list(rig.core.cluster.tenants) == ["x"]
 
 
 def test_a_group_of_two_has_two_thirds_beside_one_alone() -> None:
     rig = Pair(slots=6)
-    rig.feed(StreamCreated(rig.now, "z", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("z"), settings()))
     assert {name: tenant.share for name, tenant in rig.core.cluster.tenants.items()} == {"x": 4, "z": 2}
     rig.act("stop", "y")
     assert {name: tenant.share for name, tenant in rig.core.cluster.tenants.items()} == {"x": 3, "z": 3}
@@ -115,7 +117,7 @@ def test_each_generator_is_asked_for_its_own_jobs() -> None:
     rig.command(CreateJob("1", experiment="y"))
     asked = rig.of(AskOutside)[0]
     assert (asked.stream, asked.experiment, asked.kind) == ("x", "y", "create_job")
-    rig.feed(Answered(rig.now, "x", "create/1", None))
+    rig.feed(Answered(rig.now, StreamId("x"), "create/1", None))
     assert (rig.y.exhausted, rig.stream.founder.exhausted, rig.stream.jobs_left) == (True, False, 8)
     assert [call.kind for call in rig.y.generator_calls] == ["create"]
     assert rig.stream.founder.generator_calls == []
@@ -173,7 +175,7 @@ def test_a_member_that_ends_takes_only_its_own_jobs_and_the_last_one_gives_the_s
         [],
     )
     assert ExperimentChange("ended", "x") in rig.calls
-    assert rig.core.cluster.tenants["x"].granted == {"n1/0", "n1/1", "n1/2", "n1/3"}
+    assert rig.core.cluster.tenants[StreamId("x")].granted == {"n1/0", "n1/1", "n1/2", "n1/3"}
     rig.act("stop", "y")
     rig.ended(RunEndReason.TERMINATED, 0, name=second)
     assert rig.stream.state is ExperimentState.STOPPED
@@ -209,15 +211,15 @@ def test_a_target_ends_its_own_experiment_only() -> None:
 def test_each_has_its_own_time() -> None:
     rig = Pair(max_seconds=50.0)
     rig.make("x")
-    rig.feed(TimerElapsed(rig.now + 50, "x", "core/end/y"))
+    rig.feed(TimerElapsed(rig.now + 50, StreamId("x"), "core/end/y"))
     assert (rig.y.state, rig.stream.founder.state) == (ExperimentState.COMPLETED, ExperimentState.RUNNING)
 
 
 def test_terms_are_changed_of_the_one_that_is_named() -> None:
     rig = Pair()
-    rig.feed(Updated(rig.now, "x", "u1", more_jobs=2, weight=4.0, experiment="y"))
+    rig.feed(Updated(rig.now, StreamId("x"), "u1", more_jobs=2, weight=4.0, experiment=ExperimentId("y")))
     assert (rig.y.settings.jobs, rig.stream.founder.settings.jobs) == (10, 8)
-    assert rig.core.cluster.tenants["x"].weight == 5.0
+    assert rig.core.cluster.tenants[StreamId("x")].weight == 5.0
 
 
 def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_ends() -> None:
@@ -236,7 +238,7 @@ def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_e
     pair.ended(RunEndReason.TERMINATED, 0, name=theirs)
     assert pair.stream.state.ended
     assert pair.stream.snapshots.positions(mine) == [4]
-    assert JobChanged("x", mine) in pair.effects
+    assert JobChanged(ExperimentId("x"), mine) in pair.effects
 
 
 def test_a_members_own_quota_is_not_the_groups() -> None:
@@ -253,19 +255,19 @@ def test_a_members_own_quota_is_not_the_groups() -> None:
     pair.ended(RunEndReason.UNTIL, 2, snapshot(2), "2")
     pair.expire("n1")  # Nothing was in the store.
     assert pair.job("2").state is JobState.COMPLETED
-    pair.feed(Updated(pair.now, "x", "u", max_position=4, experiment="x"))
+    pair.feed(Updated(pair.now, StreamId("x"), "u", max_position=4, experiment=ExperimentId("x")))
     assert pair.job("2").state is JobState.FAILED
 
 
 def test_an_ended_group_goes_on_when_another_joins() -> None:
     rig = Rig()
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state is ExperimentState.STOPPED
     rig.hold = True  # A policy that wants nothing would end it again at once.
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings()))
     assert str(rig.stream.state) == "ExperimentState.RUNNING"
-    assert rig.core.cluster.tenants["x"].share == 2
-    found = rig.core.find("y")
+    assert rig.core.cluster.tenants[StreamId("x")].share == 2
+    found = rig.core.find(ExperimentId("y"))
     assert found is not None
     assert found[0] is rig.stream
 
@@ -276,7 +278,7 @@ def test_a_policy_that_fails_pauses_all_that_run() -> None:
     rig.command(CreateJob("7", {"lr": 0.1}))  # Refused, which is no reason to pause anything.
     assert rig.y.state is ExperimentState.RUNNING
     rig.hold = True
-    rig.feed(Updated(rig.now, "x", "u1", more_jobs=1, experiment="y"))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, failure("no")))
+    rig.feed(Updated(rig.now, StreamId("x"), "u1", more_jobs=1, experiment=ExperimentId("y")))
+    rig.feed(PolicyFailed(rig.now, StreamId("x"), rig.held[-1].number, failure("no")))
     assert str(rig.y.state) == "ExperimentState.PAUSED"
     assert "policy error: no" in str(rig.y.reason)

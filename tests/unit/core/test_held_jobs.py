@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     RunEnd,
     RunEndReason,
     StartJob,
+    StreamId,
     SuspendJob,
     TerminateJob,
 )
@@ -38,11 +39,11 @@ def rig() -> Rig:
 
 
 def hold(rig: Rig, job: str = "1") -> None:
-    rig.feed(JobHeld(rig.now, "x", job, True))
+    rig.feed(JobHeld(rig.now, StreamId("x"), job, True))
 
 
 def let_go(rig: Rig, job: str = "1") -> None:
-    rig.feed(JobHeld(rig.now, "x", job, False))
+    rig.feed(JobHeld(rig.now, StreamId("x"), job, False))
 
 
 def refusals(rig: Rig) -> list[str]:
@@ -125,7 +126,7 @@ def test_a_job_that_is_being_created_is_held_when_it_has_its_configuration(rig: 
     rig.command(CreateJob("1"))
     hold(rig)
     assert rig.job().state is JobState.CREATING
-    rig.feed(Answered(rig.now, "x", "create/1", {"lr": 0.1}))
+    rig.feed(Answered(rig.now, StreamId("x"), "create/1", {"lr": 0.1}))
     assert (rig.job().state, rig.job().hyperparameters) == (JobState.HELD, {"lr": 0.1})
     let_go(rig)
     assert rig.job().state is JobState.PENDING
@@ -147,34 +148,34 @@ def test_an_experiment_whose_only_open_jobs_are_held_says_so_and_does_not_end() 
     rig.create()
     hold(rig)
     hold(rig, "2")
-    rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
+    rig.feed(TimerElapsed(1e9, StreamId("x"), "policy/keep"))
     assert rig.stream.state is ExperimentState.RUNNING
     assert whole(rig) == "nothing is left to train but jobs 1 and 2, which are paused by a person: resume or stop them"
     assert _only_paused(rig)  # By this `hopyard wait` knows that it would wait for ever.
-    rig.feed(JobOperated(rig.now, "x", TerminateJob("1")))
+    rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("1")))
     assert rig.job().state is JobState.TERMINATED
     assert whole(rig) == "nothing is left to train but job 2, which is paused by a person: resume or stop it"
-    rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
+    rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("2")))
     assert (str(rig.stream.state), str(rig.stream.reason)) == ("ExperimentState.COMPLETED", "all jobs ended")
 
 
 def test_stopping_the_experiment_ends_it(rig: Rig) -> None:
     rig.create()
     hold(rig)
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert (rig.job().state, rig.job().held, rig.stream.state) == (JobState.TERMINATED, False, ExperimentState.STOPPED)
 
 
 def test_pausing_and_resuming_the_experiment_leaves_it_held(rig: Rig) -> None:
     rig.create()
     hold(rig)
-    rig.feed(Operated(rig.now, "x", "pause"))
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.job().state is JobState.HELD
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     let_go(rig)
     assert (rig.job().state, list(rig.stream.idle)) == (JobState.PENDING, [])
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert list(rig.stream.idle) == ["1"]
 
 
@@ -197,7 +198,7 @@ def test_a_wait_after_losses_that_ends_meanwhile_starts_nothing(rig: Rig) -> Non
     at = rig.stream.timers[BackoffTimer("1").ticket]
     hold(rig)
     rig.now = at
-    rig.feed(TimerElapsed(at, "x", BackoffTimer("1").ticket))
+    rig.feed(TimerElapsed(at, StreamId("x"), BackoffTimer("1").ticket))
     assert (rig.job().state, list(rig.stream.idle)) == (JobState.HELD, [])
     let_go(rig)
     assert list(rig.stream.idle) == ["1"]
@@ -215,12 +216,12 @@ def test_a_held_winner_completes() -> None:
 
 
 def _end(rig: Rig) -> None:
-    rig.feed(JobOperated(rig.now, "x", TerminateJob("1")))
+    rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("1")))
 
 
 def _stop(rig: Rig) -> None:
     rig.start("1")
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
 
 
 @pytest.mark.parametrize(
@@ -257,13 +258,13 @@ def test_the_journal_leads_to_the_same_state(rig: Rig) -> None:
     rig.ended(RunEndReason.SUSPENDED, 3, snapshot(3))
     hold(rig, "2")
     let_go(rig)
-    rig.feed(Updated(rig.now, "x", "u", concurrency=1, cleared=("slots",)))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", concurrency=1, cleared=("slots",)))
     again = Core()
     for event in rig.journal:
         read = decode(kind_of(event), encode(event))
         assert isinstance(read, StreamEvent)
         again.restore(read)
-    dump.compare(rig.stream, again.streams["x"])
+    dump.compare(rig.stream, again.streams[StreamId("x")])
 
 
 @pytest.mark.parametrize("person", ["pauses", "ends"])
@@ -272,9 +273,9 @@ def test_the_policy_is_asked_again_when_a_person_pauses_or_ends_a_job_without_a_
     rig.create()
     asked = len(rig.called(AllocateJobs))
     if person == "pauses":
-        rig.feed(JobHeld(rig.now, "x", "2", True))
+        rig.feed(JobHeld(rig.now, StreamId("x"), "2", True))
     else:
-        rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
+        rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("2")))
     assert len(rig.called(AllocateJobs)) == asked + 1
 
 

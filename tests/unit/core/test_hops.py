@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.policy.vocabulary import ExperimentState, JobState, RunEndReason, StartJob, TerminateJob
+from hopyard.policy.vocabulary import ExperimentState, JobState, RunEndReason, StartJob, StreamId, TerminateJob
 from hopyard_engine.core.effects import OrdersGiven, Start
 from hopyard_engine.core.events import NodeDrained, Operated, SnapshotShipped, Started
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
@@ -37,7 +37,7 @@ def unit(rig: Rig, slot: str, *, fetched: int = 0, from_store: bool = False, sco
 
 def shipped(rig: Rig, node: str, position: int, error: str = "") -> None:
     order = next(order for order in rig.core.orders(node) if order.position == position)
-    rig.feed(SnapshotShipped(rig.now, "x", node, order.number, "1", position, f"s{position}", error))
+    rig.feed(SnapshotShipped(rig.now, StreamId("x"), node, order.number, "1", position, f"s{position}", error))
 
 
 def positions(rig: Rig) -> list[int]:
@@ -142,7 +142,7 @@ def test_what_was_terminated_is_not_stored() -> None:
 def test_a_pause_waits_until_all_is_stored() -> None:
     rig = made()
     unit(rig, "n1/0")
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     assert rig.stream.state is ExperimentState.PAUSING
     assert rig.of(OrdersGiven) == [OrdersGiven("n1")]
     shipped(rig, "n1", 1)
@@ -152,7 +152,7 @@ def test_a_pause_waits_until_all_is_stored() -> None:
 def test_a_store_that_refuses_does_not_keep_a_pause_waiting() -> None:
     rig = made()
     unit(rig, "n1/0")
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     shipped(rig, "n1", 1, "the store is full")
     assert rig.stream.state is ExperimentState.PAUSED
     assert rig.core.orders("n1") == []
@@ -176,7 +176,7 @@ def test_when_the_node_that_was_asked_dies_another_with_a_copy_is_asked() -> Non
     unit(rig, "n1/0")
     rig.command(StartJob("1", ("n2/0",), until=2, preemptible=False))
     rig.say(rig.key(), Started(1, 10))
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.ended(RunEndReason.LOST, 1)
     asked = next(node for node in ("n1", "n2") if rig.core.orders(node))
     other = {"n1": "n2", "n2": "n1"}[asked]
@@ -225,7 +225,7 @@ def test_a_pause_waits_for_nothing_that_the_quota_gives_up_once_the_newest_is_st
     rig = made(snapshot_quota=0, keep_latest=4)
     unit(rig, "n1/0")
     unit(rig, "n2/0", fetched=10, score=0.9)
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     assert (rig.stream.state, positions(rig)) == (ExperimentState.PAUSING, [1, 2])
     shipped(rig, "n2", 2)
     assert positions(rig) == [2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import ExperimentState, JobState, RunEndReason
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState, JobState, RunEndReason, StreamId
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, ForgetSnapshot, JobChanged, Record, SetTimer, SlotReturned
 from hopyard_engine.core.events import Event, Imported, NodeJoined, Operated, SlotGranted
@@ -20,8 +20,8 @@ def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Stream, list[E
     core = Core()
     for event in rig.journal:
         core.restore(event)  # type: ignore[arg-type]
-    effects = core.restore(Imported(rig.now + 1, "x", request, snapshots))
-    return core.streams["x"], effects
+    effects = core.restore(Imported(rig.now + 1, StreamId("x"), request, snapshots))
+    return core.streams[StreamId("x")], effects
 
 
 def suspended(rig: Rig, *, stored: bool = True) -> None:
@@ -31,7 +31,7 @@ def suspended(rig: Rig, *, stored: bool = True) -> None:
     rig.start("1", "n1/0")
     for position in (1, 2, 3):
         rig.report(position)
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.ended(RunEndReason.SUSPENDED, 3, snapshot(3))
     if stored:
         rig.stored(3)
@@ -85,11 +85,11 @@ def test_the_same_import_again_changes_nothing() -> None:
     rig = Rig()
     suspended(rig)
     core = Core()
-    events: list[Event] = [*rig.journal, Imported(rig.now, "x", "r", ("s3",))]
+    events: list[Event] = [*rig.journal, Imported(rig.now, StreamId("x"), "r", ("s3",))]
     for event in events:
         core.restore(event)  # type: ignore[arg-type]
-    assert core.restore(Imported(rig.now, "x", "r")) == []
-    assert core.streams["x"].snapshots.holds("s3")
+    assert core.restore(Imported(rig.now, StreamId("x"), "r")) == []
+    assert core.streams[StreamId("x")].snapshots.holds("s3")
 
 
 def test_it_is_admitted_to_a_running_core_and_gets_slots_when_it_is_resumed() -> None:
@@ -100,7 +100,7 @@ def test_it_is_admitted_to_a_running_core_and_gets_slots_when_it_is_resumed() ->
     here.handle(NodeJoined(500.0, "m", "a", (SlotSpec("m/0"),)))
     timers = [e for e in here.admit(stream) if isinstance(e, SetTimer)]
     assert [t.ticket for t in timers] == ["policy/keep"]
-    effects = here.handle(Operated(501.0, "x", "resume"))
+    effects = here.handle(Operated(501.0, StreamId("x"), "resume"))
     granted = [e.event for e in effects if isinstance(e, Record) and isinstance(e.event, SlotGranted)]
     assert [g.slot for g in granted] == ["m/0"]
 
@@ -108,9 +108,9 @@ def test_it_is_admitted_to_a_running_core_and_gets_slots_when_it_is_resumed() ->
 def test_a_finished_one_asks_for_nothing() -> None:
     rig = Rig()
     suspended(rig)
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     stream, _ = moved(rig)
     here = Core()
     assert here.admit(stream) == []
     assert not here.cluster.tenants
-    assert here.find("x") is not None
+    assert here.find(ExperimentId("x")) is not None

@@ -9,11 +9,13 @@ from typing_extensions import override
 
 from hopyard.policy.vocabulary import (
     ExperimentChange,
+    ExperimentId,
     ExperimentState,
     JobState,
     RunEndReason,
     ShareChange,
     StartJob,
+    StreamId,
     Verdict,
     WakeAt,
 )
@@ -97,7 +99,7 @@ def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() ->
     assert rig.called(ShareChange)[-1] == ShareChange(1, rig.now + 5.0)
     assert [run.ending for run in rig.stream.live.values()] == [None, None, None]
     rig.now += 5.0
-    rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), ShareTimer().ticket))
     assert [run.ending for run in rig.stream.live.values()] == [None, RunEndReason.PREEMPTED, RunEndReason.PREEMPTED]
     for name in ("2", "3"):
         rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1, f"s{name}"), name)
@@ -122,30 +124,30 @@ def test_the_way_back_gives_everything_again() -> None:
 
 def test_an_update_counts_once() -> None:
     rig = Rig(capacity=4)
-    rig.feed(Updated(rig.now, "x", "same", concurrency=2))
-    rig.feed(Updated(rig.now, "x", "same", concurrency=3))
+    rig.feed(Updated(rig.now, StreamId("x"), "same", concurrency=2))
+    rig.feed(Updated(rig.now, StreamId("x"), "same", concurrency=3))
     assert rig.stream.share == 2
 
 
 def test_a_group_has_the_sum_and_no_limit_if_one_has_none() -> None:
     rig = Rig(capacity=6, concurrency=1)
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(concurrency=2)))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings(concurrency=2)))
     assert rig.stream.share == 3
     rig.change(experiment="y", cleared=("concurrency",))
     assert rig.stream.share == 6
-    rig.feed(Operated(rig.now, "x", "pause", "y"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause", ExperimentId("y")))
     assert rig.stream.share == 1
 
 
 @pytest.mark.parametrize("state", ["paused", "over"])
 def test_terms_of_what_does_not_run_hold_when_it_does(state: str) -> None:
     rig = Rig(capacity=4)
-    rig.feed(Operated(rig.now, "x", "pause" if state == "paused" else "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause" if state == "paused" else "stop"))
     rig.change(concurrency=2, weight=3.0, target=0.5)
     assert rig.stream.state is (ExperimentState.PAUSED if state == "paused" else ExperimentState.STOPPED)
     assert rig.of(Noted) + rig.of(Refused) == []
     if state == "paused":
-        rig.feed(Operated(rig.now, "x", "resume"))
+        rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     else:
         rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
         rig.change(more_jobs=1)

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     RunEnd,
     RunEndReason,
     StartJob,
+    StreamId,
     TerminateJob,
 )
 from hopyard_engine.core.actions import failures
@@ -35,7 +36,7 @@ def elapse(rig: Rig) -> None:
     """The wait after a loss is over."""
     ticket = BackoffTimer("1").ticket
     rig.now = rig.stream.timers[ticket]
-    rig.feed(TimerElapsed(rig.now, "x", ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), ticket))
 
 
 def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
@@ -183,7 +184,7 @@ def test_a_terminated_run_that_reaches_no_boundary_is_killed() -> None:
     timer = next(e for e in rig.of(SetTimer) if e.ticket.startswith("core/kill/"))
     assert timer.at == rig.now + 30.0
     rig.now += 30.0
-    rig.feed(TimerElapsed(rig.now, "x", timer.ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), timer.ticket))
     assert len(rig.sent(Kill)) == 1
     rig.ended(RunEndReason.TERMINATED, 0)
     assert rig.called(RunEnd)[-1].reason is RunEndReason.TERMINATED

@@ -12,6 +12,7 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     SlotsChange,
     StartJob,
+    StreamId,
 )
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.core import FORGET_AGAIN_SECONDS
@@ -77,8 +78,8 @@ def test_a_recovered_scheduler_forgets_slots_that_the_node_does_not_have_any_mor
     rig = Rig(capacity=2)
     core = recovered(rig)
     core.handle(NodeJoined(rig.now, "n1", "b", (SlotSpec("n1/0"),)))
-    assert set(core.streams["x"].slots) == {"n1/0"}
-    assert core.cluster.tenants["x"].granted == {"n1/0"}
+    assert set(core.streams[StreamId("x")].slots) == {"n1/0"}
+    assert core.cluster.tenants[StreamId("x")].granted == {"n1/0"}
 
 
 def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
@@ -87,7 +88,7 @@ def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
     assert rig.job().state is JobState.PENDING
     assert [e.lost for e in rig.journal if isinstance(e, NodeBack)] == [(rig.key(),)]
     core = recovered(rig)
-    dump.compare(rig.stream, core.streams["x"])
+    dump.compare(rig.stream, core.streams[StreamId("x")])
 
 
 def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_scheduler() -> None:
@@ -98,7 +99,7 @@ def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_
     core = recovered(rig, (joined,))
     core.handle(replace(joined, incarnation="b"))
     assert core.unacknowledged("n1") == []
-    assert core.streams["x"].jobs["1"].state is JobState.PENDING
+    assert core.streams[StreamId("x")].jobs["1"].state is JobState.PENDING
     core = recovered(rig, (joined,))
     core.handle(joined)
     assert [send.run.attempt for send in core.unacknowledged("n1")] == [1]
@@ -129,9 +130,9 @@ def test_a_drained_node_stays_drained_after_a_recovery_until_its_agent_is_starte
     core = recovered(rig, cluster_events())
     specs = (SlotSpec("n1/0"), SlotSpec("n1/1"))
     core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
-    assert core.streams["x"].share == 0
+    assert core.streams[StreamId("x")].share == 0
     core.handle(NodeJoined(rig.now, "n1", "b", specs))
-    assert core.streams["x"].share == 2
+    assert core.streams[StreamId("x")].share == 2
     renewed = recovered(rig, (*cluster_events(), NodeJoined(rig.now, "n1", "b", ())))
     assert not renewed.cluster.nodes["n1"].draining
 
@@ -148,15 +149,15 @@ def test_draining_is_recorded_in_the_clusters_stream() -> None:
 
 
 def test_a_paused_experiment_gives_its_slots_and_its_share_to_others_and_gets_them_back(rig: Rig) -> None:
-    rig.feed(StreamCreated(rig.now, "y", settings()))
-    other = rig.core.streams["y"]
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
+    other = rig.core.streams[StreamId("y")]
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     assert (rig.stream.share, other.share, set(rig.stream.slots)) == (0, 2, {"n1/0"})
     rig.ended(RunEndReason.SUSPENDED, 0, snapshot(0))
     assert (set(rig.stream.slots), set(other.slots)) == (set(), {"n1/0", "n1/1"})
     rig.stored(0)
     assert rig.stream.state is ExperimentState.PAUSED
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert (rig.stream.share, other.share) == (1, 1)
 
 
@@ -169,9 +170,9 @@ def test_the_earlier_deadline_of_two_smaller_shares_holds() -> None:
         rig.create()
         rig.start(str(number), slot)
     began = rig.now
-    rig.feed(StreamCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
     rig.now = began + 20
-    rig.feed(StreamCreated(rig.now, "z", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("z"), settings()))
     deadlines = [change.deadline for change in rig.called(ShareChange) if change.deadline is not None]
     assert deadlines == [began + 30, began + 30]
     assert rig.stream.timers["core/share"] == began + 30
@@ -183,7 +184,7 @@ def test_a_share_that_is_met_forgets_its_deadline() -> None:
     rig.create()
     rig.start("1", "n1/0")
     rig.start("2", "n1/1")
-    rig.feed(StreamCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
     assert "core/share" in rig.stream.timers
     rig.ended(RunEndReason.LOST, 0, name="2")
     assert "core/share" not in rig.stream.timers
@@ -195,16 +196,16 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
     rig.create()
     rig.start("1", "n1/0", preemptible=False)
     rig.start("2", "n1/1", preemptible=False)
-    rig.feed(StreamCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", "core/share"))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), "core/share"))
     rig.join("n2", 1)
     assert (rig.stream.share, len(rig.stream.slots), rig.sent(Decide)) == (2, 2, [])
-    rig.feed(StreamCreated(rig.now, "z", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("z"), settings()))
     assert rig.stream.timers["core/share"] == rig.now + 30  # A still smaller share has a grace of its own.
     rig.run("1").preemptible = True
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", "core/share"))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), "core/share"))
     assert [type(body) for body in rig.sent(Decide)] == [Decide]
 
 
@@ -212,10 +213,10 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
 
 
 def test_bytes_that_another_experiment_needs_lose_an_owner_and_no_copy(rig: Rig) -> None:
-    rig.feed(StreamCreated(rig.now, "y", settings()))
-    rig.core.streams["y"].snapshots.taken("1", snapshot(1), "n1", 1)
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
+    rig.core.streams[StreamId("y")].snapshots.taken("1", snapshot(1), "n1", 1)
     rig.kept(1, 2)
-    assert rig.of(ForgetSnapshot) == [ForgetSnapshot("x", "s1", (), True)]
+    assert rig.of(ForgetSnapshot) == [ForgetSnapshot(StreamId("x"), "s1", (), True)]
 
 
 def test_a_recovery_deletes_again_only_what_the_last_batch_may_have_missed(rig: Rig) -> None:
@@ -230,7 +231,7 @@ def test_a_recovery_deletes_again_only_what_the_last_batch_may_have_missed(rig: 
 
 
 def test_a_snapshot_that_cannot_be_stored_stays_on_its_node_and_nobody_waits_for_it(rig: Rig) -> None:
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     assert rig.stream.state is ExperimentState.PAUSING
     rig.say(rig.key(), SnapshotStored(1, "s1", "it is larger than the store takes"))
@@ -270,7 +271,7 @@ def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_th
     one, two = rig.stream.snapshots.of("1")
     assert (one.nodes, one.available) == (set(), True)
     assert two.nodes == {"n1"}  # It is not known to be stored: its agent says that on its own channel.
-    assert rig.journal[-1] == CopiesEvicted(rig.now, "x", "n1", ("s1",))
+    assert rig.journal[-1] == CopiesEvicted(rig.now, StreamId("x"), "n1", ("s1",))
     rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))  # Said twice, it is no event.
     assert [event for event in rig.journal if isinstance(event, CopiesEvicted)] == [rig.journal[-1]]
     rig.expire("n1")
@@ -297,7 +298,7 @@ def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
     assert (rig.job().position, rig.stream.snapshots.positions("1")) == (2, [1, 2])
     rig.feed(NodeEvicted(rig.now, "n2", ("s2",)))
     assert (rig.job().state, rig.job().position, rig.stream.snapshots.positions("1")) == (JobState.SUSPENDED, 1, [1])
-    assert rig.journal[-1] == CopiesEvicted(rig.now, "x", "n2", ("s2",))
+    assert rig.journal[-1] == CopiesEvicted(rig.now, StreamId("x"), "n2", ("s2",))
 
 
 def test_a_copy_that_a_run_got_there_counts_as_there_until_it_is_stored() -> None:

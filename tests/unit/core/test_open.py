@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import AnswerJob, ExperimentState, JobState, RequestMade, RunEndReason
+from hopyard.policy.vocabulary import (
+    AnswerJob,
+    ExperimentId,
+    ExperimentState,
+    JobState,
+    RequestMade,
+    RunEndReason,
+    StreamId,
+)
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import Operated, Requested, StreamEvent, TimerElapsed, Updated
@@ -27,12 +35,12 @@ def study(slots: int = 2) -> Rig:
 
 
 def ask(rig: Rig, ticket: str = "a", position: int = 2) -> None:
-    rig.feed(Requested(rig.now, "x", ticket, {"lr": 0.5}, position))
+    rig.feed(Requested(rig.now, StreamId("x"), ticket, {"lr": 0.5}, position))
 
 
 def elapse(rig: Rig, seconds: float) -> None:
     rig.now += seconds
-    rig.feed(TimerElapsed(rig.now, "x", TIMER))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), TIMER))
 
 
 def test_it_waits_for_its_idle_time_and_ends() -> None:
@@ -55,7 +63,7 @@ def test_it_waits_for_its_idle_time_and_ends() -> None:
 def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
     rig = study(slots=1)
     ask(rig)
-    assert SetTimer("x", TIMER, None) in rig.effects
+    assert SetTimer(StreamId("x"), TIMER, None) in rig.effects
     rig.start("1", "n1/0")
     elapse(rig, 100)  # A late one changes nothing.
     assert rig.stream.state is ExperimentState.RUNNING
@@ -72,12 +80,12 @@ def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
 def test_whoever_keeps_it_open_lets_its_time_begin_anew() -> None:
     rig = study()
     rig.now += 40
-    rig.feed(Operated(rig.now, "x", "keep"))
+    rig.feed(Operated(rig.now, StreamId("x"), "keep"))
     assert rig.stream.timers[TIMER] == rig.now + 60
     elapse(rig, 30)
     assert rig.stream.state is ExperimentState.RUNNING
     ask(rig)
-    rig.feed(Operated(rig.now, "x", "keep"))  # It has something to do.
+    rig.feed(Operated(rig.now, StreamId("x"), "keep"))  # It has something to do.
     assert TIMER not in rig.stream.timers
 
 
@@ -92,32 +100,32 @@ def test_answers_without_a_run_and_pauses_let_it_wait_likewise() -> None:
     ask(rig, "b", 1)
     assert rig.job("2").state is JobState.COMPLETED
     assert rig.stream.timers[TIMER] == rig.now + 60
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     assert TIMER not in rig.stream.timers
     rig.now += 1000
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.stream.timers[TIMER] == rig.now + 60
 
 
 def test_closing_ends_it_as_one_that_has_done_its_work() -> None:
     rig = study(slots=1)
     ask(rig)
-    rig.feed(Operated(rig.now, "x", "close"))
+    rig.feed(Operated(rig.now, StreamId("x"), "close"))
     assert rig.job().state is JobState.TERMINATED
     assert (str(rig.stream.state), str(rig.stream.founder.reason)) == (
         "ExperimentState.COMPLETED",
         "closed by its client",
     )
     assert TIMER not in rig.stream.timers
-    rig.feed(Operated(rig.now, "x", "close"))
+    rig.feed(Operated(rig.now, StreamId("x"), "close"))
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"
-    rig.feed(Updated(rig.now, "x", "u", max_position=20))  # It is extended, and open again.
+    rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=20))  # It is extended, and open again.
     assert rig.stream.timers[TIMER] == rig.now + 60
 
 
 def test_one_that_is_not_open_for_requests_ends_as_ever() -> None:
     rig = Rig(requests=True, jobs=0)
-    rig.feed(Operated(rig.now, "x", "keep"))
+    rig.feed(Operated(rig.now, StreamId("x"), "keep"))
     assert (str(rig.stream.state), rig.stream.timers.get(TIMER)) == ("ExperimentState.COMPLETED", None)
 
 
@@ -127,8 +135,8 @@ def test_a_new_scheduler_gives_it_its_full_time() -> None:
     for event in rig.journal:
         assert isinstance(event, StreamEvent)
         core.restore(event)
-    assert Recovered().nudges(core, 500.0) == [Operated(500.0, "x", "keep", "x")]
+    assert Recovered().nudges(core, 500.0) == [Operated(500.0, StreamId("x"), "keep", ExperimentId("x"))]
 
 
 def test_an_import_takes_its_timer_along() -> None:
-    assert renamed(TimerElapsed(1.0, "x", TIMER), "x", "y") == TimerElapsed(1.0, "y", "core/idle/y")
+    assert renamed(TimerElapsed(1.0, StreamId("x"), TIMER), "x", "y") == TimerElapsed(1.0, StreamId("y"), "core/idle/y")

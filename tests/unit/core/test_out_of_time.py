@@ -13,6 +13,7 @@ from hopyard.policy.vocabulary import (
     PredictionReady,
     RunEnd,
     RunEndReason,
+    StreamId,
     SuspendJob,
     TerminateJob,
     TimerFired,
@@ -29,13 +30,13 @@ pytestmark = pytest.mark.quick
 def over(rig: Rig) -> None:
     """Its time is over."""
     rig.now = rig.stream.timers["core/end/x"]
-    rig.feed(TimerElapsed(rig.now, "x", "core/end/x"))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), "core/end/x"))
 
 
 def more(rig: Rig) -> None:
     """It gets more time, an hour later."""
     rig.now += 3600
-    rig.feed(Updated(rig.now, "x", f"u{rig.now}", more_seconds=60.0))
+    rig.feed(Updated(rig.now, StreamId("x"), f"u{rig.now}", more_seconds=60.0))
 
 
 def searching() -> Rig:
@@ -106,7 +107,7 @@ def test_a_run_that_reaches_no_boundary_is_ended_all_the_same_and_its_job_goes_b
     timer = "core/kill/1.1"
     assert rig.stream.timers[timer] == rig.now + rig.stream.settings.kill_after
     rig.now = rig.stream.timers[timer]
-    rig.feed(TimerElapsed(rig.now, "x", timer))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), timer))
     assert len(rig.sent(Kill)) == 1
     rig.ended(RunEndReason.TERMINATED, 3)
     assert rig.stream.state is ExperimentState.COMPLETED
@@ -151,11 +152,11 @@ def test_what_its_policy_waits_for_is_answered_or_comes_later() -> None:
     ready = rig.called(PredictionReady)
     assert [(one.ticket, one.error) for one in ready] == [("p1", "job 1 is SUSPENDED by now")]
     assert rig.stream.state is ExperimentState.COMPLETED
-    rig.feed(Answered(rig.now, "x", POLICY + "p1", {}))
+    rig.feed(Answered(rig.now, StreamId("x"), POLICY + "p1", {}))
     assert len(rig.called(PredictionReady)) == 1
     more(rig)
-    assert SetTimer("x", POLICY + "later", due) in rig.of(SetTimer)
-    rig.feed(TimerElapsed(rig.now, "x", POLICY + "later"))
+    assert SetTimer(StreamId("x"), POLICY + "later", due) in rig.of(SetTimer)
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), POLICY + "later"))
     assert rig.called(TimerFired) == [TimerFired("later")]
 
 
@@ -165,7 +166,7 @@ def test_a_person_s_stop_ends_for_good_also_after_the_time_was_over_once() -> No
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
     more(rig)
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state is ExperimentState.STOPPED
     assert set(states(rig)) == {JobState.TERMINATED}
     more(rig)

@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import (
     Predict,
     PredictionReady,
     RunEndReason,
+    StreamId,
     TerminateJob,
 )
 from hopyard_engine.core.core import Core
@@ -105,7 +106,7 @@ def test_an_answer_is_heard_once(rig: Rig) -> None:
     rig.report(1, 0.4)
     rig.command(Predict("t", "1"))
     for _ in range(2):
-        rig.feed(Answered(rig.now, "x", "policy/t", {"positions": []}))
+        rig.feed(Answered(rig.now, StreamId("x"), "policy/t", {"positions": []}))
     assert rig.called(PredictionReady) == [PredictionReady("t", "1", {"positions": []})]
 
 
@@ -116,10 +117,10 @@ def test_the_end_of_the_job_is_the_answer_and_a_later_one_counts_for_nothing(rig
     rig.command(TerminateJob("1"))
     assert not rig.of(WithdrawQuestion)  # it runs on to its next boundary
     rig.ended(RunEndReason.TERMINATED, 1)
-    assert rig.of(WithdrawQuestion) == [WithdrawQuestion("x", "policy/t")]
+    assert rig.of(WithdrawQuestion) == [WithdrawQuestion(StreamId("x"), "policy/t")]
     assert rig.called(PredictionReady) == [PredictionReady("t", "1", error="job 1 is TERMINATED by now")]
     journalled = len(rig.journal)
-    assert rig.feed(Answered(rig.now, "x", "policy/t", {})) == []
+    assert rig.feed(Answered(rig.now, StreamId("x"), "policy/t", {})) == []
     assert len(rig.journal) == journalled
     assert list(rig.stream.asks) == ["policy/u"]
     assert "job '1' is TERMINATED: there is nothing to predict" in refusal(rig)
@@ -130,22 +131,22 @@ def test_a_job_that_is_answered_from_another_takes_its_questions_with_it(rig: Ri
     rig.create()
     rig.command(Predict("t", "2"))
     rig.command(AnswerJob("2", "1", 1))
-    assert rig.of(WithdrawQuestion) == [WithdrawQuestion("x", "policy/t")]
+    assert rig.of(WithdrawQuestion) == [WithdrawQuestion(StreamId("x"), "policy/t")]
 
 
 def test_the_end_of_the_experiment_withdraws_all(rig: Rig) -> None:
     rig.report(1, 0.4)
     rig.command(Predict("t", "1"))
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     rig.ended(RunEndReason.TERMINATED, 1)
-    assert WithdrawQuestion("x", "policy/t") in rig.of(WithdrawQuestion)
+    assert WithdrawQuestion(StreamId("x"), "policy/t") in rig.of(WithdrawQuestion)
     assert not rig.stream.asks
 
 
 def test_a_quarantine_withdraws_all(rig: Rig) -> None:
     rig.report(1, 0.4)
     rig.command(Predict("t", "1"))
-    assert WithdrawQuestion("x", "policy/t") in quarantine(rig.core, "x", failure("a bug"), rig.now)
+    assert WithdrawQuestion(StreamId("x"), "policy/t") in quarantine(rig.core, StreamId("x"), failure("a bug"), rig.now)
 
 
 def test_a_recovered_core_asks_the_same_again(rig: Rig) -> None:

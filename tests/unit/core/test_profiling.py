@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import ApplicationStat, JobState, Report, RunEnd, RunEndReason, RunMode
+from hopyard.policy.vocabulary import ApplicationStat, ExperimentId, JobState, Report, RunEnd, RunEndReason, RunMode
 from hopyard_engine.core.effects import Decide, Profiled, ReportAccepted, Send, Start
 from hopyard_engine.core.events import Reports
 from hopyard_engine.core.types import Measured
@@ -84,7 +84,7 @@ def profiled(rig: Rig, *slots: str, seconds: float = 2.5) -> list[Profiled]:
 
 def test_a_profile_on_hosts_of_one_kind_is_kept_for_later_experiments() -> None:
     rig = Rig(hardware="EPYC", training="t")
-    assert profiled(rig, "n1/0", "n1/1") == [Profiled("x", "1", "t", Measured("EPYC", 2, 2.5))]
+    assert profiled(rig, "n1/0", "n1/1") == [Profiled(ExperimentId("x"), "1", "t", Measured("EPYC", 2, 2.5))]
 
 
 @pytest.mark.parametrize(

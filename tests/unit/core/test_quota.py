@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, TerminateJob
+from hopyard.policy.vocabulary import AmendRun, ForkJob, JobState, Report, RunEndReason, StreamId, TerminateJob
 from hopyard_engine.core.actions.snapshots import eviction
 from hopyard_engine.core.actions.snapshots.recompute_cost import seconds_again
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
@@ -170,7 +170,7 @@ def test_a_snapshot_that_the_policy_asked_for_stays_while_it_may_fork_from_it() 
     rig.command(ForkJob("2", "1", 2, {"lr": 0.2}))
     rig.command(TerminateJob("1"))  # The policy lets its branch points go, but for what it forked from.
     assert has(rig) == [2, 5]  # 5 is the result.
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert has(rig) == [5]
 
 
@@ -211,7 +211,7 @@ def test_a_completed_fork_whose_state_was_dropped_stays_completed_when_the_exper
     rig.ended(RunEndReason.UNTIL, 2, snapshot(2, "3@2"), "3")
     rig.command(TerminateJob("1"))
     assert (rig.job("3").state, has(rig, "3"), has(rig, "1")) == (JobState.COMPLETED, [], [])
-    rig.feed(Updated(rig.now, "x", "u", max_position=4))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=4))
     assert rig.job("3").state is JobState.COMPLETED
     assert [str(note.reason) for note in rig.of(Noted)] == [
         "job 3 stays COMPLETED: what it would go on from was dropped"
@@ -341,7 +341,7 @@ class Quotas(RuleBasedStateMachine):
     )
     def begin(self, latest: int, best: int, limit: int, values: list[float], rebuilds: bool) -> None:
         terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit, rebuilds=rebuilds)
-        self.x = Stream(StreamCreated(0.0, "x", terms))
+        self.x = Stream(StreamCreated(0.0, StreamId("x"), terms))
         self.limit = limit
         self.there: set[str] = set()  # Contents that were taken, and that nobody was told to delete since.
         for ordinal, name in enumerate(JOBS, 1):

@@ -11,12 +11,14 @@ from hopyard.policy.vocabulary import (
     AnswerJob,
     Command,
     CreateJob,
+    ExperimentId,
     ExperimentState,
     JobCreated,
     JobState,
     RequestMade,
     RunEndReason,
     StartJob,
+    StreamId,
 )
 from hopyard_engine.core.effects import Effect, JobChanged, Record, Refused, Send
 from hopyard_engine.core.events import ExperimentJoined, Operated, PolicyAnswered, Requested, Updated
@@ -46,7 +48,7 @@ def serving() -> Rig:
 
 
 def ask(rig: Rig, position: int = 3, ticket: str = "a", lr: float = 0.5) -> None:
-    rig.feed(Requested(rig.now, "x", ticket, {"lr": lr}, position))
+    rig.feed(Requested(rig.now, StreamId("x"), ticket, {"lr": lr}, position))
 
 
 def asked(rig: Rig) -> dict[str, str]:
@@ -79,12 +81,12 @@ def test_a_repeated_request_is_none() -> None:
 
 def test_experiments_of_a_group_do_not_know_each_others_requests() -> None:
     rig = serving()
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(requests=True, max_position=8)))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings(requests=True, max_position=8)))
     ask(rig)
     for _ in range(2):
-        rig.feed(Requested(rig.now, "x", "a", {"lr": 0.5}, 3, experiment="y"))
+        rig.feed(Requested(rig.now, StreamId("x"), "a", {"lr": 0.5}, 3, experiment=ExperimentId("y")))
     assert [(job.experiment.id, job.limit) for job in rig.stream.jobs.values()] == [("x", 3), ("y", 3)]
-    assert (asked(rig), rig.stream.experiments["y"].requested) == ({"a": "1"}, {"a": "2"})
+    assert (asked(rig), rig.stream.experiments[ExperimentId("y")].requested) == ({"a": "1"}, {"a": "2"})
 
 
 def test_it_is_complete_at_its_own_end_and_stays_so_when_the_others_train_longer() -> None:
@@ -97,7 +99,7 @@ def test_it_is_complete_at_its_own_end_and_stays_so_when_the_others_train_longer
     rig.report(3, name="2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 3, snapshot(3), name="2")
     assert rig.job("2").state is JobState.COMPLETED
-    rig.feed(Updated(rig.now, "x", "longer", max_position=20))
+    rig.feed(Updated(rig.now, StreamId("x"), "longer", max_position=20))
     assert rig.job("2").state is JobState.COMPLETED
     assert (rig.job("1").max_position, rig.job("2").max_position) == (20, 3)
 
@@ -125,7 +127,7 @@ def test_an_ending_experiment_refuses() -> None:
     rig = serving()
     rig.create()
     rig.start("1")
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state is ExperimentState.ENDING
     ask(rig)
     assert [str(note.reason) for note in rig.of(Refused)] == ["refused the request: the experiment is ending"]
@@ -134,10 +136,10 @@ def test_an_ending_experiment_refuses() -> None:
 
 def test_a_paused_experiment_serves_it_later() -> None:
     rig = serving()
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     ask(rig)
     assert rig.job("1").state is JobState.PENDING
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.stream.idle_jobs() == [rig.job("1")]
 
 
@@ -172,10 +174,10 @@ def test_policies_that_serve_no_requests_are_told_and_no_job_is_made() -> None:
 
 
 def test_records_hold_all_of_it_and_older_ones_are_read() -> None:
-    asked = Requested(1.0, "x", "a", {"lr": 0.5}, 3, "m")
+    asked = Requested(1.0, StreamId("x"), "a", {"lr": 0.5}, 3, ExperimentId("m"))
     assert decode(kind_of(asked), encode(asked)) == asked
     assert decode("Requested", encode(asked).replace(b',"experiment":"m"', b"")) == Requested(
-        1.0, "x", "a", {"lr": 0.5}, 3
+        1.0, StreamId("x"), "a", {"lr": 0.5}, 3
     )
     rig = serving()
     rig.command(CreateJob("1", {"lr": 1.0}, limit=12))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import ReleaseSlot
+from hopyard.policy.vocabulary import ReleaseSlot, StreamId
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Record, Refused
 from hopyard_engine.core.events import JobOperated, Operated, SlotReserved, StreamEvent
@@ -21,7 +21,7 @@ def rig() -> Rig:
 
 
 def reserve(rig: Rig, slot: str, request: str = "") -> None:
-    rig.feed(SlotReserved(rig.now, "x", slot, request))
+    rig.feed(SlotReserved(rig.now, StreamId("x"), slot, request))
 
 
 def reserved(rig: Rig, request: str) -> str | None:
@@ -54,7 +54,7 @@ def test_a_slot_that_is_not_idle_is_refused(rig: Rig) -> None:
 
 def test_a_released_slot_may_be_reserved_again(rig: Rig) -> None:
     reserve(rig, "n1/0", "a")
-    rig.feed(JobOperated(rig.now, "x", ReleaseSlot("n1/0")))
+    rig.feed(JobOperated(rig.now, StreamId("x"), ReleaseSlot("n1/0")))
     assert (reserved(rig, "a"), "n1/0" in rig.stream.vacant) == (None, True)
 
 
@@ -66,7 +66,7 @@ def test_a_reservation_ends_when_the_slot_is_lost(rig: Rig) -> None:
 
 def test_a_reservation_ends_with_its_experiment(rig: Rig) -> None:
     reserve(rig, "n1/0", "a")
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert (reserved(rig, "a"), rig.stream.slots) == (None, {})
 
 
@@ -84,7 +84,7 @@ def test_the_journal_restores_reservations(rig: Rig) -> None:
         read = decode(kind_of(event), encode(event))
         assert isinstance(read, StreamEvent)
         again.restore(read)
-    dump.compare(rig.stream, again.streams["x"])
-    slot = again.streams["x"].reservation("a")
+    dump.compare(rig.stream, again.streams[StreamId("x")])
+    slot = again.streams[StreamId("x")].reservation("a")
     assert slot is not None
     assert slot.id == "n1/0"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob
+from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob, StreamId
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, Room, StoredContents, stored_contents
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
@@ -40,7 +40,7 @@ def gone(room: Room, limit: int) -> list[str]:
 def test_what_is_quickest_to_train_again_for_its_bytes_goes_first_of_whichever_experiment() -> None:
     stream = [held("long", 10, 100.0), held("short", 10, 5.0)]
     y = [held("large", 1000, 100.0), held("small", 1, 5.0)]
-    room = Room({"x": stream, "y": y})
+    room = Room({StreamId("x"): stream, StreamId("y"): y})
     assert room.used == 1021
     # By byte: 0.1 s for "large", 0.5 for "short", 5 for "small", 10 for "long".
     assert gone(room, 15) == ["large", "short"]
@@ -51,49 +51,53 @@ def test_what_goes_makes_dearer_what_lies_behind_it_also_in_another_experiment()
     stream = [held("a", 1, 3.0), held("b", 1, 4.0, "a")]
     y = [held("c", 1, 2.0, "b"), held("d", 1, 8.0)]
     # c costs 2, then a costs 3, then b costs 3 + 4 and d 8.
-    assert gone(Room({"x": stream, "y": y}), 1) == ["c", "a", "b"]
+    assert gone(Room({StreamId("x"): stream, StreamId("y"): y}), 1) == ["c", "a", "b"]
 
 
 def test_what_extensions_would_go_on_from_goes_last() -> None:
-    room = Room({"x": [held("end", 100, 1.0, rank=EvictionRank.END)], "y": [held("branch", 1, 1000.0)]})
+    room = Room(
+        {StreamId("x"): [held("end", 100, 1.0, rank=EvictionRank.END)], StreamId("y"): [held("branch", 1, 1000.0)]}
+    )
     assert gone(room, 0) == ["branch", "end"]
 
 
 def test_contents_that_one_of_several_needs_stay_and_all_others_give_them_up_together() -> None:
     both = [held("same", 5, 1.0), held("own", 5, 9.0)]
-    room = Room({"x": both, "y": [held("same", 5, 0.0, rank=EvictionRank.NEEDED)]})
+    room = Room({StreamId("x"): both, StreamId("y"): [held("same", 5, 0.0, rank=EvictionRank.NEEDED)]})
     assert (room.used, gone(room, 0), room.used) == (10, ["own"], 5)
-    (one, _) = Room({"x": both, "y": [held("same", 5, 0.5)]}).keep_within(0)
+    (one, _) = Room({StreamId("x"): both, StreamId("y"): [held("same", 5, 0.5)]}).keep_within(0)
     assert (one.sha256, one.owners, one.seconds) == ("same", ("x", "y"), 0.5)
 
 
 def test_how_full_it_is_and_what_it_would_cost() -> None:
-    room = Room({"x": [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=EvictionRank.NEEDED)]})
+    room = Room(
+        {StreamId("x"): [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=EvictionRank.NEEDED)]}
+    )
     use = room.use(7)
     assert (use.quota, use.used, use.needed, use.spare, use.spare_seconds) == (7, 12, 5, 2, 8.0)
     assert (use.next_size, use.next_seconds) == (4, 2.0)
-    assert Room({}).use(None) == Room({"x": []}).use(None)
+    assert Room({}).use(None) == Room({StreamId("x"): []}).use(None)
 
 
 CONTENTS = [f"c{number}" for number in range(8)]
 
 
 @st.composite
-def stores(draw: st.DrawFn) -> dict[str, list[StoredContents]]:
+def stores(draw: st.DrawFn) -> dict[StreamId, list[StoredContents]]:
     """Up to eight contents of three experiments, each behind one with a lower number, or behind nothing."""
-    found: dict[str, list[StoredContents]] = {}
+    found: dict[StreamId, list[StoredContents]] = {}
     for owner in "xyz":
         for number, name in enumerate(CONTENTS):
             if draw(st.booleans()):
                 before = draw(st.sampled_from(["", *CONTENTS[:number]]))
                 rank = draw(st.sampled_from(EvictionRank))
-                found.setdefault(owner, []).append(
+                found.setdefault(StreamId(owner), []).append(
                     StoredContents(name, number * 3, rank, float(draw(st.integers(0, 9))), before)
                 )
     return found
 
 
-def one_by_one(store: dict[str, list[StoredContents]], limit: int) -> list[tuple[str, float]]:
+def one_by_one(store: dict[StreamId, list[StoredContents]], limit: int) -> list[tuple[str, float]]:
     """The same without any cleverness: each time everything is priced anew by what lies before it and has gone."""
     known: dict[str, StoredContents] = {}
     for one in (one for own in store.values() for one in own):
@@ -118,7 +122,7 @@ def one_by_one(store: dict[str, list[StoredContents]], limit: int) -> list[tuple
 @hypothesis_settings(deadline=None, max_examples=200)
 @given(stores(), st.integers(0, 90))
 def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(
-    store: dict[str, list[StoredContents]], limit: int
+    store: dict[StreamId, list[StoredContents]], limit: int
 ) -> None:
     needed = {one.sha256 for own in store.values() for one in own if one.rank is EvictionRank.NEEDED}
     sizes = {one.sha256: one.size for own in store.values() for one in own}
@@ -150,7 +154,7 @@ def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_
         "1@4": EvictionRank.NEEDED,
         "1@6": EvictionRank.NEEDED,
     }  # 2 went at once: job 1 has not ended.
-    rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@4", "1@6")))
+    rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@4", "1@6")))
     assert has(rig) == [4, 6]
 
 
@@ -196,13 +200,13 @@ def test_a_finished_experiment_needs_its_result_only() -> None:
 
 def test_it_gives_up_what_it_does_not_need_and_says_what_that_costs() -> None:
     rig = finished()
-    effects = rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@2", "1@3", "2@2", "of another")))
+    effects = rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@2", "1@3", "2@2", "of another")))
     assert [e.sha256 for e in effects if isinstance(e, ForgetSnapshot)] == ["1@2", "1@3"]
     assert {e.job for e in effects if isinstance(e, JobChanged)} == {"1"}
     (text,) = [str(e.reason) for e in effects if isinstance(e, Noted)]
     assert text == "gave up 2 snapshots (20 bytes): it would take 2 s of training to have that back"
     assert (has(rig), has(rig, "2")) == ([1], [2, 3])
-    again = rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@2",)))
+    again = rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@2",)))
     assert not any(isinstance(effect, ForgetSnapshot | Noted) for effect in again)
 
 
@@ -222,10 +226,10 @@ def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is
         rig.report(position, 0.1, name="2", at_until=position == 3)
     rig.ended(RunEndReason.UNTIL, 3, snapshot(3, "2@3"), "2")
     rig.stored(3, "2", sha256="2@3")
-    rig.feed(Operated(rig.now, "x", "stop"))
-    rig.feed(SnapshotsGivenUp(rig.now, "x", ("1@1", "2@3")))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
+    rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@1", "2@3")))
     assert has(rig, "2") == []
-    effects = rig.feed(Updated(rig.now, "x", "r", max_position=5))
+    effects = rig.feed(Updated(rig.now, StreamId("x"), "r", max_position=5))
     assert "job 2 stays COMPLETED: what it would go on from was dropped" in [
         str(e.reason) for e in effects if isinstance(e, Noted)
     ]

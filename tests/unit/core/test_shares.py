@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from hopyard_engine.core.events import NodeDrained, NodeJoined, ShareSet
@@ -26,8 +27,8 @@ def cluster_of(slots: int, wishes: list[Wish]) -> ClusterState:
     if slots:
         cluster.join(NodeJoined(0.0, "n", "a", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
     for name, weight, cap, demand in wishes:
-        cluster.enter(name, Tenant(weight, cap))
-        cluster.set_demand(name, demand)
+        cluster.enter(StreamId(name), Tenant(weight, cap))
+        cluster.set_demand(StreamId(name), demand)
     return cluster
 
 

@@ -12,12 +12,14 @@ from hopyard.policy.vocabulary import (
     BillRun,
     CreateJob,
     DecisionKind,
+    ExperimentId,
     ExperimentState,
     JobState,
     KeepSnapshots,
     Report,
     RunEndReason,
     StartJob,
+    StreamId,
     TerminateJob,
 )
 from hopyard_engine.core.effects import Decide, ForgetSnapshot, JobChanged, OrdersGiven, ReportAccepted, Start
@@ -33,7 +35,7 @@ GIVEN = {"lr": 0.1}
 def group(plan: str = "p", slots: int = 2, earlier: tuple[EarlierTrial, ...] = (), **terms: Any) -> Rig:
     """Job 1 of x and job 2 of y, which may train alike."""
     rig = Rig(plan="p", capacity=slots)
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(plan=plan, **terms), earlier=earlier))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings(plan=plan, **terms), earlier=earlier))
     rig.command(CreateJob("1", GIVEN, "x"))
     rig.command(CreateJob("2", GIVEN, "y"))
     return rig
@@ -53,7 +55,7 @@ def standing(rig: Rig) -> list[ExperimentState]:
 
 
 def stop(rig: Rig, experiment: str) -> None:
-    rig.feed(Operated(rig.now, "x", "stop", experiment))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop", ExperimentId(experiment)))
 
 
 def test_who_goes_on_from_anothers_snapshot_has_it_and_the_results_as_its_own() -> None:
@@ -63,7 +65,7 @@ def test_who_goes_on_from_anothers_snapshot_has_it_and_the_results_as_its_own() 
     assert [p.position for p in rig.stream.curve(rig.job("2"))] == [1, 2, 3, 4]
     assert rig.job("2").origin is None
     assert rig.run("2").source is None  # It has loaded its own.
-    assert rig.stream.experiments["y"].best == ("2", 4, 0.4)
+    assert rig.stream.experiments[ExperimentId("y")].best == ("2", 4, 0.4)
     told = [e for e in effects if isinstance(e, ReportAccepted)]
     assert [(e.experiment, e.job, e.report.position) for e in told] == [("y", "2", p) for p in range(1, 5)]
     starts = [e.body for e in effects if hasattr(e, "body") and isinstance(e.body, Start)]
@@ -75,8 +77,10 @@ def test_a_failed_upload_changes_the_row_of_the_jobs_own_experiment() -> None:
     train(rig, 4)
     rig.start("2", "n1/1", from_snapshot=("1", 4))
     (order,) = rig.core.orders("n1")
-    effects = rig.feed(SnapshotShipped(rig.now, "x", "n1", order.number, "2", 4, order.sha256, "the disk is full"))
-    assert [e for e in effects if isinstance(e, JobChanged)] == [JobChanged("y", "2")]
+    effects = rig.feed(
+        SnapshotShipped(rig.now, StreamId("x"), "n1", order.number, "2", 4, order.sha256, "the disk is full")
+    )
+    assert [e for e in effects if isinstance(e, JobChanged)] == [JobChanged(ExperimentId("y"), "2")]
 
 
 def test_its_copy_comes_to_the_store_whatever_becomes_of_the_other_one() -> None:
@@ -85,7 +89,7 @@ def test_its_copy_comes_to_the_store_whatever_becomes_of_the_other_one() -> None
     effects = rig.start("2", "n1/1", from_snapshot=("1", 4))
     assert [e.node for e in effects if isinstance(e, OrdersGiven)] == ["n1"]
     (order,) = rig.core.orders("n1")
-    rig.feed(SnapshotShipped(rig.now, "x", "n1", order.number, "2", 4, order.sha256))
+    rig.feed(SnapshotShipped(rig.now, StreamId("x"), "n1", order.number, "2", 4, order.sha256))
     entry = rig.stream.snapshots.get("2", 4)
     assert entry is not None
     assert entry.stored
@@ -98,7 +102,7 @@ def test_an_answer_from_anothers_results_is_judged_by_its_own_target() -> None:
     assert standing(rig) == [ExperimentState.RUNNING, ExperimentState.RUNNING]
     rig.command(AnswerJob("2", "1", 5, completes=False))
     assert standing(rig) == [ExperimentState.RUNNING, ExperimentState.COMPLETED]
-    assert "reached the target 0.4" in str(rig.stream.experiments["y"].reason)
+    assert "reached the target 0.4" in str(rig.stream.experiments[ExperimentId("y")].reason)
 
 
 def test_a_completed_answer_has_the_snapshot_of_its_end() -> None:
@@ -125,7 +129,7 @@ def test_what_a_stopped_experiment_has_saved_is_there_until_nobody_trains_alike(
     rig.stored(4)
     rig.stored(6)
     assert rig.job("1").state is JobState.TERMINATED
-    assert rig.stream.experiments["x"].state is ExperimentState.STOPPED
+    assert rig.stream.experiments[ExperimentId("x")].state is ExperimentState.STOPPED
     assert rig.stream.snapshots.positions("1") == [4, 6]
     rig.start("2", "n1/1", from_snapshot=("1", 6))
     assert rig.run("2").start == 6
@@ -190,7 +194,7 @@ def test_a_job_that_goes_on_after_its_end_is_as_if_nothing_had_been_said() -> No
     train(rig, 4)
     rig.command(AnswerJob("2", "1", 4))
     rig.command(KeepSnapshots("2", (1,)))
-    rig.feed(Updated(rig.now, "x", "r", max_position=8, experiment="y"))
+    rig.feed(Updated(rig.now, StreamId("x"), "r", max_position=8, experiment=ExperimentId("y")))
     assert rig.job("2").kept is None
 
 
@@ -207,12 +211,14 @@ def test_who_joins_brings_what_earlier_experiments_have_trained() -> None:
     assert rig.stream.earlier["old/1"].experiment == "y"
     assert rig.stream.snapshots.holds("old")
     rig.command(StartJob("2", ("n1/0",), from_snapshot=("old/1", 1)))
-    assert rig.stream.experiments["y"].best == ("2", 1, 0.7)
-    assert rig.stream.experiments["x"].best is None
+    assert rig.stream.experiments[ExperimentId("y")].best == ("2", 1, 0.7)
+    assert rig.stream.experiments[ExperimentId("x")].best is None
 
 
 def paid(rig: Rig) -> tuple[float, float]:
-    return rig.stream.experiments["x"].slot_seconds, rig.stream.experiments["y"].slot_seconds
+    return rig.stream.experiments[ExperimentId("x")].slot_seconds, rig.stream.experiments[
+        ExperimentId("y")
+    ].slot_seconds
 
 
 def test_a_run_is_its_experiments_from_its_start_to_its_end() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hopyard.policy.vocabulary import ExperimentState, ForkJob, JobState, Report, RunEndReason
+from hopyard.policy.vocabulary import ExperimentState, ForkJob, JobState, Report, RunEndReason, StreamId
 from hopyard_engine.core.events import Operated, Reports, Updated
 from hopyard_engine.core.state.curve import LearningCurve
 from hopyard_engine.core.state.stream import Stream
@@ -150,19 +150,19 @@ def test_a_report_is_judged_without_a_copy_of_the_whole_curve(monkeypatch: pytes
 def test_a_target_that_is_moved_is_compared_with_all_means() -> None:
     rig = training(target=201.0, target_over=2)
     assert reports(rig, 500.0, -100.0, 260.0) is None  # Means: 200, 80.
-    rig.feed(Updated(rig.now, "x", "u", target=200.5))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", target=200.5))
     assert rig.stream.state is ExperimentState.RUNNING
-    rig.feed(Updated(rig.now, "x", "v", target=200.0))
+    rig.feed(Updated(rig.now, StreamId("x"), "v", target=200.0))
     assert str(rig.stream.reason) == "job 1 reached the target 200 with 200 as the mean of 2 reports at 2"
 
 
 def test_a_mean_that_was_reached_during_a_pause_counts_when_it_is_over() -> None:
     rig = training(target=200.0, target_over=2)
     rig.report(1, 300.0)
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.report(2, 100.0)
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.stored(2)
     assert rig.stream.state is ExperimentState.PAUSED
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)

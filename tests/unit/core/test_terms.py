@@ -25,6 +25,7 @@ from hopyard.policy.vocabulary import (
     RunEnd,
     RunEndReason,
     RunMode,
+    StreamId,
     TerminateJob,
     WakeAt,
 )
@@ -73,7 +74,7 @@ def test_an_evaluation_whose_combined_value_reaches_the_target_ends_the_experime
 
 def test_a_target_that_is_lowered_below_the_present_best_ends_the_experiment(rig: Rig) -> None:
     rig.report(1, 0.5)
-    rig.feed(Updated(rig.now, "x", "u", target=0.4))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", target=0.4))
     assert rig.stream.state is ExperimentState.ENDING
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
@@ -84,12 +85,12 @@ def test_a_target_that_was_reached_during_a_pause_counts_when_it_is_over() -> No
     rig = Rig(target=0.9)
     rig.create()
     rig.start("1")
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.report(1, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
     assert rig.stream.state is ExperimentState.PAUSED
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert (str(rig.stream.state), rig.job().state) == ("ExperimentState.COMPLETED", JobState.COMPLETED)
 
 
@@ -105,9 +106,9 @@ def test_a_value_that_is_not_finite_reaches_no_target() -> None:
 
 
 def test_an_extension_of_an_experiment_that_is_ending_revives_it_when_it_has_ended(rig: Rig) -> None:
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=2))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=2))
     assert (rig.stream.state, rig.stream.settings.jobs) == (ExperimentState.ENDING, 8)
     rig.ended(RunEndReason.TERMINATED, 0)
     assert (str(rig.stream.state), rig.stream.settings.jobs, rig.stream.share) == ("ExperimentState.RUNNING", 10, 2)
@@ -116,16 +117,16 @@ def test_an_extension_of_an_experiment_that_is_ending_revives_it_when_it_has_end
 def test_an_extension_revives_a_failed_experiment() -> None:
     rig = Rig()
     rig.command(CreateJob("1"))
-    rig.feed(Answered(rig.now, "x", "create/1", None, "the space is empty"))
+    rig.feed(Answered(rig.now, StreamId("x"), "create/1", None, "the space is empty"))
     assert rig.stream.state is ExperimentState.FAILED
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=1))
     assert str(rig.stream.state) == "ExperimentState.RUNNING"
 
 
 def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -> None:
-    quarantine(rig.core, "x", failure("a mistake"), rig.now)
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=1))
+    quarantine(rig.core, StreamId("x"), failure("a mistake"), rig.now)
+    rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=1))
     assert rig.stream.state is ExperimentState.FAILED
     assert [str(note.reason) for note in rig.of(Refused)] == ["refused Updated: the experiment cannot go on: a mistake"]
 
@@ -145,7 +146,7 @@ def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_sc
     rig.ended(RunEndReason.UNTIL, 2, snapshot(2, "of 3"), "3")
     assert rig.job("3").state is JobState.COMPLETED
     rig.expire("n1")  # Before anything was stored.
-    rig.feed(Updated(rig.now, "x", "u", max_position=4))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=4))
     assert rig.job("3").state is JobState.FAILED
     assert str(rig.job("3").reason) == "the snapshot it was forked from was lost before it was stored"
 
@@ -160,7 +161,7 @@ def test_the_generators_calls_are_kept_in_the_order_in_which_it_gets_them_whatev
     asked = [e for e in outstanding(rig.stream) if isinstance(e, AskOutside)]
     assert [(e.ticket, e.payload["after"]) for e in asked] == [("create/2", 0), ("create/3", 1), ("create/4", 3)]
     for job, result in (("2", {"lr": 2}), ("3", {"lr": 3}), ("4", None)):
-        rig.feed(Answered(rig.now, "x", f"create/{job}", result))
+        rig.feed(Answered(rig.now, StreamId("x"), f"create/{job}", result))
     assert rig.stream.founder.generator_calls == [
         GeneratorCall("create", "2", {"lr": 2}),
         GeneratorCall("create", "3", {"lr": 3}),
@@ -175,7 +176,7 @@ def test_an_answer_shows_what_the_generator_has_heard(rig: Rig) -> None:
     rig.command(CreateJob("3"))
     rig.command(TerminateJob("3"))
     assert rig.stream.founder.told_generator == 0
-    rig.feed(Answered(rig.now, "x", "create/3", {"lr": 3}))  # It was asked after it was told of job 2.
+    rig.feed(Answered(rig.now, StreamId("x"), "create/3", {"lr": 3}))  # It was asked after it was told of job 2.
     assert [call.job for call in rig.stream.founder.generator_calls[rig.stream.founder.told_generator :]] == ["3"]
 
 
@@ -190,14 +191,14 @@ def test_an_answer_shows_what_the_generator_has_heard(rig: Rig) -> None:
 def test_a_generator_is_told_what_it_reads_once_and_in_order(reads: str, kinds: list[str]) -> None:
     rig = Rig(max_position=4, generator_reads=reads)
     rig.command(CreateJob("1"))
-    rig.feed(Answered(rig.now, "x", "create/1", {"lr": 1}))
+    rig.feed(Answered(rig.now, StreamId("x"), "create/1", {"lr": 1}))
     rig.create()  # With hyperparameters of its own.
     rig.start("1")
     rig.report(1, 0.1)
     rig.report(2, 0.2)
     rig.command(TerminateJob("2"))
     rig.ended(RunEndReason.LOST, 2)
-    rig.feed(TimerElapsed(rig.now + 60, "x", next(iter(rig.stream.timers))))
+    rig.feed(TimerElapsed(rig.now + 60, StreamId("x"), next(iter(rig.stream.timers))))
     rig.start("1")
     for position in (1, 2, 3, 4):  # The first two are trained again.
         rig.report(position, position / 10)
@@ -216,7 +217,7 @@ def test_a_generator_is_told_what_it_reads_once_and_in_order(reads: str, kinds: 
 def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
     rig = Rig()
     rig.script = lambda call: (None, [ReserveSlot("n1/0"), ReleaseSlot("n1/0")])
-    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert "does not come to rest: 504 up-calls followed from one event" in str(rig.stream.reason)
 
@@ -230,7 +231,7 @@ def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) 
         ] if rig.stream.state is ExperimentState.RUNNING else []
 
     rig.script = again  # type: ignore[assignment]
-    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
     assert "does not come to rest" in str(rig.stream.reason)
 
 
@@ -238,7 +239,7 @@ def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) 
     rig.report(1)
     rig.taken(1)
     rig.script = lambda call: (quiet(call)[0], [ForkJob(str(rig.stream.ordinals + 1), "1", 1, {})])
-    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
     assert "does not come to rest" in str(rig.stream.reason)
     assert len(rig.stream.jobs) < 600
 
@@ -247,14 +248,14 @@ def test_a_policy_whose_demand_swings_for_ever_is_paused() -> None:
     rig = Rig()
     answer = rig.answer
     rig.answer = lambda call: replace(answer(call), demand=call.number % 2)  # type: ignore[method-assign]
-    rig.feed(Requested(rig.now, "x", "r", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
     assert "does not come to rest" in str(rig.stream.reason)
 
 
 def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig: Rig) -> None:
     before = len(rig.called(RequestMade))
     for number in range(1100):
-        rig.feed(Requested(rig.now, "x", f"r{number}", {}, 1))
+        rig.feed(Requested(rig.now, StreamId("x"), f"r{number}", {}, 1))
     assert len(rig.called(RequestMade)) == before + 1100
     assert rig.stream.state is ExperimentState.RUNNING
 

@@ -20,6 +20,7 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     SlotsChange,
     StartJob,
+    StreamId,
 )
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Record, Send, Start, UpCall, Welcome
@@ -52,8 +53,8 @@ class Thinking(Rig):
         """An up-call is made, and the policy thinks."""
         self.hold = True
         self.now += 1.0
-        self.feed(Requested(self.now, "x", f"think{self.now}", {}, 1))
-        self.core.think("x")
+        self.feed(Requested(self.now, StreamId("x"), f"think{self.now}", {}, 1))
+        self.core.think(StreamId("x"))
         return self.held[-1]
 
     def wake(self, *commands: Command) -> list[Event]:
@@ -63,7 +64,7 @@ class Thinking(Rig):
         before = len(self.journal)
         (call,) = (held for held in self.held if held.stream == "x")
         self.held.clear()
-        self.feed(PolicyAnswered(self.now, "x", Answer(call.number, None, tuple(commands))))
+        self.feed(PolicyAnswered(self.now, StreamId("x"), Answer(call.number, None, tuple(commands))))
         return [event for event in self.journal[before:] if not isinstance(event, PolicyAnswered)]
 
 
@@ -72,11 +73,11 @@ def test_a_node_that_is_lost_meanwhile_is_lost_after_the_answer() -> None:
     rig.create()
     rig.ponder()
     rig.expire("n1")
-    assert rig.core.thinks("x")
+    assert rig.core.thinks(StreamId("x"))
     assert set(rig.stream.slots) == {"n1/0", "n1/1"}
     waited = rig.wake(StartJob("1", ("n1/0",)))
     assert [type(event) for event in waited][:1] == [NodeLost]
-    assert not rig.core.thinks("x")
+    assert not rig.core.thinks(StreamId("x"))
     assert not rig.stream.slots
     assert rig.job().state is JobState.PENDING
     assert rig.job().attempt == 1
@@ -96,10 +97,10 @@ def test_a_lost_slot_goes_to_nobody_until_its_holder_knows() -> None:
     rig = Thinking(capacity=1, grace=0.0)
     rig.ponder()
     rig.expire("n1")
-    rig.feed(StreamCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
     rig.join("n1", 1, life="b")
     assert rig.core.cluster.slots["n1/0"].holder == ""
-    y = rig.core.streams["y"]
+    y = rig.core.streams[StreamId("y")]
     assert not y.slots
     waited = rig.wake()
     assert [type(event) for event in waited[:2]] == [NodeLost, NodeBack]
@@ -109,11 +110,11 @@ def test_a_lost_slot_goes_to_nobody_until_its_holder_knows() -> None:
 def test_a_smaller_share_is_told_after_the_answer_and_only_the_last_one() -> None:
     rig = Thinking()
     rig.ponder()
-    rig.feed(StreamCreated(rig.now, "y", settings()))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
     rig.join("n2", 2)
-    assert rig.core.cluster.tenants["x"].share == 2
+    assert rig.core.cluster.tenants[StreamId("x")].share == 2
     rig.expire("n2")
-    assert rig.core.cluster.tenants["x"].share == 1
+    assert rig.core.cluster.tenants[StreamId("x")].share == 1
     assert rig.stream.share == 2
     waited = rig.wake()
     assert [event.slots for event in waited if isinstance(event, ShareSet)] == [1]
@@ -144,7 +145,7 @@ def test_nothing_begins_on_a_node_that_is_drained_meanwhile() -> None:
     rig.feed(NodeDrained(rig.now, "n1"))
     assert not rig.stream.draining
     waited = rig.wake(StartJob("2", ("n1/1",)))
-    assert waited[0] == NodeDraining(rig.now, "x", "n1", unsent=(RunKey("x", "2", 1),))
+    assert waited[0] == NodeDraining(rig.now, StreamId("x"), "n1", unsent=(RunKey(StreamId("x"), "2", 1),))
     assert started(rig) == []
     assert (rig.job("1").state, rig.job("2").state) == (JobState.SUSPENDING, JobState.PENDING)
     assert rig.called(RunEnd)[-1].reason is RunEndReason.SUSPENDED
@@ -181,9 +182,9 @@ def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
     for event in rig.journal:
         again.restore(event)  # type: ignore[arg-type]
     again.recovered()
-    assert not again.streams["x"].draining
+    assert not again.streams[StreamId("x")].draining
     number = rig.held[-1].number
-    effects = again.handle(PolicyAnswered(rig.now, "x", Answer(number, None, ())))
+    effects = again.handle(PolicyAnswered(rig.now, StreamId("x"), Answer(number, None, ())))
     records = [type(e.event) for e in effects if isinstance(e, Record)]
     assert records[:2] == [PolicyAnswered, NodeDraining]  # Nothing came between the up-call and its answer.
 
@@ -198,9 +199,9 @@ def test_after_a_crash_nothing_begins_on_a_node_that_was_drained_while_it_though
         again.restore(event)  # type: ignore[arg-type]
     again.recovered()
     answer = Answer(rig.held[-1].number, None, (StartJob("1", ("n1/0",)),))
-    effects = again.handle(PolicyAnswered(rig.now, "x", answer))
+    effects = again.handle(PolicyAnswered(rig.now, StreamId("x"), answer))
     assert not [e for e in effects if isinstance(e, Send)]
-    assert again.streams["x"].jobs["1"].state is JobState.PENDING
+    assert again.streams[StreamId("x")].jobs["1"].state is JobState.PENDING
 
 
 def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:
@@ -209,8 +210,8 @@ def test_a_run_on_a_node_that_was_lost_is_not_wanted_any_more() -> None:
     rig.start()
     rig.ponder()
     rig.expire("n1")
-    rig.join("n1", 2, runs=(RunKey("x", "1", 1),))
-    assert rig.of(Welcome)[0].unknown == (RunKey("x", "1", 1),)
+    rig.join("n1", 2, runs=(RunKey(StreamId("x"), "1", 1),))
+    assert rig.of(Welcome)[0].unknown == (RunKey(StreamId("x"), "1", 1),)
     assert rig.core.unacknowledged("n1") == []
     rig.wake()
     assert not rig.stream.live
@@ -224,7 +225,7 @@ def test_what_the_answer_starts_on_a_slot_that_is_gone_is_lost() -> None:
     waited = rig.wake(StartJob("1", ("n1/1",)))
     assert isinstance(waited[0], NodeBack)
     assert waited[0].gone == ("n1/1",)
-    assert waited[0].lost == (RunKey("x", "1", 1),)
+    assert waited[0].lost == (RunKey(StreamId("x"), "1", 1),)
     assert not [e for e in rig.effects if isinstance(e, Send) and isinstance(e.body, Start)]
     assert not rig.stream.live
 
@@ -233,9 +234,9 @@ def test_other_events_of_the_experiment_are_refused() -> None:
     rig = Thinking()
     call = rig.ponder()
     with pytest.raises(RuntimeError, match="experiment x waits for its policy's answer, found Operated"):
-        rig.core.handle(Operated(rig.now, "x", "pause"))
-    assert rig.core.handle(PolicyAnswered(rig.now, "x", Answer(call.number - 1, None, ()))) == []
-    assert rig.core.thinks("x")
+        rig.core.handle(Operated(rig.now, StreamId("x"), "pause"))
+    assert rig.core.handle(PolicyAnswered(rig.now, StreamId("x"), Answer(call.number - 1, None, ()))) == []
+    assert rig.core.thinks(StreamId("x"))
 
 
 # --------------------------------------------------------------------------------------------------------- given up
@@ -245,7 +246,7 @@ def given_up(rig: Thinking, call: UpCall) -> None:
     rig.hold = False
     rig.now += 1.0
     rig.held.clear()
-    rig.feed(PolicyFailed(rig.now, "x", call.number, failure("policy p took longer than 10 s"), unheard=True))
+    rig.feed(PolicyFailed(rig.now, StreamId("x"), call.number, failure("policy p took longer than 10 s"), unheard=True))
 
 
 def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> None:
@@ -259,7 +260,7 @@ def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> No
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert str(rig.stream.reason) == "policy error: policy p took longer than 10 s"
     assert len(rig.calls) == made  # Nobody is asked anything until then.
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.stream.reason is None
     told = [c for c in rig.calls[made:] if isinstance(c, RequestMade | ExperimentChange)]
     assert told == [call.call, ExperimentChange("paused", "x"), ExperimentChange("resumed", "x")]
@@ -272,10 +273,10 @@ def test_an_offer_that_was_not_answered_comes_when_nothing_else_waits() -> None:
     rig.join("n2")  # A share, a slot, then the offer.
     while not isinstance(rig.held[-1].call, AllocateJobs):
         call = rig.held.pop()
-        rig.feed(PolicyAnswered(rig.now, "x", Answer(call.number, None, ())))
+        rig.feed(PolicyAnswered(rig.now, StreamId("x"), Answer(call.number, None, ())))
     made = len(rig.calls)
     given_up(rig, rig.held[-1])
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert isinstance(rig.calls[-1], AllocateJobs)
     assert ExperimentChange("resumed", "x") in rig.calls[made:-1]
 
@@ -283,15 +284,15 @@ def test_an_offer_that_was_not_answered_comes_when_nothing_else_waits() -> None:
 def test_what_was_refused_is_told_with_the_up_call_that_comes_again() -> None:
     rig = Thinking()
     rig.hold = True
-    rig.feed(Requested(rig.now, "x", "r1", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("x"), "r1", {}, 1))
     first = rig.held.pop()
-    rig.feed(Requested(rig.now, "x", "r2", {}, 1))
-    rig.feed(PolicyAnswered(rig.now, "x", Answer(first.number, None, (ReleaseSlot("nowhere"),))))
+    rig.feed(Requested(rig.now, StreamId("x"), "r2", {}, 1))
+    rig.feed(PolicyAnswered(rig.now, StreamId("x"), Answer(first.number, None, (ReleaseSlot("nowhere"),))))
     second = rig.held.pop()
     assert [v.command for v in second.verdicts] == [ReleaseSlot("nowhere")]
     given_up(rig, second)
     rig.hold = True
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.held[-1].call == second.call
     assert rig.held[-1].verdicts == second.verdicts
     assert rig.held[-1].number > second.number
@@ -305,11 +306,11 @@ def test_a_decision_on_a_run_that_was_suspended_meanwhile_is_not_asked_for_again
     rig.report(1)
     while not isinstance(rig.held[-1].call, IterationFinish):
         call = rig.held.pop()
-        rig.feed(PolicyAnswered(rig.now, "x", Answer(call.number, None, ())))
+        rig.feed(PolicyAnswered(rig.now, StreamId("x"), Answer(call.number, None, ())))
     given_up(rig, rig.held[-1])
     asked = len(rig.called(IterationFinish))
     rig.expire("n1")
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert len(rig.called(IterationFinish)) == asked
 
 
@@ -317,7 +318,7 @@ def test_a_revived_experiment_asks_its_policy_again() -> None:
     rig = Thinking()
     call = rig.ponder()
     given_up(rig, call)
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state is ExperimentState.STOPPED
     assert rig.stream.conversation.in_flight is None
 

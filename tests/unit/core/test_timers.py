@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hopyard.policy.vocabulary import ExperimentId
 from hopyard_engine.core.state.timers import (
     BackoffTimer,
     EndTimer,
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.quick
 
 KEYS: list[tuple[TimerKey, str]] = [
     (BackoffTimer("7"), "core/hold/7"),
-    (EndTimer("digits-1f3a"), "core/end/digits-1f3a"),
-    (IdleTimer("digits-1f3a"), "core/idle/digits-1f3a"),
+    (EndTimer(ExperimentId("digits-1f3a")), "core/end/digits-1f3a"),
+    (IdleTimer(ExperimentId("digits-1f3a")), "core/idle/digits-1f3a"),
     (KillTimer("7", 12), "core/kill/7.12"),
     (KillTimer("a.b", 1), "core/kill/a.b.1"),
     (ShareTimer(), "core/share"),

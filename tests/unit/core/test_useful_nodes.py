@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard.policy.vocabulary import Answer, ReserveSlot, RunEndReason, WakeAt
+from hopyard.policy.vocabulary import Answer, ReserveSlot, RunEndReason, StreamId, WakeAt
 from hopyard_engine.core import Core
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.division import SlotKind, Want, divide
@@ -77,8 +77,8 @@ def test_an_older_journal_says_nothing_of_nodes_and_a_recovery_knows_them() -> N
     for event in [decode(kind_of(event), encode(event)) for event in rig.journal]:
         again.restore(event)  # type: ignore[arg-type]
     again.recovered()
-    assert again.cluster.tenants["x"].nodes == {"n2"}
-    assert list(again.streams["x"].slots) == ["n2/0"]
+    assert again.cluster.tenants[StreamId("x")].nodes == {"n2"}
+    assert list(again.streams[StreamId("x")].slots) == ["n2/0"]
 
 
 class Two(Rig):
@@ -90,7 +90,7 @@ class Two(Rig):
         if call.stream != "y":
             return super().answer(call)
         commands = (WakeAt("keep", 1e9),) if call.number == 1 else ()
-        return PolicyAnswered(self.now, "y", Answer(call.number, None, commands), nodes=self.of_use)
+        return PolicyAnswered(self.now, StreamId("y"), Answer(call.number, None, commands), nodes=self.of_use)
 
 
 def test_another_experiment_leaves_the_slot_that_only_one_can_use_for_one_that_is_as_good_to_it() -> None:
@@ -98,11 +98,11 @@ def test_another_experiment_leaves_the_slot_that_only_one_can_use_for_one_that_i
     rig.join("n2", 1)
     rig.create()
     rig.start("1", "n1/0")
-    rig.feed(StreamCreated(rig.now, "y", settings()))
-    stream, y = rig.stream, rig.core.streams["y"]
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
+    stream, y = rig.stream, rig.core.streams[StreamId("y")]
     assert (list(stream.slots), list(y.slots)) == (["n1/0"], ["n2/0"])
     rig.of_use = ("n1",)
-    rig.feed(Requested(rig.now, "y", "r", {}, 1))
+    rig.feed(Requested(rig.now, StreamId("y"), "r", {}, 1))
     assert stream.draining == {"n1/0"}
     assert list(y.slots) == []
     rig.ended(RunEndReason.SUSPENDED, 0)
@@ -158,8 +158,8 @@ def test_nobody_is_given_what_is_of_no_use_to_it_and_nothing_of_use_lies_idle(
     for node in "npq":
         cluster.join(NodeJoined(0.0, node, "a", tuple(SlotSpec(f"{node}/{i}") for i in range(each))))
     for name, nodes in zip("abc", wishes, strict=False):
-        cluster.enter(name, Tenant(1.0, None))
-        cluster.set_demand(name, None, 1, frozenset(nodes))
+        cluster.enter(StreamId(name), Tenant(1.0, None))
+        cluster.set_demand(StreamId(name), None, 1, frozenset(nodes))
     while cluster.unbalanced:
         cluster.rebalance(1.0, {})
     for slot in cluster.slots.values():

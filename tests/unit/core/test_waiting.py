@@ -11,11 +11,13 @@ from hopyard.policy.vocabulary import (
     PARK,
     CreateJob,
     Decision,
+    ExperimentId,
     IterationFinish,
     JobState,
     ReserveSlot,
     RunEndReason,
     StartJob,
+    StreamId,
 )
 from hopyard.policy.vocabulary.reasons import explain
 from hopyard_engine.core.actions import failures
@@ -65,13 +67,13 @@ def why(rig: Rig, name: str = "1") -> str:
 
 def whole(rig: Rig, experiment: str = "x") -> str:
     """An experiment's reason."""
-    stream = rig.core.streams[experiment]
+    stream = rig.core.streams[StreamId(experiment)]
     return explain(WaitingReasons(stream, rig.core.cluster, rig.now).experiment(stream.founder))
 
 
 def second(rig: Rig, **terms: object) -> None:
     """Another experiment comes."""
-    rig.feed(StreamCreated(rig.now, "y", settings(**terms)))
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings(**terms)))
 
 
 def busy(rig: Rig, *slots: str) -> None:
@@ -94,7 +96,7 @@ def test_it_waits_for_its_generator() -> None:
     rig.command(CreateJob("1"))
     assert why(rig) == "waits for the generator's answer"
     assert whole(rig) == "waits for the generator's answer for 1 job"
-    rig.feed(Answered(rig.now, "x", "create/1", {"lr": 0.1}))
+    rig.feed(Answered(rig.now, StreamId("x"), "create/1", {"lr": 0.1}))
     assert why(rig) == "the policy has not started it (2 slots are idle)"
     assert whole(rig) == "no job runs: job 1 the policy has not started it (2 slots are idle)"
 
@@ -167,7 +169,7 @@ def test_a_share_of_nothing() -> None:
     assert why(rig) == "waits for a slot: its share is 0 of 1: weight 0.5 beside y (weight 1: 1)"
     assert whole(rig) == "its share is 0 of 1 slot: weight 0.5 beside y (weight 1: 1)"
     for name in "abcd":
-        rig.feed(StreamCreated(rig.now, name, settings()))
+        rig.feed(StreamCreated(rig.now, StreamId(name), settings()))
     rig.join("n2", 4)
     expected = "weight 0.5 beside a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
     assert whole(rig) == f"its share is 0 of 5 slots: {expected}"
@@ -220,7 +222,7 @@ def test_slots_that_others_have_yet_to_leave() -> None:
     rig.create()
     assert why(rig, "3") == "waits for a slot: its share fell to 1, and 2 are busy"
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), ShareTimer().ticket))
     assert why(rig, "2") == "preempted: another experiment's share"
     assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 slot"
     rig.ended(RunEndReason.SUSPENDED, 0, None, "2")
@@ -294,7 +296,7 @@ def test_it_waits_after_losses() -> None:
     for _ in range(5):
         if BackoffTimer("1").ticket in rig.stream.timers:
             rig.now = rig.stream.timers[BackoffTimer("1").ticket]
-            rig.feed(TimerElapsed(rig.now, "x", BackoffTimer("1").ticket))
+            rig.feed(TimerElapsed(rig.now, StreamId("x"), BackoffTimer("1").ticket))
         lose(rig)
     assert why(rig) == "waits after 5 losses or failures in a row: tries again in 4 s; last: its run was lost: gone"
     rig.now += 2.5
@@ -395,7 +397,7 @@ def test_a_paused_experiment() -> None:
     rig = Rig(capacity=1)
     busy(rig, "n1/0")
     rig.create()
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     assert whole(rig) == "paused by a person; waits for 1 run to reach a boundary and leave"
     assert why(rig, "2") == "waits: the experiment is pausing (paused by a person)"
     rig.report(2)
@@ -428,29 +430,29 @@ def test_asking_changes_nothing_and_the_text_follows_the_state() -> None:
     assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy"
     assert whole(rig) == ""
     assert repr((rig.stream.__dict__, rig.core.cluster.__dict__)) == before
-    rig.feed(Updated(rig.now, "x", "u", slots=1))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", slots=1))
     rig.feed(NodeJoined(rig.now, "n2", "a", (SlotSpec("n2/0"),)))
     assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: resources.slots is 1"
-    rig.feed(Updated(rig.now, "x", "v", slots=5))
+    rig.feed(Updated(rig.now, StreamId("x"), "v", slots=5))
     assert why(rig, "2") == "the policy has not started it (1 slot is idle)"
 
 
 def test_each_of_a_group_says_its_own() -> None:
     rig = Rig(capacity=2)
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings(slots=1, weight=2.0)))
-    rig.feed(Updated(rig.now, "x", "u", slots=1))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings(slots=1, weight=2.0)))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", slots=1))
     rig.command(CreateJob("1", {"lr": 0.1}, "x"))
     rig.start("1", "n1/0")
     rig.command(CreateJob("2", {"lr": 0.1}, "y"))
-    experiment = rig.stream.experiments["y"]
+    experiment = rig.stream.experiments[ExperimentId("y")]
     waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now)
     assert whole(rig) == ""
     assert str(waiting.experiment(experiment)) == "no job runs: job 2 the policy has not started it (1 slot is idle)"
-    rig.feed(Operated(rig.now, "x", "pause", "y"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause", ExperimentId("y")))
     assert why(rig, "2") == "waits: the experiment is paused (paused by a person)"
-    rig.feed(Operated(rig.now, "x", "resume", "y"))
-    rig.feed(Updated(rig.now, "x", "v", slots=1))
-    rig.feed(StreamCreated(rig.now, "z", settings(weight=3.0)))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume", ExperimentId("y")))
+    rig.feed(Updated(rig.now, StreamId("x"), "v", slots=1))
+    rig.feed(StreamCreated(rig.now, StreamId("z"), settings(weight=3.0)))
     expected = "1 of 1 in its group's share are busy: weight 3 beside z (weight 3: 1)"
     assert why(rig, "2") == f"waits for a slot: {expected}"
 
@@ -460,7 +462,7 @@ def test_a_paused_job_says_that_its_progress_was_dropped() -> None:
     rig.create()
     rig.start()
     rig.report(1)
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1)
     assert why(rig).startswith("waits: the experiment is paused")
     assert why(rig).endswith("; last: back at position 0, as no snapshot of it was saved: suspended at 1")

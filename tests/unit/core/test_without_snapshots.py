@@ -10,6 +10,7 @@ from hopyard.policy.vocabulary import (
     JobState,
     RunEnd,
     RunEndReason,
+    StreamId,
     SuspendJob,
     TerminateJob,
 )
@@ -138,9 +139,9 @@ def test_of_runs_without_a_snapshot_those_that_lose_least_are_preempted_first() 
             rig.report(reached, 0.5, name)
     rig.taken(9, "3")
     for other in ("y", "z"):
-        rig.feed(StreamCreated(rig.now, other, settings()))
+        rig.feed(StreamCreated(rig.now, StreamId(other), settings()))
     rig.now += 30
-    rig.feed(TimerElapsed(rig.now, "x", ShareTimer().ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), ShareTimer().ticket))
     ending = {name: rig.run(name).ending for name in ("1", "2", "3")}
     preempted = RunEndReason.PREEMPTED
     assert ending == {"1": None, "2": preempted, "3": preempted}

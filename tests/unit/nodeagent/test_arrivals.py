@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hopyard.errors import NotFound, Unavailable
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import application_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.snapshots.fetch import SnapshotMissing, announced, beside
@@ -20,7 +20,7 @@ class Told(NodeRun):
     """Keeps what its process is told."""
 
     def __init__(self) -> None:
-        super().__init__(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "n", clock=lambda: 0.0)
+        super().__init__(RunKey(StreamId("e"), "j", 1, 0), resource_manager_pb2.StartRun(), "n", clock=lambda: 0.0)
         self.told: list[application_pb2.AttachResponse] = []
 
     def tell(self, command: application_pb2.AttachResponse) -> None:

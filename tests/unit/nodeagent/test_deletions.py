@@ -14,7 +14,7 @@ from hopyard._net.rpc import Backoff
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._net.server import Background
 from hopyard.errors import Exhausted, Unavailable
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import application_pb2, common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs.registry import Runs
@@ -27,7 +27,7 @@ from tests.unit.nodeagent.scripted import ScriptedExecutor, ScriptedStore
 
 pytestmark = pytest.mark.quick
 
-KEY = RunKey("e", "j", 2, 0)
+KEY = RunKey(StreamId("e"), "j", 2, 0)
 DATA = b"state at position 5"
 SHA256 = hashlib.sha256(DATA).hexdigest()
 SNAPSHOT = common_pb2.Snapshot(position=5, sha256=SHA256, size_bytes=len(DATA))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hopyard._runtime import snapshot_folder
 from hopyard._runtime.snapshot_folder import FolderMember, hash_folder, members
 from hopyard.errors import DataLoss, InvalidInput
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard_nodeagent.paths import Folders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.snapshots import transfers
@@ -36,7 +36,7 @@ def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None
     (folders.snapshots / ".half.partial").write_text("x")
     (folders.snapshots / ".half.saving" / "state").mkdir(parents=True)
     (folders.bundles / ".half").mkdir()
-    scratch = folders.scratch(RunKey("e", "j", 1, 0))
+    scratch = folders.scratch(RunKey(StreamId("e"), "j", 1, 0))
     scratch.mkdir()
     folders.close()
     Folders(tmp_path)

@@ -10,13 +10,13 @@ import pytest
 
 from hopyard._net.server import Server
 from hopyard.errors import TimedOut
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource_manager_pb2
 from hopyard_nodeagent import servicer
 from hopyard_nodeagent.runs import rendezvous
 from tests.timing import HANG_SECONDS
 
-SECOND = RunKey("e1", "j1", 1, 1)
+SECOND = RunKey(StreamId("e1"), "j1", 1, 1)
 
 
 class Leader(node_agent_pb2_grpc.NodeAgentServiceServicer):

@@ -13,7 +13,7 @@ import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1.application_pb2 import ProcessHost
@@ -33,7 +33,7 @@ def prepare(
     program = wire.RunProgram(**fields)
     values = hyperparameters_to_proto({"lr": 0.1, "units": 32, "act": "relu", "wide": True})
     run = wire.StartRun(program=program, hyperparameters=values, seed=7, **(start or {}))
-    return prepared(RunKey(experiment, "j1", 2, 0), run, code)
+    return prepared(RunKey(StreamId(experiment), "j1", 2, 0), run, code)
 
 
 def test_equal_programs_of_one_experiment_share_a_process(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_said_of_places_to_processes_that_are_dumped_is_the_same_on_all_
     program = wire.RunProgram(working_directory="src", environment={"A": "1"}, snapshot_provider="criu")
     program.command.arguments.extend(["python", "train.py", "{lr}"])
     start = wire.StartRun(program=program, hyperparameters=hyperparameters_to_proto({"lr": 0.1}))
-    found = prepared(RunKey("e1", "j1", 1, 0), start, code, ProcessHost(folder=str(tmp_path / "own")))
+    found = prepared(RunKey(StreamId("e1"), "j1", 1, 0), start, code, ProcessHost(folder=str(tmp_path / "own")))
     assert str(found.working_folder) == "/run/hopyard/job/code/src"
     assert found.command == (sys.executable, "train.py", "0.1")
     assert found.variables["HOPYARD_MAILBOX"] == "/run/hopyard/job"
@@ -67,10 +67,12 @@ def test_processes_that_are_restored_need_no_code_on_the_node(tmp_path: Path) ->
     program.command.arguments.append("python")
     snapshot = common_pb2.Snapshot(provider="criu")
     start = wire.StartRun(program=program, snapshot=snapshot)
-    found = prepared(RunKey("e1", "j1", 2, 0), start, tmp_path / "gone", ProcessHost(folder=str(tmp_path / "own")))
+    found = prepared(
+        RunKey(StreamId("e1"), "j1", 2, 0), start, tmp_path / "gone", ProcessHost(folder=str(tmp_path / "own"))
+    )
     assert found.program.parent
     with pytest.raises(ProgramRefused, match="there is no such folder"):
-        prepared(RunKey("e1", "j1", 2, 0), start, tmp_path / "gone")
+        prepared(RunKey(StreamId("e1"), "j1", 2, 0), start, tmp_path / "gone")
 
 
 def test_the_interpreter_is_the_experiments_or_the_agents_own(tmp_path: Path) -> None:

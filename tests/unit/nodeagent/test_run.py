@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.runs.run import NodeRun
@@ -23,7 +23,7 @@ USER_CODE = (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_COD
 @pytest.fixture
 async def run() -> AsyncIterator[NodeRun]:
     """A run whose process is there."""
-    made = NodeRun(RunKey("e", "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
+    made = NodeRun(RunKey(StreamId("e"), "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
 
     async def process() -> None:
         await asyncio.Event().wait()

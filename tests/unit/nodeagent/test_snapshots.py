@@ -17,7 +17,7 @@ from hopyard._net.server import Background
 from hopyard._runtime import snapshot_folder
 from hopyard._runtime.snapshot_folder import hash_folder
 from hopyard.errors import DataLoss, Exhausted, HopyardError, NotFound, TimedOut, Unavailable
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard_nodeagent.snapshots import disk
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Uploader
@@ -26,7 +26,7 @@ from tests.unit.nodeagent.scripted import ScriptedStore
 
 pytestmark = pytest.mark.quick
 
-KEY = RunKey("e", "j", 1, 0)
+KEY = RunKey(StreamId("e"), "j", 1, 0)
 
 
 class Node:
@@ -126,7 +126,7 @@ async def test_a_store_that_is_away_is_waited_for(node: Node, error: HopyardErro
 async def test_shipments_of_a_forgotten_run_say_nothing(node: Node) -> None:
     node.store.gate.clear()
     unwanted, wanted = node.add(b"a"), node.add(b"bb")
-    other = Shipment(RunKey("e", "other", 1, 0), 2, wanted.sha256)
+    other = Shipment(RunKey(StreamId("e"), "other", 1, 0), 2, wanted.sha256)
     async with Background("test") as background:
         node.shipper.start(background)
         node.shipper.ship(unwanted)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hopyard.policy import Policy
 from hopyard.policy.rungs import Rung
-from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary import JobState, StreamId
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Answered, PolicyAnswered, Started
 from hopyard_engine.policy_host.host import PolicyHost
@@ -41,7 +41,7 @@ class Searching(Rig):
 
     def propose(self, job: str) -> None:
         """A generator proposes what it was asked for."""
-        self.feed(Answered(self.now, "x", f"create/{job}", {"lr": float(job)}))
+        self.feed(Answered(self.now, StreamId("x"), f"create/{job}", {"lr": float(job)}))
 
     def begin(self) -> None:
         """Runs that were started train."""

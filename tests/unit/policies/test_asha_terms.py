@@ -10,7 +10,7 @@ import pytest
 
 from hopyard.policy import ExperimentView, JobState
 from hopyard.policy.testing import HistoryEntry, VirtualCluster, VirtualStep
-from hopyard.policy.vocabulary import CreateJob, RunEndReason, StartJob
+from hopyard.policy.vocabulary import CreateJob, RunEndReason, StartJob, StreamId
 from hopyard_engine.core.events import StreamCreated
 from hopyard_policies.halving import AshaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
@@ -134,8 +134,8 @@ def test_slots_that_the_tail_cannot_use_go_to_others_at_once() -> None:
     """Both configurations have begun. The first that waits at its rung leaves its slot to the other experiment."""
     rig = Searching(AshaPolicy(eta=2, brackets=[0]), capacity=3, max_position=4, jobs=2)
     rig.go_on()
-    rig.feed(StreamCreated(rig.now, "z", settings()))
-    z = rig.core.streams["z"]
+    rig.feed(StreamCreated(rig.now, StreamId("z"), settings()))
+    z = rig.core.streams[StreamId("z")]
     assert (len(rig.stream.slots), len(z.slots)) == (2, 1)
     rig.report(1, 0.9, "1", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, snapshot(1), name="1")

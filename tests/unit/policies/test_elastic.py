@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.policy import Policy
 from hopyard.policy.testing import Delays, TrainingFailed, VirtualCluster, VirtualStep
-from hopyard.policy.vocabulary import JobState, RunEndReason, RunKey
+from hopyard.policy.vocabulary import ExperimentId, JobState, RunEndReason, RunKey, StreamId
 from hopyard_engine.core.events import Ended, ExperimentJoined, Operated, SnapshotStored, Started
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.elastic import Elastic, Scaling
@@ -236,8 +236,10 @@ def test_what_a_paused_experiment_of_a_group_was_to_get_is_for_the_others() -> N
     x = users.create("a", DefaultPolicy(elastic=FOUR), jobs=1, max_position=256, scales=True)
     users.join("m", 3)
     assert [run.ending for run in x.live.values()] == [RunEndReason.SUSPENDED]
-    users.feed(ExperimentJoined(users.now, "a", "b", settings(jobs=1, max_position=256, scales=True)))
-    users.feed(Operated(users.now, "a", "pause", experiment="a"))
+    users.feed(
+        ExperimentJoined(users.now, StreamId("a"), ExperimentId("b"), settings(jobs=1, max_position=256, scales=True))
+    )
+    users.feed(Operated(users.now, StreamId("a"), "pause", experiment=ExperimentId("a")))
     users.leave()
     assert [(run.job, len(run.ranks)) for run in x.live.values()] == [("2", 4)]
 

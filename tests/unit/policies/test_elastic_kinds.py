@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard.policy import Policy
 from hopyard.policy.testing import VirtualCluster
-from hopyard.policy.vocabulary import JobState, RunEndReason, RunMode
+from hopyard.policy.vocabulary import JobState, RunEndReason, RunMode, StreamId
 from hopyard_engine.core.events import Updated
 from hopyard_policies.default import DefaultPolicy
 from hopyard_policies.halving import AshaPolicy
@@ -183,12 +183,12 @@ def test_a_limit_that_changes_moves_jobs_and_slots() -> None:
     policy = DefaultPolicy(elastic=FOUR)
     x = users.create("a", policy, jobs=8, max_position=256, scales=True)
     assert users.running() == [("a", 1)] * 8
-    users.feed(Updated(users.now, "a", "fewer", concurrency=2))
+    users.feed(Updated(users.now, StreamId("a"), "fewer", concurrency=2))
     assert [run.job for run in x.live.values() if run.ending is None] == ["1", "2"]
     users.leave()
     users.leave()  # The two, which get what the others left.
     assert users.running() == [("a", 4)] * 2
     assert [name for name, job in x.jobs.items() if job.state is JobState.RUNNING or job.run] == ["1", "2"]
-    users.feed(Updated(users.now, "a", "more", cleared=("concurrency",)))
+    users.feed(Updated(users.now, StreamId("a"), "more", cleared=("concurrency",)))
     users.finish_one()
     assert users.running() == [("a", 1)] * 4 + [("a", 4)]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard.policy.vocabulary import ExperimentId, JobState, RunEndReason, StreamId
 from hopyard_engine.core.events import ExperimentJoined, Operated
 from hopyard_engine.core.state.entities import Job
 from hopyard_policies.bandit import BanditPolicy
@@ -34,12 +34,16 @@ class Group(Searching):
     def __init__(self, policy: Policy, *, slots: int, x: int, y: int, weight: float = 1.0) -> None:
         terms: dict[str, Any] = {"max_position": R, "space": {"lr": {"uniform": [0, 100]}}}
         super().__init__(policy, capacity=slots, jobs=x, **terms)
-        self.feed(ExperimentJoined(self.now, "x", "y", replace(self.stream.settings, jobs=y, weight=weight)))
+        self.feed(
+            ExperimentJoined(
+                self.now, StreamId("x"), ExperimentId("y"), replace(self.stream.settings, jobs=y, weight=weight)
+            )
+        )
         self.go_on()
 
     def act(self, action: Literal["pause", "resume", "stop"], member: str) -> None:
         """A person does something to an experiment, and its runs leave if they have to."""
-        self.feed(Operated(self.now, "x", action, member))
+        self.feed(Operated(self.now, StreamId("x"), action, ExperimentId(member)))
         for run in list(self.stream.live.values()):
             if run.ending is not None:
                 self.ended(RunEndReason.SUSPENDED, run.position, name=run.job)
@@ -104,7 +108,7 @@ def test_nobody_of_what_is_paused_is_promoted() -> None:
     rig.ended(RunEndReason.UNTIL, 1, name="2")
     rig.go_on()
     assert rig.job("3").state is JobState.RUNNING
-    rig.feed(Operated(rig.now, "x", "pause", "y"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause", ExperimentId("y")))
     rig.report(1, 0.1, "3", at_until=True)
     rig.ended(RunEndReason.SUSPENDED, 1, name="3")
     assert rig.stream.demand == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.vocabulary import CreateJob
+from hopyard.policy.vocabulary import CreateJob, StreamId
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Answered, PolicyAnswered
@@ -73,7 +73,7 @@ def test_a_large_population_is_created_as_slots_take_its_members() -> None:
     rig = Asked(PbtPolicy(population=600))
     assert len(rig.stream.asks) == AT_ONCE
     while rig.stream.asks:
-        rig.feed(Answered(rig.now, "x", next(iter(rig.stream.asks)), {"x": 0.5}))
+        rig.feed(Answered(rig.now, StreamId("x"), next(iter(rig.stream.asks)), {"x": 0.5}))
     # Two slots have taken two, and two more may be made when the policy is next offered a slot.
     assert AT_ONCE <= len(rig.stream.jobs) <= AT_ONCE + 2
     assert len(rig.stream.live) == 2

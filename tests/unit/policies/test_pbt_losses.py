@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard.policy.vocabulary import JobState, RunEndReason, StreamId
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Answered, PolicyAnswered, Started
 from hopyard_engine.policy_host.host import PolicyHost
@@ -24,7 +24,7 @@ class Live(Rig):
         for node in ("n2", "n3", "n4"):
             self.join(node)
         for number in range(1, 5):
-            self.feed(Answered(self.now, "x", f"create/{number}", {"lr": float(number)}))
+            self.feed(Answered(self.now, StreamId("x"), f"create/{number}", {"lr": float(number)}))
         for number in range(1, 5):
             self.say(self.key(str(number)), Started(0))
 

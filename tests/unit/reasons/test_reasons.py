@@ -6,6 +6,7 @@ import enum
 
 import pytest
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode, explain
 from hopyard.policy.vocabulary.reasons.reason import MAX_CHARACTERS, SECTIONS, SENTENCES
 from hopyard.policy.vocabulary.reasons.template import Sentence
@@ -38,7 +39,7 @@ def test_a_sentence_has_its_required_arguments_only_or_all_of_them(code: ReasonC
 
 @pytest.mark.parametrize("code", list(ReasonCode))
 def test_a_reason_comes_back_from_the_journal(code: ReasonCode) -> None:
-    failed = PolicyFailed(1.0, "x", 2, example(code))
+    failed = PolicyFailed(1.0, StreamId("x"), 2, example(code))
     assert decode("PolicyFailed", encode(failed)) == failed
 
 

@@ -12,7 +12,7 @@ import pytest
 from hopyard._runtime.policy_process.instance import Instance
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import Cluster, Policy
-from hopyard.policy.vocabulary import ShareChange
+from hopyard.policy.vocabulary import ExperimentId, ShareChange, StreamId
 from hopyard.spec import load_spec
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core import Core
@@ -50,7 +50,7 @@ class Process:
 
     def dial(self) -> Seat:
         hello = self.instance.hello("mine")
-        greeting = Greeting(hello.policy, hello.experiment, hello.memory, hello.answered)
+        greeting = Greeting(hello.policy, StreamId(hello.experiment), hello.memory, hello.answered)
         self.seat = Seat(greeting, self.take)
         self.desk.sit(self.seat)
         return self.seat
@@ -83,12 +83,20 @@ class Rig:
         limits = Limits(answer, absence)
         self.said = list[tuple[bool, int]]()
         self.policy = RemotePolicy(
-            "mine", "x", "{}", {}, source, self.read, limits, "hopyard resume x", lambda *said: self.said.append(said)
+            "mine",
+            StreamId("x"),
+            "{}",
+            {},
+            source,
+            self.read,
+            limits,
+            "hopyard resume x",
+            lambda *said: self.said.append(said),
         )
         self.now = 1.0
         self.take(NodeJoined(self.now, "n", "n-1", (SlotSpec("n/0", 1, ()),), (), ()))
         settings = Settings(metric="m", mode="max", max_position=4, jobs=9, seed=1)
-        self.take(StreamCreated(self.now, "x", settings, {}))
+        self.take(StreamCreated(self.now, StreamId("x"), settings, {}))
 
     async def read(self) -> AsyncIterator[Event]:
         for event in list(self.journal):
@@ -104,15 +112,15 @@ class Rig:
     @property
     def waiting(self) -> UpCall | None:
         """The up-call that is to be answered."""
-        x = self.core.streams["x"]
+        x = self.core.streams[StreamId("x")]
         return self.calls[-1] if x.conversation.in_flight is not None else None
 
     async def ask(self) -> PolicyAnswered | PolicyFailed:
         """One up-call; if none waits, one that a configuration from the generator brings about."""
-        x = self.core.streams["x"]
+        x = self.core.streams[StreamId("x")]
         while self.waiting is None:
             self.now += 1.0
-            self.take(Answered(self.now, "x", next(iter(x.asks)), {"x": self.now}))
+            self.take(Answered(self.now, StreamId("x"), next(iter(x.asks)), {"x": self.now}))
         return await self.policy.answer(x, self.calls[-1], nullcontext())
 
     async def go(self, times: int = 1) -> PolicyAnswered | PolicyFailed:
@@ -131,7 +139,7 @@ async def test_the_first_process_serves_from_the_first_up_call_on() -> None:
     await rig.go(4)
     assert process.told == [1, 2, 3, 4]
     assert process.welcomes == [0]
-    assert rig.core.streams["x"].jobs
+    assert rig.core.streams[StreamId("x")].jobs
 
 
 async def test_a_stream_that_breaks_is_gone_on_with() -> None:
@@ -176,7 +184,7 @@ async def test_one_that_remembers_nothing_is_told_all_again_and_decides_the_same
     assert second.told == [1, 2, 3, 4, 5, 6, 7]
     again = [m.up_call.again for m in second.heard if m.WhichOneof("message") == "up_call"]
     assert again == [True] * 5 + [False] * 2
-    assert second.instance.state.jobs.keys() == rig.core.streams["x"].jobs.keys()
+    assert second.instance.state.jobs.keys() == rig.core.streams[StreamId("x")].jobs.keys()
 
 
 class Broken(Process):
@@ -202,7 +210,7 @@ async def test_a_stream_that_breaks_while_all_is_told_again_leaves_no_hole(cut: 
     await rig.go()
     assert second.welcomes == [0, 0]
     assert second.told[-6:] == [1, 2, 3, 4, 5, 6]
-    assert second.instance.state.jobs.keys() == rig.core.streams["x"].jobs.keys()
+    assert second.instance.state.jobs.keys() == rig.core.streams[StreamId("x")].jobs.keys()
 
 
 async def test_one_that_remembers_another_life_begins_anew() -> None:
@@ -236,7 +244,7 @@ async def test_one_that_decides_otherwise_pauses_the_experiment_once_with_the_di
     assert not answer.unheard
     assert answer.diverged
     assert str(answer.reason).startswith("it decides otherwise than it did: event ")
-    rig.take(Operated(rig.now, "x", "resume", "x"))
+    rig.take(Operated(rig.now, StreamId("x"), "resume", ExperimentId("x")))
     assert isinstance(await rig.ask(), PolicyAnswered)
 
 
@@ -262,7 +270,7 @@ async def test_one_that_hangs_is_hung_up_on_and_its_successor_begins_anew() -> N
     assert "policy mine took longer than 0.05 s on up-call 3" in str(answer.reason)
     assert process.seat.gone
     assert rig.said == [(True, 0)]  # It was hung up on, which the answer says.
-    rig.take(Operated(rig.now, "x", "resume", "x"))
+    rig.take(Operated(rig.now, StreamId("x"), "resume", ExperimentId("x")))
     process.mute = False
     process.dial()
     await rig.go()

@@ -13,6 +13,7 @@ import pytest
 
 from hopyard._runtime.bundle import pack
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.spawn import Invocation, SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Seat
@@ -112,7 +113,7 @@ async def start(
 
 @pytest.mark.parametrize("start", ["fetch", "begin", "start", "seat"], indirect=True)
 async def test_no_process_runs_once_it_is_closed(start: Start) -> None:
-    taking = asyncio.create_task(start.policy.take("x"))
+    taking = asyncio.create_task(start.policy.take(StreamId("x")))
     await start.reached.wait()
     closing = asyncio.create_task(start.policy.close())
     await asyncio.sleep(0)
@@ -126,13 +127,13 @@ async def test_no_process_runs_once_it_is_closed(start: Start) -> None:
     assert not start.inherits
     assert [list(folder.iterdir()) for folder in start.folder.iterdir()] == [[]]
     with pytest.raises(InvalidInput, match="needs no process any more"):
-        await start.policy.take("x")
+        await start.policy.take(StreamId("x"))
     assert start.policy.pid is None
 
 
 @pytest.mark.parametrize("start", ["fetch"], indirect=True)
 async def test_a_start_that_nobody_waits_for_leaves_nothing(start: Start) -> None:
-    taking = asyncio.create_task(start.policy.take("x"))
+    taking = asyncio.create_task(start.policy.take(StreamId("x")))
     await start.reached.wait()
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -143,7 +144,7 @@ async def test_a_start_that_nobody_waits_for_leaves_nothing(start: Start) -> Non
 
 @pytest.mark.parametrize("start", ["seat"], indirect=True)
 async def test_who_closes_it_a_second_time_waits_for_the_end_of_the_process_too(start: Start) -> None:
-    taking = asyncio.create_task(start.policy.take("x"))
+    taking = asyncio.create_task(start.policy.take(StreamId("x")))
     await start.reached.wait()
     start.ends_on_signal = False
     closing = [asyncio.create_task(start.policy.close()) for _ in range(2)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import AmendRun, CreateJob, RunEndReason, TerminateJob
+from hopyard.policy.vocabulary import AmendRun, CreateJob, ExperimentId, RunEndReason, StreamId, TerminateJob
 from hopyard_engine.core.events import (
     Amended,
     Answered,
@@ -56,7 +56,7 @@ def eventful() -> Rig:
     rig.create()
     rig.create(0.2)
     rig.command(CreateJob(str(rig.stream.ordinals + 1)))
-    rig.feed(Answered(rig.now, "x", f"create/{rig.stream.ordinals}", {"lr": 0.3}))
+    rig.feed(Answered(rig.now, StreamId("x"), f"create/{rig.stream.ordinals}", {"lr": 0.3}))
     rig.start("1", "n1/0", until=6)
     rig.report(1)
     rig.taken(1)
@@ -64,27 +64,27 @@ def eventful() -> Rig:
     rig.command(AmendRun("1", "t1", until=8))
     rig.say(rig.key(), Amended("t1", True, 1))
     rig.join("n1", 2, runs=(rig.key(),), snapshots=("s1",))
-    rig.feed(SlotReserved(rig.now, "x", "n1/1", "a"))
-    rig.feed(JobHeld(rig.now, "x", "2", True))
-    rig.feed(JobOperated(rig.now, "x", TerminateJob("2")))
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
-    rig.feed(NodeDraining(rig.now, "x", "n9"))
-    rig.feed(SlotRecalled(rig.now, "x", "n9/0"))
-    rig.feed(DataChanged(rig.now, "x", (PlacedPartition("train/0", places={"n1": "/a"}),)))
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
-    rig.feed(Operated(rig.now, "x", "pause"))
+    rig.feed(SlotReserved(rig.now, StreamId("x"), "n1/1", "a"))
+    rig.feed(JobHeld(rig.now, StreamId("x"), "2", True))
+    rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("2")))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
+    rig.feed(NodeDraining(rig.now, StreamId("x"), "n9"))
+    rig.feed(SlotRecalled(rig.now, StreamId("x"), "n9/0"))
+    rig.feed(DataChanged(rig.now, StreamId("x"), (PlacedPartition("train/0", places={"n1": "/a"}),)))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings()))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     rig.join("n1", 2, "b", snapshots=("s1", "s2"))
-    rig.feed(SnapshotShipped(rig.now, "x", "n1", 1, "1", 2, "s2"))
+    rig.feed(SnapshotShipped(rig.now, StreamId("x"), "n1", 1, "1", 2, "s2"))
     rig.feed(NodeEvicted(rig.now, "n1", ("s2", "unknown")))
-    rig.feed(SnapshotsGivenUp(rig.now, "x", ("unknown",)))
-    rig.feed(Operated(rig.now, "x", "resume"))
+    rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("unknown",)))
+    rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     rig.expire("n1")
-    rig.feed(TimerElapsed(1e9, "x", "policy/keep"))
+    rig.feed(TimerElapsed(1e9, StreamId("x"), "policy/keep"))
     rig.hold = True
-    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
-    rig.feed(PolicyProcess(rig.now, "x", here=False))
-    rig.feed(PolicyProcess(rig.now, "x", here=True, again=2))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, failure("Mine on up-call 9: ValueError: no")))
-    rig.feed(Imported(rig.now, "x", "import", ("s2",)))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyProcess(rig.now, StreamId("x"), here=False))
+    rig.feed(PolicyProcess(rig.now, StreamId("x"), here=True, again=2))
+    rig.feed(PolicyFailed(rig.now, StreamId("x"), rig.held[-1].number, failure("Mine on up-call 9: ValueError: no")))
+    rig.feed(Imported(rig.now, StreamId("x"), "import", ("s2",)))
     return rig

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hopyard.policy.vocabulary import AmendRun, AnswerJob, ForkJob, LabelJob, RunEndReason, TerminateJob
+from hopyard.policy.vocabulary import AmendRun, AnswerJob, ForkJob, LabelJob, RunEndReason, StreamId, TerminateJob
 from hopyard_engine.core.events import Operated, Updated
 from hopyard_engine.policy_host.view import JobViews, job_view
 from tests.unit.core.rig import Rig, snapshot
@@ -31,12 +31,12 @@ def test_a_kept_view_is_what_a_fresh_one_would_be() -> None:
         lambda: rig.start("3", "n1/1"),
         lambda: rig.report(10, 0.9, "3", at_until=True, finished=True),
         lambda: rig.ended(RunEndReason.UNTIL, 10, snapshot(10), "3"),
-        lambda: rig.feed(Updated(rig.now, "x", "u", max_position=20)),
+        lambda: rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=20)),
         lambda: rig.start("3", "n1/1"),
         lambda: rig.expire("n1"),
         lambda: rig.join("n2", 2),
         lambda: rig.command(TerminateJob("1")),
-        lambda: rig.feed(Operated(rig.now, "x", "stop")),
+        lambda: rig.feed(Operated(rig.now, StreamId("x"), "stop")),
     ]
     for number, step in enumerate(steps):
         step()

@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard_engine.core.events import Operated
 from hopyard_engine.journal import format as journal_format
 from hopyard_engine.journal.codec import encode, event_of, kind_of
@@ -22,11 +23,11 @@ from tests.unit.scheduler.test_arriving import travelled
 
 pytestmark = pytest.mark.quick
 
-EVENT = Operated(7.0, "x", "pause", "x")
+EVENT = Operated(7.0, StreamId("x"), "pause", ExperimentId("x"))
 
 
 def record(version: Any = FORMAT, **changes: Any) -> StoredRecord:
-    return replace(StoredRecord("x", 12, version, kind_of(EVENT), encode(EVENT), "c0ffee"), **changes)
+    return replace(StoredRecord(StreamId("x"), 12, version, kind_of(EVENT), encode(EVENT), "c0ffee"), **changes)
 
 
 def renamed_action(old: StoredRecord) -> StoredRecord:
@@ -125,7 +126,7 @@ def lines() -> list[bytes]:
     """A journal in which somebody pauses the experiment."""
     rig = Rig()
     rig.create()
-    rig.feed(Operated(rig.now, "x", "pause", "x"))
+    rig.feed(Operated(rig.now, StreamId("x"), "pause", ExperimentId("x")))
     return travelled(rig)
 
 

@@ -19,6 +19,7 @@ from hopyard.policy.vocabulary import (
     ExperimentState,
     Report,
     RunEndReason,
+    StreamId,
 )
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import Core
@@ -99,7 +100,7 @@ class Cluster_:
 
     @property
     def stream(self) -> Stream:
-        return self.core.streams["x"]
+        return self.core.streams[StreamId("x")]
 
     def feed(self, event: Event) -> None:
         waiting, calls = deque([event]), deque[UpCall]()
@@ -119,7 +120,7 @@ class Cluster_:
         self.now += 1.0
         attempt = self.stream.jobs[job].attempt
         number = self.sequences[job, attempt] = self.sequences.get((job, attempt), 0) + 1
-        self.feed(RunMessage(self.now, "x", job, attempt, 0, number, body))
+        self.feed(RunMessage(self.now, StreamId("x"), job, attempt, 0, number, body))
 
     def report(self, job: str, position: int, score: float) -> None:
         self.say(job, Reports((Report(position, {"score": score}),)))
@@ -129,9 +130,11 @@ def begun(policy: Policy, slots: int = 2) -> Cluster_:
     """Two jobs that train on two slots."""
     live = Cluster_(PolicyHost(policy))
     live.feed(NodeJoined(live.now, "n", "i", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
-    live.feed(StreamCreated(live.now, "x", settings(jobs=2), None, policy=PolicyVersion("first", policy.version)))
+    live.feed(
+        StreamCreated(live.now, StreamId("x"), settings(jobs=2), None, policy=PolicyVersion("first", policy.version))
+    )
     for job in ("1", "2"):
-        live.feed(Answered(live.now, "x", f"create/{job}", {"lr": 0.1}))
+        live.feed(Answered(live.now, StreamId("x"), f"create/{job}", {"lr": 0.1}))
     for job in ("1", "2"):
         live.say(job, Started(0))
     return live
@@ -189,17 +192,17 @@ def test_the_recorded_decisions_hold_all_the_same() -> None:
 
 def test_answers_are_compared_as_the_journal_writes_them() -> None:
     def made(**hyperparameters: object) -> PolicyAnswered:
-        return PolicyAnswered(1.0, "x", Answer(1, None, (CreateJob("1", hyperparameters),)), 2)
+        return PolicyAnswered(1.0, StreamId("x"), Answer(1, None, (CreateJob("1", hyperparameters),)), 2)
 
     assert same(made(a=(1, 2), b=math.nan), made(a=[1, 2], b=math.nan))
     assert not same(made(a=1.0), made(a=2.0))
     assert not same(made(a=1.0), made(a=object()))
-    assert not same(made(), PolicyFailed(1.0, "x", 1, failure("no")))
+    assert not same(made(), PolicyFailed(1.0, StreamId("x"), 1, failure("no")))
 
 
 def test_an_answer_to_nothing_is_a_difference() -> None:
     live = raced(First())
-    live.journal.insert(4, PolicyAnswered(live.now, "x", Answer(99), None))
+    live.journal.insert(4, PolicyAnswered(live.now, StreamId("x"), Answer(99), None))
     driven = replayed(live.journal, First())
     assert driven.first is not None
     assert (driven.first.event, driven.first.computed) == (5, None)
@@ -254,7 +257,7 @@ def recovered(live: Cluster_, policy: Policy) -> tuple[Cluster_, Replay]:
 
 def test_a_difference_pauses_the_running_experiment_and_says_what_differs() -> None:
     live, driven = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.stream.share))
+    live.feed(ShareSet(live.now, StreamId("x"), live.stream.share))
     assert live.stream.state is ExperimentState.PAUSING
     assert driven.first is not None
     assert str(live.stream.reason) == f"policy error: {objection(driven.first)}"
@@ -263,23 +266,23 @@ def test_a_difference_pauses_the_running_experiment_and_says_what_differs() -> N
 
 def test_after_a_resume_it_goes_on_from_the_recorded_decisions_and_is_not_paused_again() -> None:
     live, _ = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.stream.share))
+    live.feed(ShareSet(live.now, StreamId("x"), live.stream.share))
     again, driven = recovered(live, Stricter())
     assert driven.first is not None
     assert driven.unseen is None  # It stands in the reason of the pause already.
-    again.feed(Operated(again.now, "x", "resume"))
+    again.feed(Operated(again.now, StreamId("x"), "resume"))
     assert again.stream.state is ExperimentState.RUNNING
     third, driven = recovered(again, Stricter())
     assert driven.unseen is None
     assert driven.unanswered() is None
-    third.feed(ShareSet(third.now, "x", third.stream.share))
+    third.feed(ShareSet(third.now, StreamId("x"), third.stream.share))
     assert third.stream.state is ExperimentState.RUNNING
 
 
 def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     live, _ = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.stream.share))
-    live.feed(Operated(live.now, "x", "resume"))
+    live.feed(ShareSet(live.now, StreamId("x"), live.stream.share))
+    live.feed(Operated(live.now, StreamId("x"), "resume"))
 
     class Other(First):
         def demand(self, cluster: Cluster) -> int:
@@ -288,31 +291,31 @@ def test_a_policy_that_is_changed_once_more_is_paused_once_more() -> None:
     third, driven = recovered(live, Other())
     assert driven.unseen is not None
     assert driven.unseen.event < (driven.number - 3)
-    third.feed(ShareSet(third.now, "x", third.stream.share))
+    third.feed(ShareSet(third.now, StreamId("x"), third.stream.share))
     assert third.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert "it could use 7 slots" in str(third.stream.reason)
 
 
 def test_a_difference_after_an_accepted_one_counts() -> None:
     live, _ = recovered(raced(First()), Stricter())
-    live.feed(ShareSet(live.now, "x", live.stream.share))
-    live.feed(Operated(live.now, "x", "resume"))
+    live.feed(ShareSet(live.now, StreamId("x"), live.stream.share))
+    live.feed(Operated(live.now, StreamId("x"), "resume"))
     live.say("1", Started(0))
-    driven = replayed([*live.journal, PolicyAnswered(live.now, "x", Answer(999), None)], Stricter())
+    driven = replayed([*live.journal, PolicyAnswered(live.now, StreamId("x"), Answer(999), None)], Stricter())
     assert driven.unseen is not None
     assert driven.unseen.event == len(live.journal) + 1
 
 
 def test_one_that_is_paused_already_is_paused_again_when_it_is_resumed() -> None:
     live = raced(First())
-    live.feed(Operated(live.now, "x", "pause"))
+    live.feed(Operated(live.now, StreamId("x"), "pause"))
     again, driven = recovered(live, Stricter())
-    again.feed(Operated(again.now, "x", "resume"))
+    again.feed(Operated(again.now, StreamId("x"), "resume"))
     assert driven.unseen is not None
     reason = again.stream.reason
     assert reason is not None
     assert (reason.code, reason.args["cause"]) == (ReasonCode.POLICY_ERROR, objection(driven.unseen))
-    again.feed(Operated(again.now, "x", "resume"))
+    again.feed(Operated(again.now, StreamId("x"), "resume"))
     assert again.stream.state is ExperimentState.RUNNING
 
 
@@ -324,8 +327,8 @@ def test_only_the_first_up_call_fails_the_others_reach_the_policy() -> None:
             heard.append(change.change)
 
     live, _ = recovered(raced(First()), Hearing())
-    live.feed(ShareSet(live.now, "x", live.stream.share))
-    live.feed(Operated(live.now, "x", "resume"))
+    live.feed(ShareSet(live.now, StreamId("x"), live.stream.share))
+    live.feed(Operated(live.now, StreamId("x"), "resume"))
     assert heard == ["paused", "resumed"]
 
 
@@ -385,7 +388,7 @@ def given_up(live: Cluster_) -> None:
         driven.take(event)
     assert driven.host is not None
     live.host = driven.host
-    live.feed(Operated(live.now, "x", "resume"))
+    live.feed(Operated(live.now, StreamId("x"), "resume"))
 
 
 class _Unheard:

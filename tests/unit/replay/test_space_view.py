@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hopyard.policy.vocabulary import AllocateJobs
+from hopyard.policy.vocabulary import AllocateJobs, StreamId
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import StreamCreated
@@ -26,12 +26,12 @@ SPACE = Space.from_dict(
 
 def viewed(settings: Settings, views: JobViews) -> Space | None:
     """What a policy sees of an experiment that was journalled with these settings."""
-    event = StreamCreated(0.0, "e", settings)
+    event = StreamCreated(0.0, StreamId("e"), settings)
     recorded = decode("StreamCreated", encode(event))
     assert recorded == event
     assert hash(recorded) == hash(event)  # Terms are what caches go by.
     assert isinstance(recorded, StreamCreated)
-    call = UpCall("e", 1, 0.0, 0, AllocateJobs())
+    call = UpCall(StreamId("e"), 1, 0.0, 0, AllocateJobs())
     return CoreView(Stream(recorded), call, views).experiment.space
 
 
@@ -46,5 +46,5 @@ def test_the_space_comes_from_the_journal_with_its_constraints() -> None:
 
 
 def test_a_journal_of_an_earlier_version_has_none() -> None:
-    assert b"space" not in encode(StreamCreated(0.0, "e", PLAIN))
+    assert b"space" not in encode(StreamCreated(0.0, StreamId("e"), PLAIN))
     assert viewed(PLAIN, JobViews()) is None

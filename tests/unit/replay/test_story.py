@@ -16,6 +16,7 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     EndExperiment,
     ExperimentChange,
+    ExperimentId,
     ForkJob,
     IterationFinish,
     JobCreated,
@@ -29,6 +30,7 @@ from hopyard.policy.vocabulary import (
     ShareChange,
     SlotsChange,
     StartJob,
+    StreamId,
     TerminateJob,
     TimerFired,
 )
@@ -166,8 +168,8 @@ def test_a_refused_command_says_why(rig: Rig) -> None:
 
 def test_a_failing_policy_pauses_with_its_error(rig: Rig) -> None:
     rig.hold = True
-    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, failure("Mine: ValueError: no")))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyFailed(rig.now, StreamId("x"), rig.held[-1].number, failure("Mine: ValueError: no")))
     assert last(rig, PolicyFailed) == (
         "the policy was asked for lr=1 at 3 and failed; the experiment is PAUSED: policy error: Mine: ValueError: no"
     )
@@ -178,21 +180,24 @@ DIVERGED = Reason.of(ReasonCode.POLICY_DIVERGED, event=3, call="asked", recorded
 
 def test_a_policy_that_changed_is_told(rig: Rig) -> None:
     rig.hold = True
-    rig.feed(Requested(rig.now, "x", "r", {"lr": 1.0}, 3))
-    rig.feed(PolicyFailed(rig.now, "x", rig.held[-1].number, DIVERGED))
+    rig.feed(Requested(rig.now, StreamId("x"), "r", {"lr": 1.0}, 3))
+    rig.feed(PolicyFailed(rig.now, StreamId("x"), rig.held[-1].number, DIVERGED))
     assert last(rig, PolicyFailed).startswith(
         "the scheduler restarted and found that the policy decides otherwise now; the experiment"
     )
 
 
 def test_shares_and_people(rig: Rig) -> None:
-    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share changed 2 -> 4 slots"
-    assert quiet(rig, ShareSet(rig.now, "x", 4)) == "the share is 4 slots as before"
-    assert quiet(rig, Operated(rig.now, "x", "pause")).startswith(
+    assert quiet(rig, ShareSet(rig.now, StreamId("x"), 4)) == "the share changed 2 -> 4 slots"
+    assert quiet(rig, ShareSet(rig.now, StreamId("x"), 4)) == "the share is 4 slots as before"
+    assert quiet(rig, Operated(rig.now, StreamId("x"), "pause")).startswith(
         "a person paused the experiment; the experiment is PAUS"
     )
-    assert quiet(rig, Operated(rig.now, "x", "pause")) == "a person paused the experiment again, which changed nothing"
-    assert quiet(rig, JobOperated(rig.now, "x", TerminateJob("7"))) == (
+    assert (
+        quiet(rig, Operated(rig.now, StreamId("x"), "pause"))
+        == "a person paused the experiment again, which changed nothing"
+    )
+    assert quiet(rig, JobOperated(rig.now, StreamId("x"), TerminateJob("7"))) == (
         "a person terminates job 7 (refused TerminateJob: there is no job '7')"
     )
 
@@ -203,14 +208,14 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
         rig.start("1", "n1/0")
         rig.ended(RunEndReason.LOST, 0)
     rig.now = rig.stream.timers[BackoffTimer("1").ticket]
-    rig.feed(TimerElapsed(rig.now, "x", BackoffTimer("1").ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), BackoffTimer("1").ticket))
     assert [line.jobs for line in told(rig) if line.kind == "TimerElapsed"] == [("1",)]
     assert last(rig, TimerElapsed) == "job 1 has waited after losses or failures, and may try again"
     rig.start("1", "n1/0")
     rig.command(TerminateJob("1"))
     timer = kill_timer(rig.run()).ticket
     rig.now = rig.stream.timers[timer]
-    rig.feed(TimerElapsed(rig.now, "x", timer))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), timer))
     assert last(rig, TimerElapsed) == "run 3 of job 1 was to leave and has not, so its processes are ended"
 
 
@@ -225,8 +230,8 @@ def test_snapshots_that_the_policy_lets_go_are_named_by_those_that_stay(rig: Rig
 
 
 def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
-    rig.feed(ExperimentJoined(rig.now, "x", "y", settings()))
-    rig.feed(Updated(rig.now, "x", "u", more_jobs=2, experiment="y"))
+    rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings()))
+    rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=2, experiment=ExperimentId("y")))
     assert last(rig, Updated) == "a person changed the terms of experiment y: 2 more jobs"
     assert answer_text.command(CreateJob("7", {"lr": 0.5}, "y")) == "creates job 7 for experiment y with lr=0.5"
     forked = answer_text.command(ForkJob("8", "1", 4, {"lr": 0.5}, "y"))
@@ -261,9 +266,11 @@ def test_predictions_say_what_is_expected_or_what_failed(rig: Rig) -> None:
     rig.report(1)
     rig.command(Predict("7.1", "1", {"target": 0.9}), Predict("7.2", "1"), Predict("7.3", "1"))
     prediction = {"positions": [2, 10], "mean": [0.5, 0.75], "deviation": [0.1, 0.125], "reaches": [0.0, 0.25]}
-    rig.feed(Answered(rig.now, "x", "policy/7.1", prediction))
-    rig.feed(Answered(rig.now, "x", "policy/7.2", {"positions": []}))
-    rig.feed(Answered(rig.now, "x", "policy/7.3", None, "predictor p took longer than 60 s over one prediction"))
+    rig.feed(Answered(rig.now, StreamId("x"), "policy/7.1", prediction))
+    rig.feed(Answered(rig.now, StreamId("x"), "policy/7.2", {"positions": []}))
+    rig.feed(
+        Answered(rig.now, StreamId("x"), "policy/7.3", None, "predictor p took longer than 60 s over one prediction")
+    )
     lines = [line for line in told(rig) if line.kind == "Answered" and line.jobs == ("1",)][-3:]
     assert [line.text for line in lines] == [
         "the prediction of job 1 (7.1): 0.75 ± 0.125 is expected at 10, the target with a chance of 0.25",

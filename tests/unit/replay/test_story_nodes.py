@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hopyard.policy.vocabulary import RunEndReason, StartJob
+from hopyard.policy.vocabulary import RunEndReason, StartJob, StreamId
 from hopyard_engine.core.events import (
     CopiesEvicted,
     DataChanged,
@@ -48,7 +48,7 @@ def test_a_snapshot_that_a_killed_agent_left_behind(rig: Rig) -> None:
     rig.taken(1)
     rig.join("n1", 2, "b", snapshots=("s1",))
     assert "node n1 is told to bring the snapshot of job 1 at 1 to the store" in last(rig, NodeBack)
-    answer = SnapshotShipped(rig.now, "x", "n1", 1, "1", 1, "s1", "the store is full")
+    answer = SnapshotShipped(rig.now, StreamId("x"), "n1", 1, "1", 1, "s1", "the store is full")
     assert quiet(rig, answer) == "node n1 could not bring the snapshot of job 1 at 1 to the store: the store is full"
     rig.join("n1", 2, "c", snapshots=("s1",))
     answer = replace(answer, order=2, error="")
@@ -134,11 +134,12 @@ def test_where_partitions_are_is_told() -> None:
     rig = Rig(capacity=1, data=PlacedData("d", (PlacedPartition("train/0"),)))
     here = PlacedPartition("train/0", places={"n2": "/b", "n1": "/a"})
     far = PlacedPartition("eval/0", url="s3://b/e")
-    assert quiet(rig, DataChanged(rig.now, "x", (here, far))) == (
+    assert quiet(rig, DataChanged(rig.now, StreamId("x"), (here, far))) == (
         "partition train/0 is on n1, n2; no node has read partition eval/0 yet"
     )
     assert (
-        quiet(rig, DataChanged(rig.now, "x", (PlacedPartition("train/0"),))) == "no live node holds partition train/0"
+        quiet(rig, DataChanged(rig.now, StreamId("x"), (PlacedPartition("train/0"),)))
+        == "no live node holds partition train/0"
     )
     assert "the policy was told that partitions are held by other nodes" in [line.text for line in told(rig)]
 
@@ -152,6 +153,6 @@ def test_a_lost_node_takes_its_partitions_along() -> None:
 
 def test_an_import_is_told_with_what_came_along() -> None:
     rig = Rig(capacity=1)
-    assert quiet(rig, Imported(rig.now, "x", "r", ("s1",))).startswith(
+    assert quiet(rig, Imported(rig.now, StreamId("x"), "r", ("s1",))).startswith(
         "the experiment was brought here from another cluster; 1 snapshot came along"
     )

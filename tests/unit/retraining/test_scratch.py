@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.policy.vocabulary import RunMode
+from hopyard.policy.vocabulary import RunMode, StreamId
 from hopyard.spec import load_spec, parse_spec
 from hopyard_engine.core.events import DataChanged
 from hopyard_engine.core.types import PlacedData, PlacedPartition
@@ -85,7 +85,7 @@ def test_partitions_are_where_any_node_had_them_and_what_is_nowhere_is_named(tmp
         recorded.take(event)
     with pytest.raises(NotFound, match=r"^train/0 is not on this computer; it was n1:/not/here\ncopy it"):
         partitions_here(recorded)
-    recorded.take(DataChanged(rig.now, "x", (PlacedPartition("train/0", 1, "a", 10, {"n2": str(here)}),)))
+    recorded.take(DataChanged(rig.now, StreamId("x"), (PlacedPartition("train/0", 1, "a", 10, {"n2": str(here)}),)))
     first, second = partitions_here(recorded)
     assert [(replica.node, replica.path) for replica in first.replicas] == [("local", str(here))]
     assert (second.url, second.sha256, second.replicas) == ("s3://data/1", "b", ())

@@ -8,7 +8,7 @@ import pytest
 
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.control import RunPlan
-from hopyard.policy.vocabulary import RunKey, RunMode
+from hopyard.policy.vocabulary import RunKey, RunMode, StreamId
 from hopyard.spec import load_spec
 from hopyard.v1 import application_pb2, resource_manager_pb2
 from hopyard_engine.core.effects import RunOptions, Start
@@ -50,7 +50,7 @@ def start(mode: RunMode = RunMode.TRAIN) -> resource_manager_pb2.StartRun:
         **OPTIONS,  # type: ignore[arg-type]
     )
     program = ExperimentProgram(load_spec(FILE), "", "")
-    return command_to_proto(RunKey("x", "1", 1), 1, 1, body, program, {}).start
+    return command_to_proto(RunKey(StreamId("x"), "1", 1), 1, 1, body, program, {}).start
 
 
 def names(cls: type) -> set[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot, Noted
 from hopyard_scheduler.runtime.ack_coalescing import acknowledged
 from tests.reasons import failure
 
 pytestmark = pytest.mark.quick
 
-ONE, OTHER = RunKey("x", "1", 1, 0), RunKey("x", "2", 1, 0)
-NOTED = Noted("x", "", failure("something"))
+ONE, OTHER = RunKey(StreamId("x"), "1", 1, 0), RunKey(StreamId("x"), "2", 1, 0)
+NOTED = Noted(StreamId("x"), "", failure("something"))
 
 
 def test_a_run_is_acknowledged_once_a_batch() -> None:
@@ -27,6 +27,6 @@ def test_a_run_is_acknowledged_once_a_batch() -> None:
 
 
 def test_what_was_heard_before_a_snapshot_is_let_go_is_acknowledged_before() -> None:
-    forget = ForgetSnapshot("x", "s1", ("n",), True)
+    forget = ForgetSnapshot(StreamId("x"), "s1", ("n",), True)
     effects: list[Effect] = [Acknowledge(ONE, 1), Acknowledge(ONE, 2), forget, Acknowledge(ONE, 3), NOTED, forget]
     assert list(acknowledged(effects)) == [Acknowledge(ONE, 2), forget, Acknowledge(ONE, 3), NOTED, forget]

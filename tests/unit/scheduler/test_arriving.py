@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.policy.vocabulary import Answer, CreateJob, RunEndReason, RunKey
+from hopyard.policy.vocabulary import Answer, CreateJob, ExperimentId, RunEndReason, RunKey, StreamId
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import Core
@@ -64,7 +64,7 @@ def travelled(rig: Rig) -> list[bytes]:
     """A rig's journal as an export writes it."""
     first = rig.journal[0]
     assert isinstance(first, StreamCreated)
-    events = [StreamCreated(first.at, "x", first.settings, PAYLOAD), *rig.journal[1:]]
+    events = [StreamCreated(first.at, StreamId("x"), first.settings, PAYLOAD), *rig.journal[1:]]
     return [line(event, at=event.at) for event in events]
 
 
@@ -78,8 +78,8 @@ def rig() -> Rig:
     made.report(1)
     made.report(2)
     made.join("n1", 2, runs=(made.key(),))
-    made.feed(Updated(made.now, "x", "u", more_jobs=1, experiment="x"))
-    made.feed(Operated(made.now, "x", "pause", "x"))
+    made.feed(Updated(made.now, StreamId("x"), "u", more_jobs=1, experiment=ExperimentId("x")))
+    made.feed(Operated(made.now, StreamId("x"), "pause", ExperimentId("x")))
     made.ended(RunEndReason.SUSPENDED, 2, snapshot(2))
     made.stored(2)
     return made
@@ -98,7 +98,7 @@ def test_records_and_what_follows_from_them_come_out(rig: Rig) -> None:
     assert [decode(r.kind, r.payload) for r in part.records[1:]] == rig.journal[1:]
     statistics = [row.statistics for row in part.projections]
     assert [(s.job, r.position, s.attempt) for s in statistics for r in s.reports] == [("1", 1, 1), ("1", 2, 1)]
-    last = list(stream.finish(Imported(rig.now, "x", "r", ("s2",))))
+    last = list(stream.finish(Imported(rig.now, StreamId("x"), "r", ("s2",))))
     assert last[0].records[0].position == len(rig.journal) + 1
     kinds = [row.WhichOneof("row") for row in rows(last)]
     assert kinds == ["experiment", "job", "job"]
@@ -115,15 +115,15 @@ def test_under_another_id_the_state_is_the_same(rig: Rig) -> None:
 
 
 def test_every_place_of_an_id_is_renamed() -> None:
-    key = RunKey("x", "1", 2)
+    key = RunKey(StreamId("x"), "1", 2)
     created = CreateJob("3", None, experiment="x")
     events: list[Any] = [
-        NodeBack(1.0, "x", "n", (key,), lost=(key,)),
-        Operated(1.0, "x", "pause", "x"),
-        Updated(1.0, "x", "u", experiment="x"),
-        TimerElapsed(1.0, "x", "core/end/x"),
-        PolicyAnswered(1.0, "x", Answer(1, None, (created,))),
-        JobOperated(1.0, "x", created),
+        NodeBack(1.0, StreamId("x"), "n", (key,), lost=(key,)),
+        Operated(1.0, StreamId("x"), "pause", ExperimentId("x")),
+        Updated(1.0, StreamId("x"), "u", experiment=ExperimentId("x")),
+        TimerElapsed(1.0, StreamId("x"), "core/end/x"),
+        PolicyAnswered(1.0, StreamId("x"), Answer(1, None, (created,))),
+        JobOperated(1.0, StreamId("x"), created),
     ]
     for event in events:
         there = renamed(event, "x", "a-new-one")
@@ -131,7 +131,9 @@ def test_every_place_of_an_id_is_renamed() -> None:
         assert b'"x"' not in encode(there)
         assert b"core/end/x" not in encode(there)
         assert renamed(there, "a-new-one", "x") == event
-    assert renamed(TimerElapsed(1.0, "x", "policy/x"), "x", "y") == TimerElapsed(1.0, "y", "policy/x")
+    assert renamed(TimerElapsed(1.0, StreamId("x"), "policy/x"), "x", "y") == TimerElapsed(
+        1.0, StreamId("y"), "policy/x"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "cluster", "../x", "a b", "A", "-a", "a" * 101, "ä"])
@@ -157,33 +159,35 @@ def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
     assert "needed is a record as hopyard export writes it" in refused([good[0], b"[]"])
     assert "event 2: NodeJoined belongs to a cluster" in refused([good[0], line(NodeJoined(1.0, "n", "a", ()))])
     assert "event 2: found an event of experiment 'y', the stream is 'x''s" in refused(
-        [good[0], line(Operated(1.0, "y", "pause"))]
+        [good[0], line(Operated(1.0, StreamId("y"), "pause"))]
     )
-    created = StreamCreated(1.0, "../up", settings(), PAYLOAD)
+    created = StreamCreated(1.0, StreamId("../up"), settings(), PAYLOAD)
     assert "event 1: experiment: found '../up'" in refused([line(created)])
-    assert "payload: needed are texts called name, spec" in refused([line(StreamCreated(1.0, "x", settings(), 3))])
-    broken = StreamCreated(1.0, "x", settings(), {**PAYLOAD, "spec": "{}"})
+    assert "payload: needed are texts called name, spec" in refused(
+        [line(StreamCreated(1.0, StreamId("x"), settings(), 3))]
+    )
+    broken = StreamCreated(1.0, StreamId("x"), settings(), {**PAYLOAD, "spec": "{}"})
     assert "event 1" in refused([line(broken)])
 
 
 def test_events_that_cannot_have_happened_are_refused(rig: Rig) -> None:
     good = travelled(rig)
     answered = next(n for n, raw in enumerate(good) if json.loads(raw)["kind"] == "RunMessage")
-    never = Operated(1.0, "x", "pause", "nobody")
+    never = Operated(1.0, StreamId("x"), "pause", ExperimentId("nobody"))
     said = refused([*good[:answered], line(never)])
     assert said.startswith(f"journal: event {answered + 1} cannot be applied: KeyError")
 
 
 def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> None:
-    first = StreamCreated(100.0, "x", settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
+    first = StreamCreated(100.0, StreamId("x"), settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
     stream = ArrivingStream()
     stream.take([line(first), *travelled(rig)[1:]])
     with pytest.raises(InvalidInput, match="journal: what follows from it cannot be written: KeyError: 'resources'"):
-        list(stream.finish(Imported(rig.now, "x", "r")))
+        list(stream.finish(Imported(rig.now, StreamId("x"), "r")))
 
 
 def test_a_group_keeps_its_ids(rig: Rig) -> None:
-    joined = ExperimentJoined(rig.now, "x", "y-2", settings(), PAYLOAD)
+    joined = ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y-2"), settings(), PAYLOAD)
     stream = ArrivingStream()
     stream.take([*travelled(rig), line(joined)])
     assert stream.experiments == ["x", "y-2"]
@@ -238,4 +242,4 @@ def test_the_state_is_that_of_a_core_which_was_always_here(rig: Rig) -> None:
     other = Core()
     for event in rig.journal:
         other.restore(event)  # type: ignore[arg-type]
-    assert dump.picture(stream.experiment) == dump.picture(other.streams["x"])
+    assert dump.picture(stream.experiment) == dump.picture(other.streams[StreamId("x")])

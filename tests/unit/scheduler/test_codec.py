@@ -28,6 +28,7 @@ from hopyard.policy.vocabulary import (
     RunKey,
     RunMode,
     StartJob,
+    StreamId,
     WakeAt,
 )
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
@@ -102,13 +103,13 @@ def test_commands_that_look_alike_stay_apart() -> None:
         WakeAt("w", 1.5),
         EndExperiment("enough", "3", "x"),
     )
-    event = PolicyAnswered(1.0, "x", Answer(3, CONTINUE, commands), 2)
+    event = PolicyAnswered(1.0, StreamId("x"), Answer(3, CONTINUE, commands), 2)
     assert again(event) == event
 
 
 def test_numbers_that_are_not_finite_survive() -> None:
     report = Report(1, {"a": math.nan, "b": math.inf, "c": -math.inf}, at_until=True)
-    found = again(RunMessage(1.0, "x", "1", 1, 0, 1, Reports((report,))))
+    found = again(RunMessage(1.0, StreamId("x"), "1", 1, 0, 1, Reports((report,))))
     assert isinstance(found, RunMessage)
     assert isinstance(found.body, Reports)
     metrics = found.body.reports[0].metrics
@@ -118,10 +119,10 @@ def test_numbers_that_are_not_finite_survive() -> None:
 
 
 def test_named_tuples_and_ends_survive() -> None:
-    joined = NodeJoined(1.0, "n", "i", (SlotSpec("n/0", 2, (0, 1)),), (RunKey("x", "1", 2, 0),), ("aa",))
+    joined = NodeJoined(1.0, "n", "i", (SlotSpec("n/0", 2, (0, 1)),), (RunKey(StreamId("x"), "1", 2, 0),), ("aa",))
     assert again(joined) == joined
     ended = Ended(RunEndReason.UNTIL, 4, SnapshotInfo(4, "aa", 10), user_code=False, cause=said("m"))
-    message = RunMessage(1.0, "x", "1", 1, 0, 1, ended)
+    message = RunMessage(1.0, StreamId("x"), "1", 1, 0, 1, ended)
     assert again(message) == message
 
 
@@ -131,12 +132,14 @@ def test_an_unknown_kind_is_named() -> None:
 
 
 def test_a_payload_that_does_not_fit_is_shown() -> None:
-    created = StreamCreated(1.0, "x", Settings("a", "max", 3, 4), {"spec": "{}"}, policy=PolicyVersion("asha", "1"))
+    created = StreamCreated(
+        1.0, StreamId("x"), Settings("a", "max", 3, 4), {"spec": "{}"}, policy=PolicyVersion("asha", "1")
+    )
     assert again(created) == created
     with pytest.raises(ValueError, match="kind StreamCreated"):
         decode("StreamCreated", b'{"at": 1.0}')
 
 
 def test_a_person_s_command_survives() -> None:
-    event = JobOperated(1.0, "x", ReleaseSlot("n/0"))
+    event = JobOperated(1.0, StreamId("x"), ReleaseSlot("n/0"))
     assert again(event) == event

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import Cluster, Policy
-from hopyard.policy.vocabulary import RequestMade
+from hopyard.policy.vocabulary import RequestMade, StreamId
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
@@ -53,7 +53,7 @@ class Waits(Policy):
 def in_a_process() -> RemotePolicy:
     """A policy that is not asked in a batch."""
     nothing: Any = None
-    return RemotePolicy("mine", "x", "{}", {}, nothing, nothing, Limits(1.0, 1.0), "")
+    return RemotePolicy("mine", StreamId("x"), "{}", {}, nothing, nothing, Limits(1.0, 1.0), "")
 
 
 class Shell:
@@ -65,7 +65,7 @@ class Shell:
         self.hosts: dict[str, Host | RemotePolicy] = {n: PolicyHost(p) for n, p in self.policies.items()}
         self.drive(NodeJoined(1.0, "n", "a", tuple(SlotSpec(f"n/{i}") for i in range(2))))
         for name in names:
-            self.drive(StreamCreated(1.0, name, settings()))
+            self.drive(StreamCreated(1.0, StreamId(name), settings()))
 
     def drive(self, *events: Event) -> Batch:
         waiting = [Item(event) for event in reversed(events)]
@@ -92,7 +92,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 def test_policies_that_answer_at_once_answer_in_their_batch(shell: Shell) -> None:
-    batch = shell.drive(*(Requested(2.0, name, f"r{i}", {}, 1) for i in range(3) for name in "xy"))
+    batch = shell.drive(*(Requested(2.0, StreamId(name), f"r{i}", {}, 1) for i in range(3) for name in "xy"))
     for name in "xy":
         assert [type(event) for event in records(batch, name)] == [Requested, PolicyAnswered] * 3
     assert not batch.take_parked()
@@ -102,21 +102,23 @@ def test_policies_that_answer_at_once_answer_in_their_batch(shell: Shell) -> Non
 def test_a_policy_in_a_process_holds_up_its_own_experiment_only(shell: Shell) -> None:
     shell.hosts["x"] = in_a_process()
     batch = shell.drive(
-        Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1), Requested(2.0, "y", "r2", {}, 1)
+        Requested(2.0, StreamId("x"), "r1", {}, 1),
+        Requested(2.0, StreamId("y"), "r1", {}, 1),
+        Requested(2.0, StreamId("y"), "r2", {}, 1),
     )
     (parked,) = batch.take_parked()
     assert (parked.call.stream, parked.policy) == ("x", shell.hosts["x"])
-    assert shell.core.thinks("x")
+    assert shell.core.thinks(StreamId("x"))
     assert [type(event) for event in records(batch, "x")] == [Requested]
     assert [type(event) for event in records(batch, "y")] == [Requested, PolicyAnswered] * 2
     answer = shell.answered(parked)
     assert records(shell.drive(answer), "x")[0] == answer
-    assert not shell.core.thinks("x")
+    assert not shell.core.thinks(StreamId("x"))
 
 
 def test_the_up_calls_of_two_policies_in_processes_are_both_parked(shell: Shell) -> None:
     shell.hosts = {name: in_a_process() for name in "xy"}
-    batch = shell.drive(Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1))
+    batch = shell.drive(Requested(2.0, StreamId("x"), "r1", {}, 1), Requested(2.0, StreamId("y"), "r1", {}, 1))
     both = batch.take_parked()
     assert sorted(parked.call.stream for parked in both) == ["x", "y"]
     for parked in both:
@@ -126,7 +128,7 @@ def test_the_up_calls_of_two_policies_in_processes_are_both_parked(shell: Shell)
 
 def test_a_node_is_lost_while_a_policy_is_asked(shell: Shell) -> None:
     shell.hosts["x"] = in_a_process()
-    (parked,) = shell.drive(Requested(2.0, "x", "r1", {}, 1)).take_parked()
+    (parked,) = shell.drive(Requested(2.0, StreamId("x"), "r1", {}, 1)).take_parked()
     batch = shell.drive(NodeExpired(3.0, "n"))
     assert records(batch, "x") == []
     assert records(batch, "y") != []
@@ -135,11 +137,11 @@ def test_a_node_is_lost_while_a_policy_is_asked(shell: Shell) -> None:
 
 
 def test_a_policy_that_leaves_the_process_fails_its_experiment(shell: Shell) -> None:
-    batch = shell.drive(Requested(2.0, "x", "leave", {}, 1))
+    batch = shell.drive(Requested(2.0, StreamId("x"), "leave", {}, 1))
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
     assert "SystemExit: it leaves" in str(failed.reason)
-    assert str(shell.core.streams["x"].reason).startswith("policy error: Waits on up-call")
+    assert str(shell.core.streams[StreamId("x")].reason).startswith("policy error: Waits on up-call")
 
 
 def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
@@ -148,7 +150,7 @@ def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
             raise KeyError("no such thing")
 
     shell.hosts["x"] = Broken()
-    batch = shell.drive(Requested(2.0, "x", "r1", {}, 1), Requested(2.0, "y", "r1", {}, 1))
+    batch = shell.drive(Requested(2.0, StreamId("x"), "r1", {}, 1), Requested(2.0, StreamId("y"), "r1", {}, 1))
     failed = records(batch, "x")[1]
     assert isinstance(failed, PolicyFailed)
     assert str(failed.reason) == "KeyError: 'no such thing'"
@@ -156,12 +158,12 @@ def test_a_host_that_raises_fails_its_experiment(shell: Shell) -> None:
 
 
 def test_an_experiment_that_is_not_there_costs_its_event_only(shell: Shell) -> None:
-    batch = shell.drive(Operated(2.0, "nobody", "pause"), Requested(2.0, "y", "r1", {}, 1))
+    batch = shell.drive(Operated(2.0, StreamId("nobody"), "pause"), Requested(2.0, StreamId("y"), "r1", {}, 1))
     assert [item.error is not None for item in batch.items] == [True, False]
 
 
 def test_a_batch_has_its_bounds(shell: Shell) -> None:
-    events: list[Any] = [Operated(2.0, "x", "resume") for _ in range(MAX_BATCH_EVENTS + 5)]
+    events: list[Any] = [Operated(2.0, StreamId("x"), "resume") for _ in range(MAX_BATCH_EVENTS + 5)]
     batch = shell.drive(*events)
     assert len(batch.items) <= MAX_BATCH_EVENTS
     assert len(batch.items) + shell.left == len(events)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import common_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import StreamCreated
@@ -27,13 +28,13 @@ class Door:
 
     async def jobs(self, name: str) -> list[experiment_pb2.Job]:
         if name == "y":
-            self.core.forget("x")
+            self.core.forget(StreamId("x"))
         return [experiment_pb2.Job(experiment=name, id="1", snapshots=[common_pb2.Snapshot(sha256=f"of {name}")])]
 
 
 async def test_an_experiment_that_leaves_the_core_while_another_is_read_is_read_too() -> None:
     core = Core()
-    core.handle(StreamCreated(1.0, "x", settings(), {"bundle": ""}))
+    core.handle(StreamCreated(1.0, StreamId("x"), settings(), {"bundle": ""}))
     needs = SnapshotNeeds(cast("Any", SimpleNamespace(core=core)), cast("Any", Door(core)))
     await needs.look()
     await needs.read(["x", "y"])

@@ -11,6 +11,7 @@ import pytest
 
 from hopyard._net.rpc import retry
 from hopyard.errors import Exhausted, InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.journal import format as journal_format
 from hopyard_engine.journal.format import FORMAT
@@ -53,7 +54,7 @@ async def full(monkeypatch: pytest.MonkeyPatch) -> tuple[Journal, FullStore, asy
     monkeypatch.setattr(journal, "retry", partial(retry, sleep=sleep))
     store = FullStore()
     found = Journal(cast("Any", store))
-    append = asyncio.create_task(found.append([JournalEntry("x", "Kind", b"{}")], [], 1.0))
+    append = asyncio.create_task(found.append([JournalEntry(StreamId("x"), "Kind", b"{}")], [], 1.0))
     await waits.wait()
     return found, store, room, append
 
@@ -74,11 +75,13 @@ async def test_a_stream_that_is_read_while_an_append_waits_goes_on_behind_its_la
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, store, room, append = await full(monkeypatch)
-    assert len([event async for event in found.read("finished")]) == 1
+    assert len([event async for event in found.read(StreamId("finished"))]) == 1
     store.full = False
     room.set()
     await append
-    await found.append([JournalEntry("finished", "Kind", b"{}"), JournalEntry("x", "Kind", b"{}")], [], 2.0)
+    await found.append(
+        [JournalEntry(StreamId("finished"), "Kind", b"{}"), JournalEntry(StreamId("x"), "Kind", b"{}")], [], 2.0
+    )
     assert store.positions == [("x", 1), ("finished", 8), ("x", 2)]
 
 
@@ -87,4 +90,4 @@ async def test_a_record_of_another_format_ends_the_read_with_its_place(monkeypat
     monkeypatch.setattr(journal_format, "FORMAT", FORMAT + 1)
     place = f"^journal of cluster, record 7: found format version {FORMAT}, supported is version {FORMAT + 1}; use the"
     with pytest.raises(InvalidInput, match=place):
-        await anext(Journal(cast("Any", store)).read("cluster"))
+        await anext(Journal(cast("Any", store)).read(StreamId("cluster")))

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from hopyard._net.server import Background
-from hopyard.policy.vocabulary import CreateJob
+from hopyard.policy.vocabulary import CreateJob, StreamId
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import Event
@@ -40,7 +40,7 @@ def rig() -> Rig:
 async def test_a_question_of_an_experiment_that_is_forgotten_costs_nobody_else_anything(rig: Rig) -> None:
     async with Background("test") as background:
         asked, late = Asked(rig.core, background), rig.stream.asks["create/1"]
-        rig.core.forget("x")
+        rig.core.forget(StreamId("x"))
         asked.generators.ask(late)
         answer = await asked.answers.get()
         assert getattr(answer, "error", "") == "experiment x is over"

@@ -6,7 +6,7 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import Cluster, Policy
-from hopyard.policy.vocabulary import AllocateJobs, CreateJob
+from hopyard.policy.vocabulary import AllocateJobs, CreateJob, StreamId
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import JobHeld, PolicyAnswered, PolicyFailed
 from hopyard_engine.policy_host import PolicyHost
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 def offered(policy: Policy) -> PolicyAnswered | PolicyFailed:
     """The answer to an offer of two slots to an experiment that may have two jobs."""
     rig = Rig(jobs=2)
-    return PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+    return PolicyHost(policy).answer(rig.stream, UpCall(StreamId("x"), 1, rig.now, 1, AllocateJobs()))
 
 
 def test_jobs_just_created_are_still_demanded_for() -> None:
@@ -92,6 +92,6 @@ def test_a_job_waits_until_it_is_started_and_not_while_it_is_paused() -> None:
     rig, policy = Rig(jobs=3), Waits()
     for _ in range(3):
         rig.create()
-    rig.feed(JobHeld(rig.now, "x", "3", True))
-    PolicyHost(policy).answer(rig.stream, UpCall("x", 1, rig.now, 1, AllocateJobs()))
+    rig.feed(JobHeld(rig.now, StreamId("x"), "3", True))
+    PolicyHost(policy).answer(rig.stream, UpCall(StreamId("x"), 1, rig.now, 1, AllocateJobs()))
     assert policy.seen == [[True, True, False], [False, True, False]]

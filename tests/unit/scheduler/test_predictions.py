@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hopyard._net.server import Background
-from hopyard.policy.vocabulary import JobState, Predict
+from hopyard.policy.vocabulary import ExperimentId, JobState, Predict, StreamId
 from hopyard.predictor import Prediction
 from hopyard.predictor.factory import new_predictor
 from hopyard.predictor.wire import prediction_to_wire, question_from_json
@@ -242,9 +242,9 @@ async def test_a_withdrawn_question_is_withdrawn_from_its_node(rig: Rig, backgro
     own = await welcomed(shell.join("n1"))
     shell.ask("1")
     question = await own.question()
-    shell.predictions.withdraw("x", "policy/t1")
-    shell.predictions.withdraw("x", "policy/t1")
-    shell.predictions.withdraw("x", "create/3")
+    shell.predictions.withdraw(StreamId("x"), "policy/t1")
+    shell.predictions.withdraw(StreamId("x"), "policy/t1")
+    shell.predictions.withdraw(StreamId("x"), "create/3")
     assert (await own.hears()).withdraw_question.ticket == question.ticket
     shell.answer(question)
     shell.ask("2")
@@ -260,7 +260,7 @@ async def test_a_node_has_a_few_questions_at_a_time(
     own = await welcomed(shell.join("n1"))
     shell.ask("1", "2")
     first = await own.question()
-    shell.predictions.withdraw("x", "policy/t1")
+    shell.predictions.withdraw(StreamId("x"), "policy/t1")
     assert (await own.hears()).withdraw_question.ticket == first.ticket
     assert (await own.question()).ticket == "x/policy/t2"
 
@@ -292,8 +292,8 @@ async def test_curves_of_earlier_experiments_go_with_it_unless_the_file_says_no(
     shell.ask("1")
     (curve,) = question_from_json((await own.question()).payload_json).earlier
     assert curve.values == (7.0,)
-    assert shell.earlier.asked == [("x", rig.stream.experiments["x"].created_at)]
-    shell.predictions.ended("x")
+    assert shell.earlier.asked == [("x", rig.stream.experiments[ExperimentId("x")].created_at)]
+    shell.predictions.ended(StreamId("x"))
     assert shell.earlier.asked == []
     shell.spec = PredictorSpec(name="tests.integration.predictors:Social", earlier=False)
     shell.ask("2")
@@ -338,7 +338,7 @@ def test_a_curve_is_written_anew_when_it_has_changed() -> None:
     assert found.others(rig.stream, rig.job("1")) == first
     rig.job("2").state = JobState.COMPLETED
     assert json.loads(found.others(rig.stream, rig.job("1")))[0]["ended"] is True
-    found.forget("x")
+    found.forget(StreamId("x"))
     assert json.loads(found.others(rig.stream, rig.job("1")))[0]["ended"] is True
 
 

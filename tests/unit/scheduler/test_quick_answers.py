@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from hopyard.policy import Cluster, Policy
-from hopyard.policy.vocabulary import RequestMade
+from hopyard.policy.vocabulary import ExperimentId, RequestMade, StreamId
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import Effect
@@ -80,7 +80,14 @@ class Shell:
         self.process = Process(desk, Waits)
         source = Dialled("mine", desk, lambda: "127.0.0.1:1")
         self.policy = RemotePolicy(
-            "mine", "x", "{}", {}, source, lambda: self.around.read("x"), Limits(HANG_SECONDS, HANG_SECONDS), ""
+            "mine",
+            StreamId("x"),
+            "{}",
+            {},
+            source,
+            lambda: self.around.read("x"),
+            Limits(HANG_SECONDS, HANG_SECONDS),
+            "",
         )
         self.live.hosts["x"] = self.policy
 
@@ -108,20 +115,22 @@ async def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
         monkeypatch.setattr(module, "QUICK_SECONDS", HANG_SECONDS)
     monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
     made = Shell()
-    await made.turn(StreamCreated(1.0, "x", settings(), PAYLOAD), Requested(2.0, "x", "first", {}, 1))
+    await made.turn(
+        StreamCreated(1.0, StreamId("x"), settings(), PAYLOAD), Requested(2.0, StreamId("x"), "first", {}, 1)
+    )
     await made.rest()
     assert made.policy.quick
     return made
 
 
 async def test_a_quick_answer_shares_the_append_of_its_event(shell: Shell) -> None:
-    events = [Requested(2.0, "x", f"r{number}", {}, 1) for number in range(2)]
+    events = [Requested(2.0, StreamId("x"), f"r{number}", {}, 1) for number in range(2)]
     assert await shell.turn(*events) == [Requested, PolicyAnswered, Requested, PolicyAnswered]
 
 
 async def test_a_process_that_is_not_there_yet_is_not_waited_for(shell: Shell) -> None:
     shell.process.seat.lose()
-    assert await shell.turn(Requested(2.0, "x", "r", {}, 1)) == [Requested]
+    assert await shell.turn(Requested(2.0, StreamId("x"), "r", {}, 1)) == [Requested]
     shell.process.dial()
     await shell.rest()
     assert [type(event) for event in shell.around.appends[-1]][-1:] == [PolicyAnswered]
@@ -129,9 +138,9 @@ async def test_a_process_that_is_not_there_yet_is_not_waited_for(shell: Shell) -
 
 async def test_a_policy_that_was_slow_is_not_waited_for_until_it_is_quick_again(shell: Shell) -> None:
     shell.policy._took = 2 * HANG_SECONDS
-    assert await shell.turn(Requested(2.0, "x", "r1", {}, 1)) == [Requested]
+    assert await shell.turn(Requested(2.0, StreamId("x"), "r1", {}, 1)) == [Requested]
     await shell.rest()
-    assert await shell.turn(Requested(2.0, "x", "r2", {}, 1)) == [Requested, PolicyAnswered]
+    assert await shell.turn(Requested(2.0, StreamId("x"), "r2", {}, 1)) == [Requested, PolicyAnswered]
 
 
 async def test_a_policy_that_is_silent_is_waited_for_no_longer_than_a_moment(
@@ -139,7 +148,7 @@ async def test_a_policy_that_is_silent_is_waited_for_no_longer_than_a_moment(
 ) -> None:
     monkeypatch.setattr(runtime, "QUICK_SECONDS", 0.001)
     shell.process.mute = True
-    assert await shell.turn(Requested(2.0, "x", "r", {}, 1)) == [Requested]
+    assert await shell.turn(Requested(2.0, StreamId("x"), "r", {}, 1)) == [Requested]
     (answer,) = (shell.process.instance.answer(m.up_call) for m in shell.process.heard[-1:])
     shell.process.seat.take(pb.DriveRequest(answer=answer))
     await shell.rest()
@@ -148,13 +157,15 @@ async def test_a_policy_that_is_silent_is_waited_for_no_longer_than_a_moment(
 
 async def test_nothing_of_the_batch_counts_as_published_while_the_answer_is_waited_for(shell: Shell) -> None:
     shell.process.mute, heard = True, len(shell.process.heard)
-    resuming = asyncio.create_task(shell.turn(Operated(2.0, "x", "pause"), Operated(2.0, "x", "resume")))
+    resuming = asyncio.create_task(
+        shell.turn(Operated(2.0, StreamId("x"), "pause"), Operated(2.0, StreamId("x"), "resume"))
+    )
     while len(shell.process.heard) == heard:  # noqa: ASYNC110 - the next turns of the event loop
         await asyncio.sleep(0)
-    assert not shell.live.published("x")
+    assert not shell.live.published(ExperimentId("x"))
     answer = shell.process.instance.answer(shell.process.heard[-1].up_call)
     shell.process.seat.take(pb.DriveRequest(answer=answer))
     shell.process.mute = False
     await resuming
     await shell.rest()
-    assert shell.live.published("x")
+    assert shell.live.published(ExperimentId("x"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import experiment_pb2
 from hopyard_engine.core.events import Operated
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, MAX_NEWS, WatcherState
@@ -63,7 +64,7 @@ def test_the_end_is_not_told_before_it_is_journalled() -> None:
     rig = Rig(capacity=1)
     rig.create()
     told = told_of(rig)
-    rig.feed(Operated(rig.now, "x", "stop"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state.ended
     rig.now += AGAIN_SECONDS
     assert told.news() == []

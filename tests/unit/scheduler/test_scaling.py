@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from hopyard.errors import Unavailable
+from hopyard.policy.vocabulary import ExperimentId
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Profiled
@@ -61,7 +62,7 @@ async def test_an_experiment_begins_without_what_cannot_be_read(
 
 def test_what_was_measured_is_written_with_the_journal() -> None:
     changes = Changes()
-    changes.note(Profiled("e1", "3", "t", Measured("EPYC", 2, 4.0)))
+    changes.note(Profiled(ExperimentId("e1"), "3", "t", Measured("EPYC", 2, 4.0)))
     (row,) = changes.rows(Core(), 7.5, PlanRows())
     assert row.scaling == pb.Scaling(
         training="t", hardware="EPYC", slots=2, seconds=4.0, experiment="e1", job="3", at=7.5

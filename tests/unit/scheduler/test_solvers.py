@@ -10,6 +10,7 @@ import pytest
 
 from hopyard._net.server import Background
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
 from hopyard_scheduler.external_requests.solver_dispatcher import AT_ONCE, MOST_OPEN, Solvers
@@ -42,7 +43,9 @@ class Shell:
 
     def ask(self, experiment: str, *tickets: str) -> None:
         for ticket in tickets:
-            self.solvers.ask(AskOutside(experiment, ticket, "plan", f"{experiment}{ticket}", "", 3.0))
+            self.solvers.ask(
+                AskOutside(StreamId(experiment), ticket, "plan", f"{experiment}{ticket}", ExperimentId(""), 3.0)
+            )
 
 
 @pytest.fixture
@@ -105,9 +108,9 @@ async def test_too_many_questions_are_answered_with_an_error(shell: Shell) -> No
 async def test_what_is_withdrawn_is_not_answered(shell: Shell) -> None:
     shell.ask("a", "1", "2", "3")
     await settle()
-    shell.solvers.withdraw("a", "1")
-    shell.solvers.withdraw("a", "2")
-    shell.solvers.withdraw("a", "not asked")
+    shell.solvers.withdraw(StreamId("a"), "1")
+    shell.solvers.withdraw(StreamId("a"), "2")
+    shell.solvers.withdraw(StreamId("a"), "not asked")
     await settle()
     assert list(shell.thinking) == ["a3"]
     shell.thinking["a3"].set_result(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
@@ -25,7 +25,7 @@ class UploadOrders:
             if answer is not None:
                 self._say(answer)
             elif self.shipper is not None:
-                run = RunKey(order.experiment, order.job, 0, 0)
+                run = RunKey(StreamId(order.experiment), order.job, 0, 0)
                 self.shipper.ship(Shipment(run, order.position, order.sha256, order.number))
 
     def shipped(self, shipment: Shipment, error: str) -> None:

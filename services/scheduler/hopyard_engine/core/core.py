@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from typing import Final
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import ExperimentId, RunKey, StreamId
 from hopyard_engine.core import pending_answers
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.division import SlotKind
@@ -51,7 +52,7 @@ from hopyard_engine.core.pending_answers import Thinking
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 
-CLUSTER_STREAM = "cluster"
+CLUSTER_STREAM: Final = StreamId("cluster")
 
 FORGET_AGAIN_SECONDS = 600.0
 """Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
@@ -74,8 +75,8 @@ class Core:
 
     def __init__(self) -> None:
         self.cluster = ClusterState()
-        self.streams: dict[str, Stream] = {}
-        self._stream_of: dict[str, str] = {}
+        self.streams: dict[StreamId, Stream] = {}
+        self._stream_of: dict[ExperimentId, StreamId] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[StreamEvent] = deque()
         self._thinking = Thinking()
@@ -134,9 +135,9 @@ class Core:
         effects, self._effects = self._effects, []
         return effects
 
-    def find(self, name: str) -> tuple[Stream, Experiment] | None:
+    def find(self, name: ExperimentId) -> tuple[Stream, Experiment] | None:
         """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
-        stream = self.streams.get(self._stream_of.get(name, ""))
+        stream = self.streams.get(self._stream_of.get(name, StreamId("")))
         return (stream, stream.experiments[name]) if stream is not None else None
 
     def install(self, stream: Stream) -> None:
@@ -156,13 +157,13 @@ class Core:
         self._enter(stream)
         return outstanding(stream)
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: StreamId) -> None:
         """A stream that is over need not stay in memory."""
         stream = self.streams.pop(name, None)
         for experiment in stream.experiments if stream is not None else ():
             del self._stream_of[experiment]
 
-    def think(self, name: str) -> None:
+    def think(self, name: StreamId) -> None:
         """An experiment's policy has its up-call and has not answered yet.
 
         Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) no other event of the experiment may be handled:
@@ -170,11 +171,11 @@ class Core:
         """
         self._thinking.begin(name)
 
-    def thinks(self, name: str) -> bool:
+    def thinks(self, name: StreamId) -> bool:
         """Whether an experiment's policy thinks."""
         return name in self._thinking
 
-    def forget_pending(self, name: str) -> None:
+    def forget_pending(self, name: StreamId) -> None:
         """Drops what is left of an event that could not be taken."""
         self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.stream != name)
@@ -247,9 +248,9 @@ class Core:
         """
         oldest = self._restored_at - FORGET_AGAIN_SECONDS
         effects: list[Effect] = [
-            ForgetSnapshot(owner, sha256, (), True)
+            ForgetSnapshot(StreamId(owner), sha256, (), True)
             for (owner, sha256), at in self._forgotten.items()
-            if at >= oldest and not self.streams[owner].snapshots.holds(sha256)
+            if at >= oldest and not self.streams[StreamId(owner)].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
         # Experiments may have been thinking when a crash took what waited for them; they are told with the first event,
@@ -315,7 +316,7 @@ class Core:
         known = self._known_snapshots()
         for sha256 in event.snapshots:
             if sha256 not in known:
-                self._effects.append(ForgetSnapshot("", sha256, (event.node,), False))
+                self._effects.append(ForgetSnapshot(StreamId(""), sha256, (event.node,), False))
 
     def _evicted(self, event: NodeEvicted) -> None:
         for stream in self._involved(event.node, ()):
@@ -332,10 +333,10 @@ class Core:
     def _tell_lost_before(self, at: float) -> None:
         """That a node was lost, to those that could not be told before a crash; its disk is there until its agent says hello."""
         for name, node in self._lost_before:
-            stream = self.streams[name]
+            stream = self.streams[StreamId(name)]
             kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
             self.cluster.remove([m.id for m in stream.slots.values() if m.node == node and m.id in self.cluster.slots])
-            self._inbox.append(NodeLost(at, name, node, kept))
+            self._inbox.append(NodeLost(at, StreamId(name), node, kept))
         self._lost_before = []
         self._settle_inbox()
 
@@ -387,7 +388,7 @@ class Core:
             self._settle_inbox()
             self._recall()
         while self.cluster.unbalanced:
-            grants = self.cluster.rebalance(at, {name: self.streams[name].slots for name in self._thinking})
+            grants = self.cluster.rebalance(at, {name: self.streams[StreamId(name)].slots for name in self._thinking})
             if not grants:
                 break
             self._inbox.extend(grants)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hopyard.policy.vocabulary import Call, DecisionKind, Hyperparameters, Report, RunKey, RunMode, Verdict
+from hopyard.policy.vocabulary import (
+    Call,
+    DecisionKind,
+    ExperimentId,
+    Hyperparameters,
+    Report,
+    RunKey,
+    RunMode,
+    StreamId,
+    Verdict,
+)
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.events import Event
 from hopyard_engine.core.state.partitions import Place
@@ -16,7 +26,7 @@ from hopyard_engine.core.types import Measured, SnapshotInfo
 class Record:
     """An event to append to a stream of the journal ("cluster", or an experiment's id)."""
 
-    stream: str
+    stream: StreamId
     event: Event
 
 
@@ -24,7 +34,7 @@ class Record:
 class UpCall:
     """An up-call to the experiment's policy; its answer comes back as `PolicyAnswered` with the same number."""
 
-    stream: str
+    stream: StreamId
     number: int
     at: float
     seed: int
@@ -39,11 +49,11 @@ class AskOutside:
     `experiment` is the one whose generator is asked; empty: the question is the policy's. `seconds` is how long a solver may think.
     """
 
-    stream: str
+    stream: StreamId
     ticket: str
     kind: str
     payload: Any
-    experiment: str = ""
+    experiment: ExperimentId = ExperimentId("")
     seconds: float = 0.0
 
 
@@ -51,7 +61,7 @@ class AskOutside:
 class WithdrawQuestion:
     """Nobody waits any more for the answer to what was asked with this ticket."""
 
-    stream: str
+    stream: StreamId
     ticket: str
 
 
@@ -59,7 +69,7 @@ class WithdrawQuestion:
 class SetTimer:
     """Asks for `TimerElapsed` at a time. A later one with the same ticket replaces it; `at` None cancels it."""
 
-    stream: str
+    stream: StreamId
     ticket: str
     at: float | None
 
@@ -144,7 +154,7 @@ class Acknowledge:
 class ShipmentOrder:
     """A node is to bring a snapshot to the store. Kept by the core until answered, and sent after each welcome: see `Core.orders`."""
 
-    stream: str
+    stream: StreamId
     number: int
     job: str
     position: int
@@ -163,7 +173,7 @@ class AcknowledgeShipment:
     """A node's answer to an order is taken over, or is not needed any more."""
 
     node: str
-    stream: str
+    stream: StreamId
     order: int
 
 
@@ -182,7 +192,7 @@ class ForgetSnapshot:
     Without an experiment: none in the core knows them. A finished one that it does not have may still hold them.
     """
 
-    stream: str
+    stream: StreamId
     sha256: str
     nodes: tuple[str, ...]
     stored: bool
@@ -196,7 +206,7 @@ class ReportAccepted:
     the parts of an evaluation say together, with the last of them.
     """
 
-    experiment: str
+    experiment: ExperimentId
     job: str
     attempt: int
     report: Report
@@ -207,7 +217,7 @@ class ReportAccepted:
 class Profiled:
     """A job was profiled on slots of one kind: kept for later experiments of the same `training` (`Settings.training`)."""
 
-    experiment: str
+    experiment: ExperimentId
     job: str
     training: str
     measured: Measured
@@ -217,7 +227,7 @@ class Profiled:
 class JobChanged:
     """A job's row must be projected again; `removed` when the job is no more. `experiment` is the job's own."""
 
-    experiment: str
+    experiment: ExperimentId
     job: str
     removed: bool = False
 
@@ -226,7 +236,7 @@ class JobChanged:
 class ExperimentChanged:
     """The row of an experiment, alone in its stream or not, must be projected again."""
 
-    experiment: str
+    experiment: ExperimentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +246,7 @@ class Noted:
     With `aloud` it concerns the experiment as a whole, and is told beside whatever event it followed from.
     """
 
-    stream: str
+    stream: StreamId
     job: str
     reason: Reason
     aloud: bool = False
@@ -246,7 +256,7 @@ class Noted:
 class Refused:
     """What a person, a client or the process of an older attempt wanted is not done. The reason says what, and why not."""
 
-    stream: str
+    stream: StreamId
     job: str
     reason: Reason
 
@@ -258,7 +268,7 @@ class DemandChanged:
     Only slots on these `nodes` are of use to it; none: all are.
     """
 
-    stream: str
+    stream: StreamId
     slots: int | None
     gang: int = 1
     nodes: tuple[str, ...] = ()
@@ -268,7 +278,7 @@ class DemandChanged:
 class TermsChanged:
     """For the cluster part: the weight or the cap of a stream's experiments together changed."""
 
-    stream: str
+    stream: StreamId
     weight: float
     cap: int | None
 
@@ -277,7 +287,7 @@ class TermsChanged:
 class SlotReturned:
     """For the cluster part: the experiment gives a slot back."""
 
-    stream: str
+    stream: StreamId
     slot: str
 
 
@@ -285,14 +295,14 @@ class SlotReturned:
 class StreamEnded:
     """For the cluster part: the stream's experiments are over and hold no more slots."""
 
-    stream: str
+    stream: StreamId
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRevived:
     """For the cluster part: a stream whose experiments were over goes on and wants slots again."""
 
-    stream: str
+    stream: StreamId
 
 
 ClusterEffect = DemandChanged | TermsChanged | SlotReturned | StreamEnded | StreamRevived

@@ -10,7 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hopyard.policy.vocabulary import Answer, Command, Hyperparameters, Report, RunEndReason, RunKey
+from hopyard.policy.vocabulary import (
+    Answer,
+    Command,
+    ExperimentId,
+    Hyperparameters,
+    Report,
+    RunEndReason,
+    RunKey,
+    StreamId,
+)
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.types import (
     EarlierTrial,
@@ -93,7 +102,7 @@ class StreamCreated:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     settings: Settings
     payload: Any = None
     data: PlacedData | None = None
@@ -116,8 +125,8 @@ class ExperimentJoined:
     """
 
     at: float
-    stream: str
-    experiment: str
+    stream: StreamId
+    experiment: ExperimentId
     settings: Settings
     payload: Any = None
     earlier: tuple[EarlierTrial, ...] = ()
@@ -131,7 +140,7 @@ class SlotGranted:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     slot: str
     node: str
     cpus: int = 1
@@ -145,7 +154,7 @@ class SlotRecalled:
     """The experiment is to leave a slot that another one needs, and gets one of another kind for it."""
 
     at: float
-    stream: str
+    stream: StreamId
     slot: str
 
 
@@ -154,7 +163,7 @@ class NodeLost:
     """A node is gone with its slots, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
 
     at: float
-    stream: str
+    stream: StreamId
     node: str
     snapshots: tuple[str, ...] = ()
 
@@ -175,7 +184,7 @@ class NodeBack:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     node: str
     runs: tuple[RunKey, ...] = ()
     snapshots: tuple[str, ...] = ()
@@ -197,7 +206,7 @@ class NodeDraining:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     node: str
     unsent: tuple[RunKey, ...] = ()
 
@@ -207,7 +216,7 @@ class CopiesEvicted:
     """A node has deleted its copies of these snapshots of the experiment, which are in the store."""
 
     at: float
-    stream: str
+    stream: StreamId
     node: str
     snapshots: tuple[str, ...]
 
@@ -217,7 +226,7 @@ class SnapshotsGivenUp:
     """The store must make room: the experiment is to give up snapshots with these hashes, as far as it does not need them."""
 
     at: float
-    stream: str
+    stream: StreamId
     snapshots: tuple[str, ...]
 
 
@@ -226,7 +235,7 @@ class DataChanged:
     """These partitions of the experiment's data lie elsewhere now. The others are where they were."""
 
     at: float
-    stream: str
+    stream: StreamId
     partitions: tuple[PlacedPartition, ...]
 
 
@@ -235,7 +244,7 @@ class ShareSet:
     """The experiment may hold so many slots."""
 
     at: float
-    stream: str
+    stream: StreamId
     slots: int
 
 
@@ -316,7 +325,7 @@ class RunMessage:
     """The next message of a run's channel: sequence 1, 2, 3, ..."""
 
     at: float
-    stream: str
+    stream: StreamId
     job: str
     attempt: int
     rank: int
@@ -329,7 +338,7 @@ class SnapshotShipped:
     """A node answers the order of this number (`NodeBack.ship`): its snapshot is stored, or with an `error` never will be."""
 
     at: float
-    stream: str
+    stream: StreamId
     node: str
     order: int
     job: str
@@ -346,7 +355,7 @@ class PolicyAnswered:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     answer: Answer
     demand: int | None = None
     gang: int = 1
@@ -367,7 +376,7 @@ class PolicyFailed:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     number: int
     reason: Reason
     unheard: bool = False
@@ -390,7 +399,7 @@ class PolicyProcess:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     here: bool
     again: int = 0
 
@@ -400,7 +409,7 @@ class Answered:
     """What the core asked the outside is answered; `result` is None with an error."""
 
     at: float
-    stream: str
+    stream: StreamId
     ticket: str
     result: Any = None
     error: str = ""
@@ -411,7 +420,7 @@ class TimerElapsed:
     """The time of a timer has come."""
 
     at: float
-    stream: str
+    stream: StreamId
     ticket: str
 
 
@@ -423,11 +432,11 @@ class Requested:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     ticket: str
     hyperparameters: Hyperparameters
     position: int
-    experiment: str = ""
+    experiment: ExperimentId = ExperimentId("")
     more: int = 0
 
 
@@ -439,9 +448,9 @@ class Operated:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     action: Literal["pause", "resume", "stop", "close", "keep"]
-    experiment: str = ""
+    experiment: ExperimentId = ExperimentId("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +461,7 @@ class JobOperated:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     command: Command
 
 
@@ -464,7 +473,7 @@ class JobHeld:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     job: str
     held: bool
 
@@ -477,7 +486,7 @@ class SlotReserved:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     slot: str
     request: str = ""
 
@@ -491,7 +500,7 @@ class Updated:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     request: str
     more_jobs: int = 0
     max_position: int | None = None
@@ -499,7 +508,7 @@ class Updated:
     target: float | None = None
     weight: float | None = None
     slots: int | None = None
-    experiment: str = ""
+    experiment: ExperimentId = ExperimentId("")
     concurrency: int | None = None
     cleared: tuple[str, ...] = ()
 
@@ -516,7 +525,7 @@ class Imported:
     """
 
     at: float
-    stream: str
+    stream: StreamId
     request: str
     snapshots: tuple[str, ...] = ()
 

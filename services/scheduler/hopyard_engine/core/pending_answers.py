@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hopyard.policy.vocabulary import RunKey
+from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard_engine.core.effects import Effect, Send, Start
 from hopyard_engine.core.events import NodeBack, NodeDraining, NodeLost, PolicyAnswered, PolicyFailed, StreamEvent
 from hopyard_engine.core.handlers import node_events, run_messages
@@ -28,11 +28,11 @@ class Thinking:
     def __iter__(self) -> Iterator[str]:
         return iter(self._waiting)
 
-    def begin(self, experiment: str) -> None:
+    def begin(self, experiment: StreamId) -> None:
         """Its policy thinks from now on."""
         self._waiting.setdefault(experiment, [])
 
-    def end(self, experiment: str) -> list[StreamEvent]:
+    def end(self, experiment: StreamId) -> list[StreamEvent]:
         """It thinks no more; answers what waited."""
         return self._waiting.pop(experiment, [])
 
@@ -44,7 +44,7 @@ class Thinking:
         waiting.append(event)
         return True
 
-    def concerns(self, experiment: str, node: str) -> bool:
+    def concerns(self, experiment: StreamId, node: str) -> bool:
         """Whether something waits for an experiment that changes what it knows of a node."""
         waiting = self._waiting.get(experiment, ())
         return any(isinstance(event, NodeLost | NodeBack | NodeDraining) and event.node == node for event in waiting)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentState, StreamId
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.core import Core
 from hopyard_engine.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
 from hopyard_engine.core.state_machines.experiment_states import change_experiment
 
 
-def quarantine(core: Core, name: str, reason: Reason, at: float) -> list[Effect]:
+def quarantine(core: Core, name: StreamId, reason: Reason, at: float) -> list[Effect]:
     """Fails an experiment whose state can no longer be trusted, without touching that state further than needed.
 
     Its slots are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The

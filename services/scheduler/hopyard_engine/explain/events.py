@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from hopyard._common.formatting import count, duration, first_line, hyperparameters, number, size
-from hopyard.policy.vocabulary import ENDLESS, ExperimentState, JobState, ReasonCode, Report, RunEndReason
+from hopyard.policy.vocabulary import ENDLESS, ExperimentId, ExperimentState, JobState, ReasonCode, Report, RunEndReason
 from hopyard.policy.vocabulary.reasons import explain
 from hopyard.predictor.wire import prediction_from_wire
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -92,7 +92,7 @@ class Before:
     idle: dict[str, int]
 
 
-def name_of(stream: Stream, experiment: str) -> str:
+def name_of(stream: Stream, experiment: ExperimentId) -> str:
     """How a sentence calls an experiment: by its id where it is one of several."""
     return "the experiment" if len(stream.experiments) == 1 else f"experiment {experiment}"
 
@@ -195,7 +195,7 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
             return [EventPart("", f"a client asked for {wanted} ({event.ticket})")]
         case Operated():
-            experiment = stream.experiments[event.experiment or stream.id]
+            experiment = stream.experiments[event.experiment or stream.founder.id]
             if event.action == "keep":
                 return [EventPart("", f"a client keeps {name_of(stream, experiment.id)} open")]
             done = {"pause": "paused", "resume": "resumed", "stop": "stopped", "close": "closed"}[event.action]
@@ -274,7 +274,7 @@ def _updated(stream: Stream, event: Updated) -> str:
     for name in ("target", "weight", "slots", "concurrency"):
         value = getattr(event, name)
         changes += [f"{name} {value:g}"] if value is not None else [f"no {name}"] if name in event.cleared else []
-    whose = "" if len(stream.experiments) == 1 else f" of {name_of(stream, event.experiment or stream.id)}"
+    whose = "" if len(stream.experiments) == 1 else f" of {name_of(stream, event.experiment or stream.founder.id)}"
     return f"a person changed the terms{whose}: {', '.join(changes) or 'nothing'}"
 
 

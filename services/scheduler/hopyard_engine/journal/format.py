@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import StreamId
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class StoredRecord:
         checksum: A checksum of the record; empty: it has none.
     """
 
-    stream: str
+    stream: StreamId
     number: int
     version: int
     kind: str

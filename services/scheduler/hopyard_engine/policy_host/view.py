@@ -16,7 +16,7 @@ from hopyard.policy import (
     SlotView,
 )
 from hopyard.policy.command_buffer import CollectingView
-from hopyard.policy.vocabulary import CreateJob, Data, JobState
+from hopyard.policy.vocabulary import CreateJob, Data, ExperimentId, JobState
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.state.entities import GrantedSlot, Job
@@ -96,7 +96,7 @@ class JobViews:
         self._saved: dict[str, list[int]] = {}
         self._looked: tuple[Stream | None, int, int] = (None, 0, 0)
         self._live: frozenset[str] = frozenset()
-        self._settings: dict[str, Settings] = {}
+        self._settings: dict[ExperimentId, Settings] = {}
         self._terms: dict[str, tuple[Settings, ExperimentView]] = {}
         self._spaces: dict[str, Space] = {}
 

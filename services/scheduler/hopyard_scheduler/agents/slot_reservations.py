@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard.errors import Conflict, Exhausted, NotFound
-from hopyard.policy.vocabulary import ReleaseSlot
+from hopyard.policy.vocabulary import ExperimentId, ReleaseSlot, StreamId
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core.events import JobOperated, NodeDrained, SlotReserved
 from hopyard_scheduler.agents.sessions import Sessions
@@ -36,7 +36,7 @@ class SlotReservations:
             NotFound: There is no such experiment.
             Exhausted: It has no idle slot.
         """
-        stream, _ = experiment_of(self._live.core, experiment)
+        stream, _ = experiment_of(self._live.core, ExperimentId(experiment))
         if (reserved := stream.reservation(request)) is not None:
             return reserved.id
         idle = sorted(slot.id for slot in stream.slots.values() if slot.idle and not slot.reserved)
@@ -58,7 +58,9 @@ class SlotReservations:
         if slot is None:
             raise NotFound(f"there is no slot {name!r}")
         if slot.holder:
-            refused = await self._live.operate(JobOperated(self._live.clock(), slot.holder, ReleaseSlot(name)))
+            refused = await self._live.operate(
+                JobOperated(self._live.clock(), StreamId(slot.holder), ReleaseSlot(name))
+            )
             if refused:
                 raise Conflict(refused)
 
@@ -85,7 +87,7 @@ class SlotReservations:
         spec = slot.spec
         message = pb.Slot(id=name, node=slot.node, cpus=spec.cpus, gpus=spec.gpus, hardware=spec.hardware)
         message.experiment = slot.holder
-        stream = self._live.core.streams.get(slot.holder)
+        stream = self._live.core.streams.get(StreamId(slot.holder))
         held = stream.slots.get(name) if stream is not None else None
         if stream is not None and held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from hopyard._common.plugins import PluginError
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState, StreamId
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
@@ -136,34 +136,38 @@ class FrontDoor:
     ) -> bool:
         """Answers whether it begins with what earlier ones have trained."""
         if spec.share is None:
-            reads = await self._generators.validate(name, payload["spec"])
+            reads = await self._generators.validate(StreamId(name), payload["spec"])
             settings = replace(settings, generator_reads=reads)
             return await self._begin_stream(name, spec, settings, payload, version)
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
-            reads = await self._generators.validate(name, payload["spec"])
+            reads = await self._generators.validate(StreamId(name), payload["spec"])
             settings = replace(settings, generator_reads=reads)
             if group is None:
                 return await self._begin_stream(name, spec, settings, payload, version)
-            experiments = self._live.core.streams[group].experiments
-            earlier = await self._earlier(group, settings, experiments)
-            await self._live.apply(ExperimentJoined(self._live.clock(), group, name, settings, payload, earlier))
+            experiments = self._live.core.streams[StreamId(group)].experiments
+            earlier = await self._earlier(StreamId(group), settings, experiments)
+            await self._live.apply(
+                ExperimentJoined(self._live.clock(), StreamId(group), ExperimentId(name), settings, payload, earlier)
+            )
         return False  # Of the group it may know nothing all the same.
 
     async def _begin_stream(
         self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
     ) -> bool:
-        earlier = await self._earlier(name, settings)
+        earlier = await self._earlier(StreamId(name), settings)
         scaling = await measured(self._stub, settings.training) if settings.training else ()
         async with self._catalog.using:
             data = self._catalog.place(spec.data) if spec.data is not None else None
             policy = PolicyVersion(spec.policy.label, version)
-            created = StreamCreated(self._live.clock(), name, settings, payload, data, earlier, scaling, policy)
+            created = StreamCreated(
+                self._live.clock(), StreamId(name), settings, payload, data, earlier, scaling, policy
+            )
             await self._live.apply(created)
         return bool(earlier)
 
     async def _earlier(
-        self, stream: str, settings: Settings, experiments: Collection[str] = ()
+        self, stream: StreamId, settings: Settings, experiments: Collection[str] = ()
     ) -> tuple[EarlierTrial, ...]:
         """What earlier experiments have trained that one in a stream shares; its own experiments are none of them."""
         return await self._plans.read(settings.plan, stream, without=experiments) if settings.plan else ()
@@ -175,7 +179,7 @@ class FrontDoor:
             InvalidInput: It does not agree with what the group goes by.
         """
         for stream in self._live.core.streams.values():
-            other = self._live.program(stream.id).spec
+            other = self._live.program(stream.founder.id).spec
             if other.share == spec.share and not stream.state.ended:
                 need_agreement(spec, other, stream.id)
                 return stream.id
@@ -251,7 +255,7 @@ class FrontDoor:
             raise Conflict(
                 f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
             )
-        await self._live.apply(Operated(self._live.clock(), stream.id, action, name))
+        await self._live.apply(Operated(self._live.clock(), stream.id, action, ExperimentId(name)))
 
     async def keep(self, name: str) -> None:
         """Keeps an experiment open that is idle: nothing is written while it has something to do.
@@ -262,8 +266,8 @@ class FrontDoor:
         stream, experiment = await self.loaded(name)
         if experiment.state.ended or experiment.state is ExperimentState.ENDING:
             raise Conflict(f"experiment {name} is {experiment.state.value} ({experiment.reason})")
-        if stream.due(IdleTimer(name)) is not None:
-            await self._live.apply(Operated(self._live.clock(), stream.id, "keep", name))
+        if stream.due(IdleTimer(ExperimentId(name))) is not None:
+            await self._live.apply(Operated(self._live.clock(), stream.id, "keep", ExperimentId(name)))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """More jobs, longer jobs, more time.
@@ -283,7 +287,9 @@ class FrontDoor:
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
         now = self._live.clock()
-        await self._change(Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=name))
+        await self._change(
+            Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=ExperimentId(name))
+        )
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
         """Changes target, weight, slots or concurrency.
@@ -303,9 +309,9 @@ class FrontDoor:
         """
         stream, experiment = await self.loaded(name)
         if not stream.settings.requests:
-            policy = self._live.program(stream.id).spec.policy.label
+            policy = self._live.program(stream.founder.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
-        check(wanted, self._live.program(name).spec.search_space, experiment.settings.max_position)
+        check(wanted, self._live.program(ExperimentId(name)).spec.search_space, experiment.settings.max_position)
         # One call after the other: what two of them ask for is known to the second, so that its last one is news.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
             new = [each for each in wanted if not known(stream, experiment, each)]
@@ -315,7 +321,7 @@ class FrontDoor:
                 )
             at = self._live.clock()
             asked = [
-                Requested(at, stream.id, each.request, each.hyperparameters, each.position, name, more)
+                Requested(at, stream.id, each.request, each.hyperparameters, each.position, ExperimentId(name), more)
                 for each, more in zip(new, reversed(range(len(new))), strict=True)
             ]
             refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
@@ -337,15 +343,15 @@ class FrontDoor:
         Raises:
             NotFound: There is none.
         """
-        known = self._live.core.find(name)
+        known = self._live.core.find(ExperimentId(name))
         if known is None:
             stream = (await self.look.show(name)).group or name
             async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
-                if self._live.core.find(name) is None:
+                if self._live.core.find(ExperimentId(name)) is None:
                     apart, found = Core(), Recovered()
-                    await replay(apart, self._live.journal, stream, found)
-                    self._live.install(apart.streams[stream], found)
-        return experiment_of(self._live.core, name)
+                    await replay(apart, self._live.journal, StreamId(stream), found)
+                    self._live.install(apart.streams[StreamId(stream)], found)
+        return experiment_of(self._live.core, ExperimentId(name))
 
 
 def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hopyard.policy.vocabulary import BillRun, CreateJob, ForkJob, RunKey
+from hopyard.policy.vocabulary import BillRun, CreateJob, ExperimentId, ForkJob, RunKey, StreamId
 from hopyard_engine.core.events import (
     JobOperated,
     NodeBack,
@@ -32,10 +32,10 @@ def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
             changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
         case Operated() | Updated() | Requested() if event.experiment == old:
             changes["experiment"] = new
-        case TimerElapsed() if event.ticket == EndTimer(old).ticket:
-            changes["ticket"] = EndTimer(new).ticket
-        case TimerElapsed() if event.ticket == IdleTimer(old).ticket:
-            changes["ticket"] = IdleTimer(new).ticket
+        case TimerElapsed() if event.ticket == EndTimer(ExperimentId(old)).ticket:
+            changes["ticket"] = EndTimer(ExperimentId(new)).ticket
+        case TimerElapsed() if event.ticket == IdleTimer(ExperimentId(old)).ticket:
+            changes["ticket"] = IdleTimer(ExperimentId(new)).ticket
         case PolicyAnswered():
             commands = tuple(_command(command, old, new) for command in event.answer.commands)
             changes["answer"] = replace(event.answer, commands=commands)
@@ -47,7 +47,7 @@ def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
 
 
 def _keys(keys: tuple[RunKey, ...], new: str) -> tuple[RunKey, ...]:
-    return tuple(key._replace(stream=new) for key in keys)
+    return tuple(key._replace(stream=StreamId(new)) for key in keys)
 
 
 def _command(command: C, old: str, new: str) -> C:

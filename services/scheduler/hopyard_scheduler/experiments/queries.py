@@ -12,7 +12,7 @@ from google.protobuf.json_format import Parse
 from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import NotFound
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
@@ -51,7 +51,7 @@ class ExperimentQueries:
         Raises:
             NotFound: Names those there are.
         """
-        known = self._live.core.find(name)
+        known = self._live.core.find(ExperimentId(name))
         if known is not None:
             return self._shown(*known)
         found = await self.show_all()
@@ -74,7 +74,9 @@ class ExperimentQueries:
             rows = await self._stub.QueryExperiments(request)
             for row in rows.experiments:
                 if row.id not in found:
-                    found[row.id] = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
+                    found[ExperimentId(row.id)] = Parse(
+                        row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True
+                    )
             token = rows.next_page_token
             if not token:
                 return sorted(found.values(), key=lambda e: (-e.created_at, e.id))
@@ -85,7 +87,7 @@ class ExperimentQueries:
         Raises:
             NotFound: There is no such experiment.
         """
-        known = self._live.core.find(name)
+        known = self._live.core.find(ExperimentId(name))
         if known is not None:
             stream, experiment = known
             return self.shown_jobs(stream, [job for job in stream.jobs.values() if job.experiment is experiment])
@@ -109,7 +111,7 @@ class ExperimentQueries:
         Raises:
             NotFound: There is no such experiment or job.
         """
-        known = self._live.core.find(name)
+        known = self._live.core.find(ExperimentId(name))
         if known is not None and job in known[0].jobs and known[0].jobs[job].experiment is known[1]:
             return self.shown_job(known[0], known[0].jobs[job])
         found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
@@ -142,7 +144,7 @@ class ExperimentQueries:
 
         What a job waits for changes with others' doing: that is told within a second or two.
         """
-        known = self._live.core.find(name)
+        known = self._live.core.find(ExperimentId(name))
         if known is None:
             yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
             for job in await self.jobs(name):
@@ -176,7 +178,7 @@ class ExperimentQueries:
                     watcher.changed = False
                     shown = told.experiment()
                     over = shown.experiment.state in _OVER
-                    if over and not self._live.published(name):
+                    if over and not self._live.published(ExperimentId(name)):
                         continue  # its end is told once it is journalled, with all that belongs to it
                     yield shown
                     if over and not (watcher.jobs or watcher.reports):

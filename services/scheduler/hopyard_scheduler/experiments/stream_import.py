@@ -10,7 +10,7 @@ from typing import Final
 import zstandard
 
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentState, StreamId
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, ReportAccepted
@@ -110,7 +110,7 @@ class ArrivingStream:
         """
         if not self.experiments:
             raise InvalidInput("journal: it has no events")
-        return self._core.streams[self.experiments[0]]
+        return self._core.streams[StreamId(self.experiments[0])]
 
     def take(self, lines: Sequence[bytes]) -> appstat_pb2.ImportJournalRequest:
         """Takes the next events; answers them as records, with the statistics that follow from them.
@@ -122,7 +122,7 @@ class ArrivingStream:
         for line in lines:
             self._number += 1
             try:
-                at, record = _record_of(line, self._source or "the imported experiment", self._number)
+                at, record = _record_of(line, StreamId(self._source or "the imported experiment"), self._number)
                 self._apply(self._checked(_event_of(record)), at, part, self._kept_checksum(record))
             except RecordError:
                 raise
@@ -222,7 +222,7 @@ class ArrivingStream:
         )
 
 
-def _record_of(line: bytes, stream: str, number: int) -> tuple[float, StoredRecord]:
+def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, StoredRecord]:
     """When it was journalled, and the record.
 
     Raises:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.events import Updated
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.types import Settings
@@ -37,7 +38,7 @@ class UpdateRequest:
     request: str = ""
 
 
-def update_of(at: float, stream: str, experiment: Experiment, terms: UpdateRequest) -> Updated:
+def update_of(at: float, stream: StreamId, experiment: Experiment, terms: UpdateRequest) -> Updated:
     """The event that changes an experiment's terms.
 
     Raises:

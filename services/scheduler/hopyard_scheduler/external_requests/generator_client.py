@@ -14,7 +14,7 @@ from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard._net.server import Background
 from hopyard.errors import Conflict, HopyardError, NotFound, TimedOut, Unavailable
-from hopyard.policy.vocabulary import Hyperparameters
+from hopyard.policy.vocabulary import Hyperparameters, StreamId
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside
@@ -79,7 +79,7 @@ class Generators:
         self._core = core
         self._post = post
 
-    async def validate(self, experiment: str, spec_json: str) -> Literal["nothing", "finals", "reports"]:
+    async def validate(self, experiment: StreamId, spec_json: str) -> Literal["nothing", "finals", "reports"]:
         """Opens an experiment's generator, so that what is wrong with it is said before the experiment exists.
 
         Answers which results it is to be told.
@@ -99,7 +99,7 @@ class Generators:
             self._background.start(self._serve(name, asked), name=f"generator of {name}")
         self._asked[name].queue.put_nowait(question)
 
-    def close(self, experiment: str) -> None:
+    def close(self, experiment: StreamId) -> None:
         """An experiment is over: its generator is closed behind what is queued. One that is revived opens it again."""
         asked = self._asked.pop(experiment, None)
         if asked is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from hopyard._common.plugins import SOLVERS, load_plugin, plugin_names
 from hopyard._net.server import Background
 from hopyard.errors import HopyardError, InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard.solver import Solver
 from hopyard.solver.invoke import MOST_BYTES
 from hopyard_engine.core.effects import AskOutside
@@ -94,13 +95,13 @@ class Solvers:
             return
         self._open[key] = self._background.start(self._serve(asked), name=f"solver {'/'.join(key)}")
 
-    def withdraw(self, experiment: str, ticket: str) -> None:
+    def withdraw(self, experiment: StreamId, ticket: str) -> None:
         """Nobody waits for an answer any more; what is no open question of ours is left alone."""
         task = self._open.pop((experiment, ticket), None)
         if task is not None:
             task.cancel()
 
-    def ended(self, experiment: str) -> None:
+    def ended(self, experiment: StreamId) -> None:
         """An experiment is over, and its questions are withdrawn."""
         self._turns.pop(experiment, None)
 

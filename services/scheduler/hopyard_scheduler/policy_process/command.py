@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process import die_with_parent
 from hopyard_scheduler.policy_process.spawn import Invocation
 from hopyard_scheduler.policy_process.streams import Desk, Seat
@@ -50,7 +51,7 @@ class CommandConnection:
 
     async def seat(self, experiment: str) -> Seat:
         """A stream of the process. Waits for it."""
-        return await self._desk.take(self._key, experiment)
+        return await self._desk.take(self._key, StreamId(experiment))
 
     def give_back(self, seat: Seat) -> None:
         """The stream waits again."""

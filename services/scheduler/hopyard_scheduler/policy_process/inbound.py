@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard.spec.models import REMOTE
 from hopyard_scheduler.policy_process.streams import Desk, Seat
 
@@ -30,7 +31,7 @@ class Dialled:
             f"hopyard policy serve module:Class --name {self._name} --server {self._address()}"
         )
 
-    async def take(self, experiment: str) -> Seat:
+    async def take(self, experiment: StreamId) -> Seat:
         """A stream of one of them. Waits for it."""
         return await self._desk.take(self._name, experiment)
 

@@ -15,6 +15,7 @@ from hopyard._runtime.policy_process.commands import answer_from_proto
 from hopyard.errors import HopyardError, InvalidInput, TimedOut
 from hopyard.policy.command_buffer import most_commands
 from hopyard.policy.invoke import brief, too_large
+from hopyard.policy.vocabulary import StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
@@ -47,7 +48,7 @@ class ProcessSource(Protocol):
     def absent(self) -> str:
         """What to say when nobody comes."""
 
-    async def take(self, experiment: str) -> Seat:
+    async def take(self, experiment: StreamId) -> Seat:
         """A stream of a process for an experiment (empty: for a review). Waits for it."""
 
     def give_back(self, seat: Seat) -> None:
@@ -88,7 +89,7 @@ class RemotePolicy:
     def __init__(
         self,
         name: str,
-        experiment: str,
+        experiment: StreamId,
         spec_json: str,
         parameters: Mapping[str, Any],
         source: ProcessSource,

@@ -12,6 +12,7 @@ from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import ExperimentView, PolicyCapabilities
 from hopyard.policy.invoke import brief
+from hopyard.policy.vocabulary import StreamId
 from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import PolicySpec
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
@@ -66,7 +67,11 @@ class Remotes:
         self._post, self._clock = post, clock
 
     def policy(
-        self, experiment: str, program: ExperimentProgram, journal: Callable[[], AsyncIterator[Event]], then: str = ""
+        self,
+        experiment: StreamId,
+        program: ExperimentProgram,
+        journal: Callable[[], AsyncIterator[Event]],
+        then: str = "",
     ) -> RemotePolicy:
         """The policy of an experiment, fresh.
 
@@ -101,7 +106,7 @@ class Remotes:
         """Remove what schedulers left behind that were killed."""
         await asyncio.to_thread(self._folders.remove_abandoned)
 
-    async def over(self, experiment: str) -> None:
+    async def over(self, experiment: StreamId) -> None:
         """The experiment needs no policy any more."""
         made = self._open.get(experiment)
         if made is not None:
@@ -158,7 +163,7 @@ class Remotes:
     async def _seat(self, source: ProcessSource, policy: PolicySpec) -> Seat:
         seconds = REVIEW_ABSENCE_SECONDS
         try:
-            return await within(seconds, source.take(""))
+            return await within(seconds, source.take(StreamId("")))
         except TimeLimitExceeded:
             raise InvalidInput(f"policy {policy.label}: {source.absent} (waited {seconds:g} s)") from None
         except HopyardError as error:

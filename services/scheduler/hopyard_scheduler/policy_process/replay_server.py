@@ -9,6 +9,7 @@ from typing import Final
 
 from hopyard._net.server import Server
 from hopyard.errors import Unavailable
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2_grpc, policy_pb2_grpc
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
@@ -49,7 +50,7 @@ class Blocking:
 
 @asynccontextmanager
 async def dialled(
-    experiment: str,
+    experiment: StreamId,
     program: ExperimentProgram,
     journal: Callable[[], AsyncIterator[Event]],
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,

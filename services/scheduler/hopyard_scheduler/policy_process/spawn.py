@@ -19,6 +19,7 @@ from typing import IO, Final, Protocol, TypeVar
 
 from hopyard._runtime.bundle import BundleError, unpack
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.streams import Seat
 
@@ -70,7 +71,7 @@ class ProcessConnection(Protocol):
     def started(self) -> None:
         """The process has what it inherits, or could not be started."""
 
-    async def seat(self, experiment: str) -> Seat:
+    async def seat(self, experiment: StreamId) -> Seat:
         """A stream of the process for an experiment (empty: for a review). Waits for it."""
 
     def give_back(self, seat: Seat) -> None:
@@ -119,7 +120,7 @@ class SpawnedPolicy:
         """What to say when nobody comes."""
         return f"{self._connection.label} has not {self._connection.ready}{self._said()}"
 
-    async def take(self, experiment: str) -> Seat:
+    async def take(self, experiment: StreamId) -> Seat:
         """A stream of the process, started if it does not run. Waits for it.
 
         Raises:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hopyard.errors import HopyardError, Unavailable
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 
 MOST_WAITING: Final = 1_000
@@ -24,7 +25,7 @@ class Greeting:
     """Who dials in; see `PolicyHello`."""
 
     policy: str
-    experiment: str = ""
+    experiment: StreamId = StreamId("")
     memory: str = ""
     answered: int = 0
     curves: bool = True
@@ -143,7 +144,7 @@ class Desk:
         if seat in self._waiting:
             self._waiting.remove(seat)
 
-    async def take(self, policy: str, experiment: str) -> Seat:
+    async def take(self, policy: str, experiment: StreamId) -> Seat:
         """A process of a policy for an experiment: one that has served it before, else one that serves any. Waits for it."""
         while True:
             found = [seat for seat in self._waiting if seat.greeting.policy == policy and not seat.gone]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, UnknownStreamError, quarantine
 from hopyard_engine.core.effects import Effect, ExperimentChanged, JobChanged, Profiled, Record, ReportAccepted, UpCall
@@ -136,7 +137,7 @@ class Batch:
             item.error = error
             return []
         except Exception as error:
-            name = getattr(event, "stream", "")
+            name = StreamId(getattr(event, "stream", ""))
             if name not in self._core.streams:
                 raise
             _LOG.exception("experiment %s is failed: the core could not take %s", name, event)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from hopyard._net.rpc.values import run_key_to_proto
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.actions.prediction_requests import PREDICT
@@ -78,7 +79,9 @@ class Carrier:
         self._clock = clock
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
-    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], ExperimentProgram]) -> None:
+    def attach(
+        self, core: Core, post: Callable[[Event], None], program: Callable[[ExperimentId], ExperimentProgram]
+    ) -> None:
         """Says where events go back to, and where the core's own records are."""
         self._core = core
         self._post = post
@@ -125,7 +128,7 @@ class Carrier:
             case _:
                 raise TypeError(f"effect {type(effect).__name__} is not for the shell")
 
-    def ended(self, experiment: str) -> None:
+    def ended(self, experiment: StreamId) -> None:
         """An experiment is over: its generator is closed."""
         self._generators.close(experiment)
         self._predictions.ended(experiment)
@@ -201,7 +204,7 @@ class Carrier:
             delay = max(timer.at - self._clock(), 0.0)
             self._timers[key] = asyncio.get_running_loop().call_later(delay, self._elapsed, key, timer.at)
 
-    def _elapsed(self, key: tuple[str, str], due: float) -> None:
+    def _elapsed(self, key: tuple[StreamId, str], due: float) -> None:
         self._timers.pop(key, None)
         self._post(TimerElapsed(max(self._clock(), due), *key))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hopyard._net.rpc import retry
 from hopyard.errors import Exhausted, StaleEpoch, TimedOut, Unavailable
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Event
 from hopyard_engine.journal.codec import event_of
@@ -26,7 +27,7 @@ T = TypeVar("T")
 class JournalEntry:
     """An encoded event on its way to a stream."""
 
-    stream: str
+    stream: StreamId
     kind: str
     payload: bytes
 
@@ -95,7 +96,7 @@ class Journal:
     def _delayed(self, error: Exception) -> None:
         self.trouble = f"the journal cannot be written: {error}"
 
-    async def read(self, stream: str) -> AsyncIterator[Event]:
+    async def read(self, stream: StreamId) -> AsyncIterator[Event]:
         """The events of a stream in order; afterwards appends go on behind the last.
 
         Raises:
@@ -108,14 +109,16 @@ class Journal:
                 yield event_of(stored(record))
         self._ends[stream] = end
 
-    def forget(self, stream: str) -> None:
+    def forget(self, stream: StreamId) -> None:
         """The stream will not be written any more until it is read again."""
         self._ends.pop(stream, None)
 
 
 def stored(record: appstat_pb2.JournalRecord) -> StoredRecord:
     """A record from AppStat as the engine reads it."""
-    return StoredRecord(record.stream, record.position, record.version, record.kind, record.payload, record.checksum)
+    return StoredRecord(
+        StreamId(record.stream), record.position, record.version, record.kind, record.payload, record.checksum
+    )
 
 
 async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception], None] = lambda error: None) -> T:

@@ -8,7 +8,7 @@ from google.protobuf.json_format import MessageToJson, Parse
 
 from hopyard._net.rpc.reasons import set_reason
 from hopyard._net.rpc.values import fill_report
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
@@ -84,7 +84,7 @@ def _job(stream: Stream, job: Job) -> appstat_pb2.Projection:
 
 
 def _found(core: Core, name: str) -> tuple[Stream, Experiment]:
-    found = core.find(name)
+    found = core.find(ExperimentId(name))
     assert found is not None, f"a change of {name}, which the core does not have"
     return found
 

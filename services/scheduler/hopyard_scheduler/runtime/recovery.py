@@ -19,7 +19,7 @@ from google.protobuf.json_format import Parse
 
 from hopyard._net.rpc import Backoff
 from hopyard.errors import Internal, TimedOut, Unavailable
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentState, StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
@@ -84,9 +84,9 @@ class Recovered:
             if stream.due(IdleTimer(experiment)) is not None
         ]
         for name in self.diverged:
-            stream = core.streams[name]
+            stream = core.streams[StreamId(name)]
             if stream.state is ExperimentState.RUNNING and stream.conversation.in_flight is None:
-                found.append(ShareSet(at, name, stream.share))
+                found.append(ShareSet(at, StreamId(name), stream.share))
         return found
 
 
@@ -101,13 +101,13 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
     for _, row in sorted((await live_experiments(stub)).items()):
         streams.setdefault(group_of(row), []).append(row)
     for name, rows in sorted(streams.items()):
-        await _replay_or_fail(core, journal, name, rows, found)
+        await _replay_or_fail(core, journal, StreamId(name), rows, found)
     found.outstanding = core.recovered()
     return found
 
 
 async def _replay_or_fail(
-    core: Core, journal: Journal, name: str, rows: list[appstat_pb2.ExperimentRow], found: Recovered
+    core: Core, journal: Journal, name: StreamId, rows: list[appstat_pb2.ExperimentRow], found: Recovered
 ) -> None:
     """Re-applies one journal. What cannot be re-applied costs its own experiments, never the start of the scheduler."""
     failures, backoff, rng = 0, Backoff(), random.Random()
@@ -155,7 +155,7 @@ def group_of(row: appstat_pb2.ExperimentRow) -> str:
     return shown.group or row.id
 
 
-async def replay(core: Core, journal: Journal, name: str, found: Recovered) -> None:
+async def replay(core: Core, journal: Journal, name: StreamId, found: Recovered) -> None:
     """Re-applies one experiment's journal. An up-call is made when its answer comes: on the state it was first made on.
 
     Policies in processes are not asked here: they are told their up-calls again when they are needed.

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from hopyard.errors import NotFound
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Refused, UpCall
@@ -267,16 +268,16 @@ class Live:
     def _cut_short(self) -> None:
         """Policies for which too many events wait are given up before their time."""
         for name, asking in self._asking.items():
-            if self._inboxes.waiting(name) > MAX_INBOX:
+            if self._inboxes.waiting(StreamId(name)) > MAX_INBOX:
                 asking.cancel(_TOO_MANY)
 
     # ------------------------------------------------------------------------------------------------- what goes with them
 
-    def _host(self, name: str) -> Host | RemotePolicy:
+    def _host(self, name: StreamId) -> Host | RemotePolicy:
         """The policy of a stream: that of the experiment which it began with."""
         host = self.hosts.get(name)
         if host is None:
-            program = self.program(name)
+            program = self.program(self.core.streams[name].founder.id)
             if runs_inline(program.spec.policy):
                 host = host_of(program.spec)
             else:
@@ -284,16 +285,16 @@ class Live:
             self.hosts[name] = host
         return host
 
-    def absent(self, name: str) -> Reason | None:
+    def absent(self, name: StreamId) -> Reason | None:
         """Why the policy of a stream has no process that could answer it; None: it has, or needs none."""
         host = self.hosts.get(name)
         return host.absent if isinstance(host, RemotePolicy) else None
 
-    def program(self, name: str) -> ExperimentProgram:
+    def program(self, name: ExperimentId) -> ExperimentProgram:
         """What an experiment's runs execute."""
         return program_of(experiment_of(self.core, name)[1].payload)
 
-    def published(self, name: str) -> bool:
+    def published(self, name: ExperimentId) -> bool:
         """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
         return name not in self._changing
 
@@ -311,9 +312,9 @@ class Live:
     def _let_finished_go(self, changes: Changes) -> None:
         """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
         for name in changes.experiments:
-            stream, experiment = experiment_of(self.core, name)
+            stream, experiment = experiment_of(self.core, ExperimentId(name))
             if experiment.state.ended:
-                self.carrier.ended(name)
+                self.carrier.ended(StreamId(name))
                 self._plans.forget(name)
             if not stream.state.ended:
                 self._finished.pop(stream.id, None)
@@ -331,13 +332,13 @@ class Live:
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
             del self._finished[name]
-            self.leaves(self.core.streams[name])
-            self.core.forget(name)
+            self.leaves(self.core.streams[StreamId(name)])
+            self.core.forget(StreamId(name))
             self.hosts.pop(name, None)
-            self.journal.forget(name)
+            self.journal.forget(StreamId(name))
 
 
-def experiment_of(core: Core, name: str) -> tuple[Stream, Experiment]:
+def experiment_of(core: Core, name: ExperimentId) -> tuple[Stream, Experiment]:
     """An experiment that the core has, with the stream that it belongs to.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hopyard._net.rpc.enums import JOB_STATES
 from hopyard.errors import Conflict, NotFound
-from hopyard.policy.vocabulary import Command, LabelJob, StartJob, SuspendJob, TerminateJob
+from hopyard.policy.vocabulary import Command, ExperimentId, LabelJob, StartJob, SuspendJob, TerminateJob
 from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
 from hopyard_engine.core.events import JobHeld, JobOperated
@@ -32,7 +32,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
     ) -> pb.GetIdleJobResponse:
         """The idle job that comes next."""
-        stream, experiment = experiment_of(self._live.core, request.experiment)
+        stream, experiment = experiment_of(self._live.core, ExperimentId(request.experiment))
         idle = [job for job in stream.idle_jobs() if job.experiment is experiment]
         if not idle:
             raise NotFound(f"experiment {experiment.id} has no idle job")
@@ -53,7 +53,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.ResumeJobRequest, pb.ResumeJobResponse],
     ) -> pb.ResumeJobResponse:
         """Starts an idle job that has a snapshot."""
-        stream, _ = experiment_of(self._live.core, request.experiment)
+        stream, _ = experiment_of(self._live.core, ExperimentId(request.experiment))
         if request.job in stream.jobs and stream.source_of(stream.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
         start = StartJob(request.job, tuple(request.slots), request.until or None)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from hopyard.errors import Exhausted, InvalidInput, NotFound
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 from hopyard.v1 import policy_pb2_grpc
 from hopyard_scheduler.policy_process.streams import Desk, Greeting, Seat
@@ -49,10 +50,10 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         if self._desk.full:
             raise Exhausted("too many policy processes wait for an experiment here; end some of them")
         if hello.experiment and self._live is not None:
-            found = self._live.core.streams.get(hello.experiment)
+            found = self._live.core.streams.get(StreamId(hello.experiment))
             if found is None or found.state.ended:
                 raise NotFound(f"experiment {hello.experiment} is over, or was never here: dial in without it")
-        return Greeting(hello.policy, hello.experiment, hello.memory, hello.answered, not hello.no_curves)
+        return Greeting(hello.policy, StreamId(hello.experiment), hello.memory, hello.answered, not hello.no_curves)
 
 
 async def _read(seat: Seat, requests: AsyncIterator[pb.DriveRequest]) -> None:

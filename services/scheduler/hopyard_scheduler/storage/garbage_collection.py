@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from hopyard.client.transfer.blobs import BUNDLE_OWNER
 from hopyard.errors import HopyardError
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class SnapshotNeeds:
         """Whether an owner of a blob needs it, as far as `read` has read of it. Nobody's blobs are left alone."""
         if owner == BUNDLE_OWNER:
             return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
-        stream = self._live.core.streams.get(owner)
+        stream = self._live.core.streams.get(StreamId(owner))
         if stream is not None:
             return stream.snapshots.holds(sha256)
         return owner == "" or sha256 in self._finished.get(owner, ())

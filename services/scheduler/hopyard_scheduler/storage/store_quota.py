@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hopyard.errors import HopyardError, TimedOut, Unavailable
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import UnknownStreamError
 from hopyard_engine.core.actions.snapshots import store_quota
@@ -63,7 +64,7 @@ class StoreQuota:
         self._look = look
         self._stub = stub
         self._load = load
-        self._finished: dict[str, list[StoredContents]] = {}  # By stream, of those that are not in the core.
+        self._finished: dict[StreamId, list[StoredContents]] = {}  # By stream, of those that are not in the core.
         self._elsewhere = 0  # Bytes of these, equal ones of several counted for each.
         self._read = False
         self._reading = asyncio.Lock()
@@ -167,7 +168,7 @@ class StoreQuota:
                 holdings[name] = [StoredContents(one.sha256, one.size, EvictionRank.NEEDED) for one in holdings[name]]
         return await asyncio.to_thread(Room, holdings)
 
-    async def _held(self, name: str) -> list[StoredContents] | None:
+    async def _held(self, name: StreamId) -> list[StoredContents] | None:
         """What an experiment of the core has in the store; None: it has left the core."""
         found: list[StoredContents] = []
         jobs: list[str] | None = None
@@ -189,7 +190,7 @@ class StoreQuota:
                 await self._load(owner)
             for start in range(0, len(hashes), _AT_ONCE):
                 part = tuple(hashes[start : start + _AT_ONCE])
-                await self._live.apply(SnapshotsGivenUp(self._live.clock(), owner, part))
+                await self._live.apply(SnapshotsGivenUp(self._live.clock(), StreamId(owner), part))
         except UnknownStreamError:
             self._wake.set()  # It left the core just now, and is found there the next time.
         except (Unavailable, TimedOut):
@@ -226,7 +227,7 @@ class StoreQuota:
         for name, experiments in streams.items():
             if name not in self._live.core.streams:
                 jobs = [job for experiment in experiments for job in await self._look.jobs(experiment.id)]
-                self._finished[name] = await self._there(of_rows(experiments, jobs))
+                self._finished[StreamId(name)] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
         """Those that the store has: others may have been deleted without a word in the journal."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopyard.errors import DataLoss, InvalidInput, NotFound
+from hopyard.policy.vocabulary import ExperimentId
 from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_tools.commands.journal_source import JournalSource, opened
@@ -52,7 +53,7 @@ async def execute(
             name = source.experiment.id
             recorded = await _read(source)
             assert recorded.stream is not None
-            experiment = recorded.stream.experiments[name]
+            experiment = recorded.stream.experiments[ExperimentId(name)]
             program = program_of(experiment.payload)
             bundle = await _fetch(source, program.bundle, folder / "bundle")
         chains = chosen(name, recorded, jobs, experiment.settings.snapshot_every)

@@ -10,6 +10,7 @@ import typer
 
 from hopyard.cli.completion import complete_job
 from hopyard.cli.options import Data, Experiment, Json, Server
+from hopyard.policy.vocabulary import ExperimentId
 from hopyard_tools.commands.policy_queries import At
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _title(found: ExperimentMoment) -> str:
     stream = found.driven.experiment
     if stream is None or len(stream.experiments) == 1:
         return found.title
-    return f"{found.title}; {short_time(stream.experiments[found.name].slot_seconds)} of slots billed to {found.name}"
+    return f"{found.title}; {short_time(stream.experiments[ExperimentId(found.name)].slot_seconds)} of slots billed to {found.name}"
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
@@ -162,7 +163,7 @@ def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
         "decisions_equal": found.driven.first is None,
         "unit": tree.unit if tree is not None else None,
         "totals": totals(tree.stages) if tree is not None else None,
-        "slot_seconds": stream.experiments[found.name].slot_seconds if stream is not None else 0.0,
+        "slot_seconds": stream.experiments[ExperimentId(found.name)].slot_seconds if stream is not None else 0.0,
         "stages": [{**plain(stage), "values": tree.values.get(stage.number, {})} for stage in tree.stages]
         if tree is not None
         else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import JobState, RequestMade, RunEndReason
+from hopyard.policy.vocabulary import ExperimentId, JobState, RequestMade, RunEndReason, StreamId
 from hopyard_engine.core.events import PolicyAnswered, Requested, TimerElapsed
 from hopyard_engine.core.state.timers import POLICY
 from hopyard_policies.stage_tree.policy import StageTreePolicy
@@ -29,7 +29,7 @@ def ask(rig: Searching, wanted: list[tuple[float, int]], tag: str, *, cut: int =
     """One call's requests; the last `cut` of them never come."""
     for number, (lr, position) in enumerate(wanted[: len(wanted) - cut]):
         more = len(wanted) - 1 - number
-        rig.feed(Requested(rig.now, "x", f"{tag}/{number}", {"lr": lr}, position, "x", more))
+        rig.feed(Requested(rig.now, StreamId("x"), f"{tag}/{number}", {"lr": lr}, position, ExperimentId("x"), more))
 
 
 def test_the_last_one_brings_all_answers() -> None:
@@ -55,7 +55,7 @@ def test_one_that_never_comes_is_not_waited_for_long() -> None:
     (ticket,) = [ticket for ticket in rig.stream.timers if ticket.startswith(POLICY)]
     assert "core/idle/x" not in rig.stream.timers
     rig.now = rig.stream.timers[ticket]
-    rig.feed(TimerElapsed(rig.now, "x", ticket))
+    rig.feed(TimerElapsed(rig.now, StreamId("x"), ticket))
     assert [rig.job(name).state for name in "23"] == [JobState.COMPLETED, JobState.STARTING]
 
 
@@ -64,6 +64,6 @@ def test_one_that_never_comes_is_made_good_by_who_asks_again() -> None:
     ask(rig, [(0.5, 1), (0.25, 3), (0.5, 2)], "second", cut=1)
     assert [rig.job(name).state for name in "23"] == [JobState.PENDING] * 2
     rig.feed(
-        Requested(rig.now, "x", "second/2", {"lr": 0.5}, 2, "x")
+        Requested(rig.now, StreamId("x"), "second/2", {"lr": 0.5}, 2, ExperimentId("x"))
     )  # The client's next try leaves out what is known.
     assert [rig.job(name).state for name in "234"] == [JobState.COMPLETED, JobState.STARTING, JobState.COMPLETED]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hopyard.policy import JobState
+from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.events import Updated
 from hopyard_policies.stage_tree.policy import StageTreePolicy
 from hopyard_simulator import World, simulate
@@ -32,7 +33,7 @@ def test_a_search_that_its_last_report_ended_goes_on_when_it_is_extended(monkeyp
     found = simulate(workload, StageTreePolicy, slots=1, target=0.08, details=True)
     assert found.states == {"1": "COMPLETED"}
     (over,) = worlds
-    over.handle(Updated(over.timeline.now, NAME, "more", max_position=12, target=0.5))
+    over.handle(Updated(over.timeline.now, StreamId(NAME), "more", max_position=12, target=0.5))
     for _ in over.run():
         pass
     job = over.experiment.jobs["1"]

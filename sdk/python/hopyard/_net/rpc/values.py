@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import Report, RunKey
+from hopyard.policy.vocabulary import Report, RunKey, StreamId
 from hopyard.v1 import common_pb2
 
 MAX_DEPTH: Final = 24
@@ -114,7 +114,7 @@ def check_report(message: common_pb2.Report, path: str = "report") -> None:
 
 def run_key_from_proto(message: common_pb2.RunRef) -> RunKey:
     """Converts a message to a run key."""
-    return RunKey(message.experiment, message.job, message.attempt, message.rank)
+    return RunKey(StreamId(message.experiment), message.job, message.attempt, message.rank)
 
 
 def run_key_to_proto(key: RunKey) -> common_pb2.RunRef:

@@ -56,6 +56,7 @@ from hopyard.policy.vocabulary.values import (
     Data,
     Decision,
     DecisionKind,
+    ExperimentId,
     ExperimentState,
     Hyperparameters,
     JobState,
@@ -65,6 +66,7 @@ from hopyard.policy.vocabulary.values import (
     RunEndReason,
     RunKey,
     RunMode,
+    StreamId,
 )
 
 __all__ = [
@@ -90,6 +92,7 @@ __all__ = [
     "DecisionKind",
     "EndExperiment",
     "ExperimentChange",
+    "ExperimentId",
     "ExperimentState",
     "ForkJob",
     "GeneratorExhausted",
@@ -117,6 +120,7 @@ __all__ = [
     "ShareChange",
     "SlotsChange",
     "StartJob",
+    "StreamId",
     "SuspendJob",
     "TerminateJob",
     "TimerFired",

@@ -5,13 +5,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NewType
 
 ENDLESS: Final = 2**31 - 1
 """A max position, or a number of jobs, that means no limit."""
 
 Metrics = Mapping[str, float]
 Hyperparameters = Mapping[str, Any]
+
+
+StreamId = NewType("StreamId", str)
+"""Identifies a stream: the id of its first experiment. Two streams never have the same id."""
+
+ExperimentId = NewType("ExperimentId", str)
+"""Identifies an experiment in the cluster."""
 
 
 class ExperimentState(enum.Enum):
@@ -91,7 +98,7 @@ class RunKey(NamedTuple):
     `stream` is the journal stream of its experiment, named after the first experiment of the stream.
     """
 
-    stream: str
+    stream: StreamId
     job: str
     attempt: int
     rank: int = 0

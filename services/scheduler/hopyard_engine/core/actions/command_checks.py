@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.state.entities import Job, Run
@@ -85,7 +85,7 @@ def find_experiment(stream: Stream, name: str) -> Experiment:
     Raises:
         RefusedError: There is none, or it is over or ending.
     """
-    experiment = stream.experiments.get(name)
+    experiment = stream.experiments.get(ExperimentId(name))
     if experiment is None:
         raise RefusedError(no_experiment(stream, name))
     if experiment.state is ExperimentState.ENDING or experiment.state.ended:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hopyard.policy.vocabulary import BillRun, Report
+from hopyard.policy.vocabulary import BillRun, ExperimentId, Report
 from hopyard_engine.core.actions import command_checks
 from hopyard_engine.core.effects import ExperimentChanged
 from hopyard_engine.core.state.entities import Run
@@ -47,7 +47,7 @@ def over(stream: Stream, run: Run, at: float) -> None:
 
 def _charge(stream: Stream, run: Run, position: int, seconds: float) -> None:
     own = stream.jobs[run.job].experiment
-    payers = [stream.experiments[name] for name, until in run.wanted if until >= position]
+    payers = [stream.experiments[ExperimentId(name)] for name, until in run.wanted if until >= position]
     payers = [experiment for experiment in payers if not experiment.state.ended] or [own]
     for experiment in payers:
         experiment.slot_seconds += seconds * len(run.ranks) / len(payers)

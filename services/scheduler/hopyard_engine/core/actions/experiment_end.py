@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary import EndExperiment, ExperimentState, JobState, RunEndReason, RunMode
+from hopyard.policy.vocabulary import EndExperiment, ExperimentId, ExperimentState, JobState, RunEndReason, RunMode
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import command_checks, experiment_state, runs, target
 from hopyard_engine.core.state.entities import Job
@@ -58,7 +58,7 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
     winner = None
     if command.winner:
         winner = command_checks.find_job(stream, command.winner)
-        if obstacle := _not_won(winner, command.experiment):
+        if obstacle := _not_won(winner, ExperimentId(command.experiment)):
             raise command_checks.RefusedError(obstacle)
     name = command.experiment or (winner.experiment.id if winner is not None else "")
     chosen = [command_checks.find_experiment(stream, name)] if name else list(stream.experiments.values())
@@ -74,7 +74,7 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
         begin_end(stream, experiment, ExperimentState.COMPLETED, reason, at, winner)
 
 
-def _not_won(winner: Job, experiment: str) -> Reason | None:
+def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
     """Why a job cannot have won, as its policy says, in an experiment (empty: in its own); None: it can."""
     if winner.high_water == 0:
         return Reason.of(ReasonCode.WINNER_UNREPORTED, job=winner.id)

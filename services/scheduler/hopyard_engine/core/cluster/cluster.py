@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, Want, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.events import (
@@ -96,7 +97,7 @@ class ClusterState:
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}
         self.slots: dict[str, ClusterSlot] = {}
-        self.tenants: dict[str, Tenant] = {}
+        self.tenants: dict[StreamId, Tenant] = {}
         self.store_quota: int | None = None
         self._changed = True
         self._lives: dict[str, str] = {}
@@ -143,7 +144,7 @@ class ClusterState:
         for name in slots:
             holder = self.slots.pop(name).holder
             if holder:
-                self.tenants[holder].granted.discard(name)
+                self.tenants[StreamId(holder)].granted.discard(name)
         self._changed = True
 
     def drain(self, name: str) -> None:
@@ -166,13 +167,13 @@ class ClusterState:
             case NodeExpired() | NodeEvicted():
                 pass
 
-    def enter(self, experiment: str, tenant: Tenant) -> None:
+    def enter(self, experiment: StreamId, tenant: Tenant) -> None:
         """An experiment wants slots."""
         self.tenants[experiment] = tenant
         self._changed = True
 
     def set_demand(
-        self, experiment: str, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
+        self, experiment: StreamId, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
     ) -> None:
         """An experiment can use so many slots, `gang` of them at once; None: as many as it can get.
 
@@ -190,13 +191,13 @@ class ClusterState:
         tenant.demand, tenant.gang, tenant.nodes = slots, gang, nodes
         self._changed = self._changed or before != (tenant.limit(most), gang, nodes)
 
-    def set_terms(self, experiment: str, weight: float, cap: int | None) -> None:
+    def set_terms(self, experiment: StreamId, weight: float, cap: int | None) -> None:
         """An experiment's weight or cap changed."""
         if experiment in self.tenants:
             self.tenants[experiment].weight, self.tenants[experiment].cap = weight, cap
             self._changed = True
 
-    def take_back(self, experiment: str, slot: str) -> None:
+    def take_back(self, experiment: StreamId, slot: str) -> None:
         """An experiment gives a slot back."""
         held = self.slots.get(slot)
         if held is not None and held.holder == experiment:
@@ -205,7 +206,7 @@ class ClusterState:
         if experiment in self.tenants:
             self.tenants[experiment].granted.discard(slot)
 
-    def adopt(self, experiment: str, spec: SlotSpec, node: str, recalled: bool = False) -> None:
+    def adopt(self, experiment: StreamId, spec: SlotSpec, node: str, recalled: bool = False) -> None:
         """A recovered experiment holds a slot of a node that has yet to come back."""
         self.presume(node)
         self.slots[spec.id] = ClusterSlot(spec, node, experiment, recalled)
@@ -223,7 +224,7 @@ class ClusterState:
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.incarnation, node.up = self._lives.get(name, ""), True
 
-    def leave(self, experiment: str) -> None:
+    def leave(self, experiment: StreamId) -> None:
         """An experiment wants nothing any more."""
         for slot in list(self.tenants[experiment].granted):
             self.take_back(experiment, slot)
@@ -260,11 +261,11 @@ class ClusterState:
         division = self._divide(usable, kinds, held)
         events: list[ShareSet | SlotGranted | SlotRecalled] = []
         for name, share in division.shares.items():
-            tenant = self.tenants[name]
+            tenant = self.tenants[StreamId(name)]
             tenant.share = share
             if share != tenant.told and name not in thinking:
                 tenant.told = share
-                events.append(ShareSet(at, name, share))
+                events.append(ShareSet(at, StreamId(name), share))
         totals = Counter(m.holder for m in usable if not m.recalled)
         kept = thinking.values()
         free = sorted(
@@ -344,12 +345,12 @@ class ClusterState:
         )
         for slot in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
             name, kind = slot.holder, kinds[slot.spec.id]
-            within = totals[name] <= self.tenants[name].share and name not in thinking
+            within = totals[name] <= self.tenants[StreamId(name)].share and name not in thinking
             if missing[kind] > 0 and within and division.surplus(name, kind, held[name, kind]):
                 missing[kind] -= 1
                 held[name, kind] -= 1
                 totals[name] -= 1
                 slot.recalled = True
                 self._changed = True  # Its holder gets another one, if that is free already.
-                recalled.append(SlotRecalled(at, name, slot.spec.id))
+                recalled.append(SlotRecalled(at, StreamId(name), slot.spec.id))
         return recalled

@@ -161,7 +161,7 @@ def request(stream: Stream, event: Requested) -> Job:
     job = _add(
         stream,
         str(stream.ordinals + 1),
-        command_checks.find_experiment(stream, event.experiment or stream.id),
+        command_checks.find_experiment(stream, event.experiment or stream.founder.id),
         event.at,
     )
     job.limit = event.position

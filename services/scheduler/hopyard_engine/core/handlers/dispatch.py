@@ -140,7 +140,7 @@ def _is_news(stream: Stream, event: StreamEvent) -> bool:
         case TimerElapsed():
             return event.ticket in stream.timers and event.at >= stream.timers[event.ticket]
         case Requested():
-            asked = stream.experiments.get(event.experiment or stream.id)
+            asked = stream.experiments.get(event.experiment or stream.founder.id)
             return asked is None or event.ticket not in asked.requested
         case Updated():
             return event.request not in stream.requests
@@ -336,7 +336,7 @@ def _requested(stream: Stream, event: Requested) -> None:
         except command_checks.RefusedError as refused:
             stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.REQUEST_REFUSED, cause=refused.reason)))
             return
-    stream.experiments[event.experiment or stream.id].requested[event.ticket] = job
+    stream.experiments[event.experiment or stream.founder.id].requested[event.ticket] = job
     stream.call(RequestMade(event.ticket, event.hyperparameters, event.position, job, event.more))
 
 

@@ -52,7 +52,7 @@ def join(stream: Stream, event: ExperimentJoined) -> None:
 
 def operate(stream: Stream, event: Operated) -> None:
     """Pause, resume, stop, close or keep; each twice is as good as once, and one that makes no sense now changes nothing."""
-    experiment = stream.experiments[event.experiment or stream.id]
+    experiment = stream.experiments[event.experiment or stream.founder.id]
     match event.action:
         case "pause" if experiment.state is ExperimentState.RUNNING:
             pause(stream, experiment, event.at, Reason(ReasonCode.PAUSED_BY_PERSON))
@@ -276,7 +276,7 @@ def update(stream: Stream, event: Updated) -> None:
 
     One that is ending ends first. One that was taken out of the core after a mistake there stays as it is.
     """
-    experiment = stream.experiments[event.experiment or stream.id]
+    experiment = stream.experiments[event.experiment or stream.founder.id]
     stream.requests.add(event.request)
     if stream.quarantined:
         stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.UPDATE_REFUSED, cause=stream.reason)))

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hopyard.policy.vocabulary import Hyperparameters, JobState, Report, RunEndReason, RunMode
+from hopyard.policy.vocabulary import ExperimentId, Hyperparameters, JobState, Report, RunEndReason, RunMode
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.events import Ended
 from hopyard_engine.core.state.channel import RunChannel
@@ -219,7 +219,7 @@ class EarlierResult:
     hyperparameters: Hyperparameters
     reports: tuple[Report, ...]
     snapshots: dict[int, SnapshotInfo] = field(default_factory=dict)
-    experiment: str = ""
+    experiment: ExperimentId = ExperimentId("")
 
     @property
     def high_water(self) -> int:
@@ -227,7 +227,7 @@ class EarlierResult:
         return self.reports[-1].position
 
 
-def earlier_of(trials: Iterable[EarlierTrial], experiment: str = "") -> dict[str, EarlierResult]:
+def earlier_of(trials: Iterable[EarlierTrial], experiment: ExperimentId = ExperimentId("")) -> dict[str, EarlierResult]:
     """What an experiment brings, by name, each with the reports that it has in common with one before it."""
     found: dict[str, EarlierResult] = {}
     for trial in trials:

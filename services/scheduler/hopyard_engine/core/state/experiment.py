@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hopyard.policy.vocabulary import ExperimentState, Hyperparameters, JobState, Metrics
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState, Hyperparameters, JobState, Metrics
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.events import Updated
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
@@ -72,7 +72,7 @@ class Experiment:
         story: Its newest changes of state, oldest first.
     """
 
-    id: str
+    id: ExperimentId
     settings: Settings
     payload: Any
     created_at: float

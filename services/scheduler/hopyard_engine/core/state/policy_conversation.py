@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hopyard.policy.vocabulary import AllocateJobs, Call, IterationFinish, Verdict
+from hopyard.policy.vocabulary import AllocateJobs, Call, IterationFinish, StreamId, Verdict
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state_machines.transitions import STORY_LENGTH, TransitionTable
@@ -70,7 +70,7 @@ class PolicyConversation:
         refusal: The newest refusal since then; None: there was none.
     """
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: StreamId) -> None:
         self._stream = stream
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
         self.state = CONVERSATION.initial

@@ -15,6 +15,7 @@ from itertools import takewhile
 from hopyard.policy.vocabulary import (
     AllocateJobs,
     Call,
+    ExperimentId,
     ExperimentState,
     JobState,
     Metrics,
@@ -59,12 +60,12 @@ class Stream:
 
     def __init__(self, created: StreamCreated) -> None:
         self.id = created.stream
-        self.founder = Experiment(created.stream, created.settings, created.payload, created.at)
-        self.experiments: dict[str, Experiment] = {self.id: self.founder}
+        self.founder = Experiment(ExperimentId(created.stream), created.settings, created.payload, created.at)
+        self.experiments: dict[ExperimentId, Experiment] = {self.founder.id: self.founder}
         self.now = created.at
         self.data = PlacedPartitions(created.data) if created.data is not None else None
 
-        self.earlier = earlier_of(created.earlier, created.stream)
+        self.earlier = earlier_of(created.earlier, self.founder.id)
         self.scaling = created.scaling
         self.jobs: dict[str, Job] = {}
         self.touched = Recent()  # Jobs; live ones change without being named here.
@@ -260,7 +261,9 @@ class Stream:
         """Something may be allocated that could not be before."""
         self.conversation.wake()
 
-    def ask(self, ticket: str, kind: str, payload: object, experiment: str = "", seconds: float = 0.0) -> None:
+    def ask(
+        self, ticket: str, kind: str, payload: object, experiment: ExperimentId = ExperimentId(""), seconds: float = 0.0
+    ) -> None:
         """Asks the outside, once for each ticket."""
         question = AskOutside(self.id, ticket, kind, payload, experiment, seconds)
         self.asks[ticket] = question

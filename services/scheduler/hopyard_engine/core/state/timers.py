@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from hopyard.policy.vocabulary import ExperimentId
+
 POLICY: Final = "policy/"
 """Begins the tickets of the policy's timers and questions."""
 
@@ -31,7 +33,7 @@ class BackoffTimer:
 class EndTimer:
     """The time of an experiment is over (`Settings.max_seconds`)."""
 
-    experiment: str
+    experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
@@ -43,7 +45,7 @@ class EndTimer:
 class IdleTimer:
     """An experiment that is open for requests had nothing to do for its idle time (`Settings.idle`)."""
 
-    experiment: str
+    experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
@@ -99,7 +101,7 @@ def timer_of(ticket: str) -> TimerKey:
         return ShareTimer()
     for prefix, kind in ((POLICY, PolicyTimer), (_BACKOFF, BackoffTimer), (_END, EndTimer), (_IDLE, IdleTimer)):
         if ticket.startswith(prefix):
-            return kind(ticket.removeprefix(prefix))
+            return kind(ExperimentId(ticket.removeprefix(prefix)))
     job, _, attempt = ticket.removeprefix(_KILL).rpartition(".")
     if ticket.startswith(_KILL) and job and attempt.isdecimal():
         return KillTimer(job, int(attempt))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from hopyard.policy.vocabulary import ExperimentState
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.state_machines.transitions import Change, TransitionTable
 
@@ -39,7 +39,7 @@ EXPERIMENT: Final = TransitionTable(
 class HasExperimentState(Protocol):
     """What the table of an experiment needs of it."""
 
-    id: str
+    id: ExperimentId
     state: ExperimentState
     reason: Reason | None
     story: deque[object]

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hopyard._net.server import Background
 from hopyard.errors import HopyardError, Unavailable
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core import Core
@@ -93,7 +94,9 @@ class PredictionDispatcher:
         self._stopped = False
         sessions.left.append(self._left)
 
-    def attach(self, core: Core, post: Callable[[Event], None], program: Callable[[str], ExperimentProgram]) -> None:
+    def attach(
+        self, core: Core, post: Callable[[Event], None], program: Callable[[ExperimentId], ExperimentProgram]
+    ) -> None:
         """Says where answers go, and where the experiments are."""
         self._core = core
         self._post = post
@@ -107,7 +110,7 @@ class PredictionDispatcher:
         question = self._open[ticket] = _Open(asked)
         question.task = self._background.start(self._serve(ticket, question), name=f"prediction {ticket}")
 
-    def withdraw(self, experiment: str, ticket: str) -> None:
+    def withdraw(self, experiment: StreamId, ticket: str) -> None:
         """Nobody waits for an answer any more; what is no open question of ours is left alone."""
         name = _ticket(experiment, ticket)
         question = self._open.pop(name, None)
@@ -130,7 +133,7 @@ class PredictionDispatcher:
         self._arrival.set()
         self._arrival = asyncio.Event()
 
-    def ended(self, experiment: str) -> None:
+    def ended(self, experiment: StreamId) -> None:
         """An experiment is over."""
         self._histories.forget(experiment)
         self._earlier.forget(experiment)
@@ -238,6 +241,6 @@ class PredictionDispatcher:
         )
 
 
-def _ticket(experiment: str, ticket: str) -> str:
+def _ticket(experiment: StreamId, ticket: str) -> str:
     """A ticket as nodes know it."""
     return f"{experiment}/{ticket}"

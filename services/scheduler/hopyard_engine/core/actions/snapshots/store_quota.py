@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from hopyard.policy.vocabulary import StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions.snapshots import eviction
 from hopyard_engine.core.actions.snapshots.recompute_cost import again, seconds_again
@@ -159,7 +160,7 @@ class Room:
         used: Bytes of all contents.
     """
 
-    def __init__(self, holdings: Mapping[str, Iterable[StoredContents]]) -> None:
+    def __init__(self, holdings: Mapping[StreamId, Iterable[StoredContents]]) -> None:
         known: dict[str, StoredContents] = {}
         owners: dict[str, dict[str, None]] = {}
         for owner, held in holdings.items():

@@ -86,6 +86,18 @@ def test_few_reports_are_enough(n: int) -> None:
     whole(quick().predict(question), question)
 
 
+def test_values_whose_squares_overflow_are_ignored() -> None:
+    huge = Samples(np.array([[0.5], [0.7], [1e200], [-1e300], [math.nan], [math.inf]]), np.full(6, 0.1))
+    question = rising(5)
+    mean, deviation = moments(huge, Scale.of(question, np.array(question.curve.values)))
+    plain = Samples(huge.curves[:2], huge.sigmas[:2])
+    assert (mean, deviation) == moments(plain, Scale.of(question, np.array(question.curve.values)))
+    assert huge.readable()
+    assert not Samples(huge.curves[2:], huge.sigmas[2:]).readable()
+    assert chances(huge, 0.6) == chances(plain, 0.6)
+    assert (last(huge) == last(plain)).all()
+
+
 @pytest.mark.parametrize(
     "values",
     [

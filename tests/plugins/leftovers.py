@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -25,6 +26,9 @@ _fixture_processes: set[processes.MarkedProcess] = set()
 
 _fixture_files: set[Path] = set()
 """Files created by fixtures of wider scopes; tests may leave them."""
+
+_locked_folders: set[Path] = set()
+"""Folders that a service of a wider fixture created and locked during a test; they may stay until the last test."""
 
 
 def _watched_files() -> set[Path]:
@@ -71,13 +75,32 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return (yield)
     finally:
         before: set[Path] = item.stash[_before]
-        left = [f"the file {path}" for path in sorted(_watched_files() - before - _fixture_files)]
+        files = _watched_files() - before - _fixture_files - _locked_folders
+        if _has_module_fixture(item):
+            _locked_folders.update(path for path in files if _is_locked(path))
+        left = [f"the file {path}" for path in sorted(files - _locked_folders)]
         if started_process():
             left += [f"the process {process}" for process in _remaining(lambda: _of_test(item))]
         if nextitem is None:
             left += [f"the process {process} of a fixture" for process in _remaining(_of_fixtures)]
+            left += [f"the folder {path} of a fixture" for path in sorted(_locked_folders) if path.exists()]
         if left:
             pytest.fail(f"the test leaves behind {'; '.join(left)}", pytrace=False)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a running service holds a lock (flock) on a folder."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _of_test(item: pytest.Item) -> list[processes.MarkedProcess]:

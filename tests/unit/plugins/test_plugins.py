@@ -228,6 +228,44 @@ def test_a_process_that_a_service_of_a_wider_fixture_leaves_is_named(run: Pytest
     assert "sleep 600 of a fixture" in ran.text
 
 
+LOCKED_FOLDER = """
+import fcntl, os, shutil, tempfile
+import pytest
+
+@pytest.fixture(scope="module")
+def service():
+    made = []
+    yield made
+    {end}
+
+def test_one(service):
+    made = tempfile.mkdtemp()
+    service.append((made, os.open(made, os.O_RDONLY)))
+    {lock}
+
+def test_two(service): pass
+"""
+_LOCK = "fcntl.flock(service[0][1], fcntl.LOCK_EX)"
+_REMOVE = "shutil.rmtree(made[0][0])"
+
+
+def test_a_folder_that_a_service_of_a_wider_fixture_locks_stays_until_its_end(run: PytestRunner) -> None:
+    ran = run(LOCKED_FOLDER.format(lock=_LOCK, end=_REMOVE))
+    assert ran.code == 0, ran.text
+
+
+@pytest.mark.parametrize(
+    ("lock", "end", "found"),
+    [(_LOCK, "pass", "of a fixture"), ("pass", _REMOVE, "the test leaves behind the file")],
+)
+def test_a_locked_folder_that_stays_and_one_without_a_lock_are_named(
+    run: PytestRunner, lock: str, end: str, found: str
+) -> None:
+    ran = run(LOCKED_FOLDER.format(lock=lock, end=end))
+    assert ran.code == 1
+    assert found in ran.text
+
+
 def test_a_file_that_a_test_leaves_is_named(run: PytestRunner) -> None:
     ran = run("import tempfile\n\ndef test_it():\n    tempfile.mkstemp(prefix='forgotten')\n")
     assert ran.code == 1

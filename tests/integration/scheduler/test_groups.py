@@ -37,12 +37,16 @@ async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: 
     first = await client.create(file)
     second = await client.create(grouped(tmp_path / "b", jobs=2, length=5, more="weight: 3"))
     assert (first.group, second.group) == (first.id, first.id)
-    await client.pause_job(first, "1")  # So the first experiment cannot end before the second.
+    async with asyncio.timeout(HANG_SECONDS):
+        while not (waiting := await client.jobs(first.id, JobState.PENDING)):
+            pass
+    # So the first experiment cannot end before the second. A running job could complete before the pause reaches it.
+    await client.pause_job(first, waiting[0].id)
     let_go(file)
     ended = await client.wait(second.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     assert (await client.get(first.id)).state is ExperimentState.RUNNING
-    await client.resume_job(first, "1")
+    await client.resume_job(first, waiting[0].id)
     last = await client.wait(first.id, timeout=HANG_SECONDS)
     assert last.state is ExperimentState.COMPLETED
     ones, others = await _curves(client, first), await _curves(client, second)

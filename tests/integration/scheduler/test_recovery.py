@@ -12,6 +12,7 @@ from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import Exhausted, StaleEpoch
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as r
 from hopyard.v1 import resource_manager_pb2_grpc as r_grpc
@@ -191,7 +192,8 @@ async def test_a_journal_that_cannot_be_read_fails_its_experiment_and_no_start(
     async with AsyncClient(server=second.address) as client:
         found = await client.get(poisoned.id)
         assert found.state is ExperimentState.FAILED
-        assert found.reason.startswith(f"journal of {poisoned.id}, record {end + 1}: {reason}")
+        assert found.reason_code is ReasonCode.JOURNAL_UNREADABLE
+        assert f": journal of {poisoned.id}, record {end + 1}: {reason}" in found.reason
         assert "\n" not in found.reason
         assert (await client.get(sound.id)).state is ExperimentState.RUNNING
         await client.stop(sound.id)

@@ -77,7 +77,7 @@ def test_split_prints_the_command_that_registers_what_it_made(
     assert run([*cut, "--json"]) == 1
     assert "it holds eval-0.npz already" in capsys.readouterr().err
     assert run(["data", "split", "all.npz", "--into", "2", "-o", "x", "--speeds", "1,fast"]) == 2
-    assert "--speeds: found '1,fast', needed are numbers" in capsys.readouterr().err
+    assert "--speeds: found '1,fast', allowed are numbers" in capsys.readouterr().err
     assert run(["data", "register", "x"]) == 2
     assert "give --partition (and --eval), or --url" in capsys.readouterr().err
 

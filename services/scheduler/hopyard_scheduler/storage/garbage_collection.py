@@ -41,7 +41,7 @@ UNHELD = "snapshots that their experiment does not hold"
 FOR_OTHERS = "snapshots that finished experiments kept for later ones"
 UNKNOWN = "snapshots of experiments that are not known"
 UNOWNED = "bytes without an owner"
-PARTIALS = "parts of uploads and files that were not finished"
+PARTIALS = "unfinished uploads and files"
 COPIES = "snapshots that no experiment holds"
 
 _AT_ONCE = 200

@@ -110,7 +110,7 @@ def _visits(axes: Axes, data: HopPlot, unit: theme.TimeUnit) -> None:
         cross = {"marker": "x", "linestyle": "none", "color": theme.VERMILLION, "markeredgewidth": 1.4}
         handles.append(Line2D([], [], label=f"{len(lost)} lost", **cross))  # type: ignore[arg-type]  # words of Line2D
     axes.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(handles), borderaxespad=0.2,
+        handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2,
         handlelength=1.6, columnspacing=1.2,
     )  # fmt: skip
 
@@ -168,16 +168,17 @@ def _use(axes: Axes, slots: Sequence[SlotUse]) -> None:
     whole = np.array([use.training + use.evaluating + use.hopping + use.starting + use.idle or 1.0 for use in slots])
     for field, name, color, hatch in _DID:
         part = np.array([getattr(use, field) for use in slots]) / whole
+        share = _percent(float(part.mean()))
         axes.barh(
             range(len(slots)), part, 0.8, left, color=color, hatch=hatch, edgecolor=theme.INK, linewidth=0.3,
-            label=f"{name} {_percent(float(part.mean()))}",
+            label=f"{name} {share}" if share != _percent(0.0) else "_nolegend_",
         )  # fmt: skip
         left += part
     if len(slots) <= _NAMED:
         for row, use in enumerate(slots):
-            share = use.training / whole[row]
-            if share >= _WIDE:
-                axes.text(0.04, row, _percent(float(share)), va="center_baseline", fontsize=7.0, color="white")
+            trained = use.training / whole[row]
+            if trained >= _WIDE:
+                axes.text(0.04, row, _percent(float(trained)), va="center_baseline", fontsize=7.0, color="white")
     axes.set_xlim(0.0, 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=2))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _percent(value)))

@@ -1,4 +1,4 @@
-"""The core as a whole: experiments and the cluster they share. Events in, effects out, no I/O."""
+"""The core: all streams and the cluster that they share. It takes events, returns effects, and does no I/O."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ from hopyard_engine.core.state.stream import Stream
 CLUSTER_STREAM: Final = StreamId("cluster")
 
 FORGET_AGAIN_SECONDS = 600.0
-"""Deletions from the store that are so old when the journal ends were carried out: only the last batch can have missed its own."""
+"""Recovery repeats deletions from the store that are at most this much older than the journal's last event, in seconds.
+Older deletions were carried out: only those of the last batch can be missing."""
 
 
 _INWARD = frozenset({DemandChanged, TermsChanged, SlotReturned, StreamEnded, StreamRevived, ForgetSnapshot})
-"""Effects that concern the cluster or other experiments, too."""
+"""Effects that change the cluster state or concern other streams, so the core handles them itself."""
 
 
 class UnknownStreamError(LookupError):
-    """An event names an experiment that the core does not have."""
+    """An event names a stream that the core does not have."""
 
 
 class Core:
-    """The deterministic state machine of the scheduler.
+    """The deterministic state machine of the scheduler: streams, nodes, slots and shares.
 
-    It owns experiments, jobs, runs, slots, leases, gangs and shares. It never reads a clock, a socket, a database or a
-    global random generator: the same events give the same effects.
+    It uses no clock, socket, database or global random generator, so equal events give equal effects.
     """
 
     def __init__(self) -> None:
@@ -86,13 +86,13 @@ class Core:
         self._restored_at = 0.0
 
     def handle(self, event: Event) -> list[Effect]:
-        """Takes one event and everything that follows from it inside the core.
+        """Handles one event, including all events that follow from it inside the core.
 
         Returns:
-            Effects in order. The shell journals every `Record` among them before it carries out any other.
+            The effects in order. The caller journals every `Record` among them before it carries out any other effect.
 
         Raises:
-            UnknownStreamError: The event's experiment is not there.
+            UnknownStreamError: The core does not have the event's stream.
         """
         self._effects = []
         self._tell_lost_before(event.at)
@@ -119,7 +119,7 @@ class Core:
                 self._inbox.append(event)
             case _:
                 if event.stream not in self.streams:
-                    if isinstance(event, RunMessage):  # It is over, and nobody listens any more.
+                    if isinstance(event, RunMessage):  # The stream is over: acknowledge, so that the agent drops it.
                         key = RunKey(event.stream, event.job, event.attempt, event.rank)
                         return [Acknowledge(key, event.sequence)]
                     if isinstance(event, SnapshotShipped):
@@ -136,20 +136,20 @@ class Core:
         return effects
 
     def find(self, name: ExperimentId) -> tuple[Stream, Experiment] | None:
-        """An experiment by its id, with the stream that it belongs to; None: the core does not have it."""
+        """Returns an experiment and its stream by the experiment's id, or None if the core does not have it."""
         stream = self.streams.get(self._stream_of.get(name, StreamId("")))
         return (stream, stream.experiments[name]) if stream is not None else None
 
     def install(self, stream: Stream) -> None:
-        """Takes a stream with its experiments, new or restored elsewhere."""
+        """Adds a stream, new or restored, with its experiments."""
         self.streams[stream.id] = stream
         self._stream_of.update(dict.fromkeys(stream.experiments, stream.id))
 
     def admit(self, stream: Stream) -> list[Effect]:
-        """Takes a stream that was restored elsewhere and holds nothing here; unless it is over, it wants slots from now on.
+        """Adds a restored stream that holds no slots, and requests slots for it unless it has ended.
 
         Returns:
-            What it waits for from the outside.
+            Its unanswered questions and its timers, as effects.
         """
         self.install(stream)
         if stream.state.ended:
@@ -158,31 +158,34 @@ class Core:
         return outstanding(stream)
 
     def forget(self, name: StreamId) -> None:
-        """A stream that is over need not stay in memory."""
+        """Removes an ended stream from memory. An unknown stream is ignored."""
         stream = self.streams.pop(name, None)
         for experiment in stream.experiments if stream is not None else ():
             del self._stream_of[experiment]
 
     def think(self, name: StreamId) -> None:
-        """An experiment's policy has its up-call and has not answered yet.
+        """Marks that a stream's policy has received an up-call and has not answered yet.
 
-        Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) no other event of the experiment may be handled:
-        the shell keeps them back. What the cluster part has for it waits here, and is taken right after the answer.
+        Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) the caller must hold back all other events of the
+        stream. Events that the cluster state creates for the stream wait in the core and are handled right after the answer.
         """
         self._thinking.begin(name)
 
     def thinks(self, name: StreamId) -> bool:
-        """Whether an experiment's policy thinks."""
+        """Returns whether the core waits for the answer of a stream's policy."""
         return name in self._thinking
 
     def forget_pending(self, name: StreamId) -> None:
-        """Drops what is left of an event that could not be taken."""
+        """Drops the pending events of a stream and all collected effects, after an event could not be handled."""
         self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.stream != name)
         self._effects = []
 
     def acknowledge(self, key: RunKey, sequence: int) -> None:
-        """An agent has taken over a run's commands up to a sequence. Not an event: only what is sent again depends on it."""
+        """Marks a run's commands up to a sequence number as accepted by its agent.
+
+        This is not an event, because only resending depends on it.
+        """
         stream = self.streams.get(key.stream)
         job = stream.jobs.get(key.job) if stream is not None else None
         channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
@@ -190,7 +193,7 @@ class Core:
             channel.acknowledge(sequence)
 
     def unacknowledged(self, node: str) -> list[Send]:
-        """Commands to live runs on a node that it has not acknowledged, in order: what to send again."""
+        """Returns the unacknowledged commands to live runs on a node, in order, to be sent again."""
         sends = []
         for stream in self.streams.values():
             for run in stream.live.values():
@@ -202,7 +205,7 @@ class Core:
         return sends
 
     def orders(self, node: str) -> list[ShipmentOrder]:
-        """What a node was told to bring to the store and has not answered: what to send after its welcome."""
+        """Returns the open upload orders of a node, to be sent after its welcome."""
         return [
             ShipmentOrder(stream.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
             for stream in self.streams.values()
@@ -211,18 +214,17 @@ class Core:
         ]
 
     def partners(self, node: str) -> list[str]:
-        """Other nodes with ranks of the gangs that a node has ranks of."""
+        """Returns the other nodes that share a gang with a node, sorted."""
         gangs = [{r.node for r in run.ranks} for stream in self.streams.values() for run in stream.live.values()]
         return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
 
     # ------------------------------------------------------------------------------------------------------- recovery
 
     def restore(self, event: StreamEvent) -> list[Effect]:
-        """Re-applies a journalled event of one experiment, without the cluster: see `recovered`.
+        """Applies a journalled event of a stream again, without the cluster state (see `recovered`).
 
         Returns:
-            The experiment's effects, of which recovery uses the up-calls only; the others were carried out, or are found
-            again by `outstanding`.
+            The effects of the stream. Recovery uses only the up-calls: other effects were carried out, or `outstanding` returns them.
         """
         if isinstance(event, StreamCreated):
             self.install(Stream(event))
@@ -236,15 +238,15 @@ class Core:
         return effects
 
     def restore_cluster(self, event: ClusterEvent) -> None:
-        """Re-applies a journalled event of the cluster's stream, in that stream's order and before `recovered`."""
+        """Applies a journalled cluster event again. Call it in the order of the cluster's stream and before `recovered`."""
         self.cluster.restore(event)
 
     def recovered(self) -> list[Effect]:
-        """All journals are re-applied: rebuilds the cluster part. Nodes count as up until their lease runs out anew.
+        """Rebuilds the cluster state after all journals are applied. Nodes count as up until their lease expires.
 
         Returns:
-            What was asked of the outside and not answered yet (questions, timers), and the deletions from the store that the
-            crash may have prevented. Nodes are told when they say hello.
+            The unanswered questions and the timers of all streams, and the deletions from the store that the crash may have
+            prevented. Nodes get their messages when they open a session.
         """
         oldest = self._restored_at - FORGET_AGAIN_SECONDS
         effects: list[Effect] = [
@@ -253,8 +255,8 @@ class Core:
             if at >= oldest and not self.streams[StreamId(owner)].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
-        # Experiments may have been thinking when a crash took what waited for them; they are told with the first event,
-        # or after the answer that they waited for.
+        # A crash may have lost cluster events that waited for a policy's answer. The streams get them with the first event,
+        # or after that answer.
         self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
         for stream in self.streams.values():
             if stream.state.ended:
@@ -280,7 +282,7 @@ class Core:
         self.cluster.enter(stream.id, Tenant(*stream.terms_told, need=need(stream)))
 
     def _enter(self, stream: Stream) -> None:
-        """A restored stream competes for slots again."""
+        """Requests slots for a restored stream again."""
         tenant = Tenant(
             *stream.terms_told,
             stream.claimed,
@@ -312,7 +314,7 @@ class Core:
         unknown = tuple(key for key in event.runs if not self._wanted(key, event.node))
         self._effects.append(Welcome(event.node, unknown))
         if event.runs:
-            return  # They may still have to say which snapshots they took.
+            return  # These runs may still report snapshots that they took.
         known = self._known_snapshots()
         for sha256 in event.snapshots:
             if sha256 not in known:
@@ -321,7 +323,7 @@ class Core:
     def _evicted(self, event: NodeEvicted) -> None:
         for stream in self._involved(event.node, ()):
             mine = stream.snapshots.may_evict(event.node)
-            late = self._thinking.concerns(stream.id, event.node)  # It may know of more once it is told what waits.
+            late = self._thinking.concerns(stream.id, event.node)  # Its pending node events may add snapshots.
             gone = tuple(sha256 for sha256 in event.snapshots if late or sha256 in mine)
             if gone:
                 self._inbox.append(CopiesEvicted(event.at, stream.id, event.node, gone))
@@ -331,7 +333,10 @@ class Core:
         self._tell_draining(event.node, event.at)
 
     def _tell_lost_before(self, at: float) -> None:
-        """That a node was lost, to those that could not be told before a crash; its disk is there until its agent says hello."""
+        """Sends the `NodeLost` events that streams did not get before a crash.
+
+        The snapshots of these nodes count as kept until their agents open a session.
+        """
         for name, node in self._lost_before:
             stream = self.streams[StreamId(name)]
             kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
@@ -341,7 +346,7 @@ class Core:
         self._settle_inbox()
 
     def _tell_draining(self, node: str, at: float) -> None:
-        """To all that hold slots of a drained node and do not know."""
+        """Sends `NodeDraining` to all streams that hold slots of a drained node and do not know it yet."""
         for stream in self.streams.values():
             if any(m.node == node and m.id not in stream.draining for m in stream.slots.values()):
                 self._inbox.append(
@@ -349,7 +354,7 @@ class Core:
                 )
 
     def _recall(self) -> None:
-        """Takes back commands to processes that are gone by now."""
+        """Removes the effects that send commands to processes which no longer exist."""
         self._effects = [
             effect
             for effect in self._effects
@@ -383,7 +388,7 @@ class Core:
 
     def _settle(self, at: float) -> None:
         self._settle_inbox()
-        while self._drained_before:  # After the event, which may be the answer to what was asked before.
+        while self._drained_before:  # After the event, which may be the answer that a stream waits for.
             self._tell_draining(self._drained_before.pop(), at)
             self._settle_inbox()
             self._recall()
@@ -395,11 +400,11 @@ class Core:
             self._settle_inbox()
 
     def _woken(self, event: StreamEvent) -> None:
-        """The answer of a policy that was thinking, then what waited for its experiment."""
+        """Handles the answer of a pending up-call, then the events that waited for it."""
         stream = self.streams[event.stream]
         if not pending_answers.answers(stream, event):
             if isinstance(event, PolicyAnswered | PolicyFailed):
-                return  # To an earlier up-call: a repetition.
+                return  # A repeated answer to an earlier up-call.
             raise RuntimeError(f"experiment {stream.id} waits for its policy's answer, found {type(event).__name__}")
         waiting = self._thinking.end(stream.id)
         self._inbox.append(event)
@@ -440,7 +445,7 @@ class Core:
                 stream = self.streams[effect.stream]
                 self.cluster.enter(effect.stream, Tenant(*stream.terms_told, need=need(stream)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
-                if effect.stored:  # The store counts who needs the bytes; the copies on nodes stay for the others.
+                if effect.stored:  # The store counts owners; the copies on nodes stay for the other streams.
                     self._effects.append(replace(effect, nodes=()))
             case _:
                 self._effects.append(effect)
@@ -451,12 +456,15 @@ class Core:
 
 
 def need(stream: Stream) -> SlotKind:
-    """What each slot of an experiment must have."""
+    """Returns the hardware that each slot of a stream must have."""
     return SlotKind(stream.settings.cpus, stream.settings.gpus)
 
 
 def outstanding(stream: Stream) -> list[Effect]:
-    """What an experiment waits for from the outside: asked again after a recovery, since each is idempotent by its ticket."""
+    """Returns the unanswered questions and the timers of a stream as effects, to be repeated after a recovery.
+
+    Repeating them is safe: each has a ticket.
+    """
     effects: list[Effect] = [*stream.asks.values()]
     effects += [SetTimer(stream.id, ticket, when) for ticket, when in stream.timers.items()]
     return effects

@@ -1,4 +1,4 @@
-"""What the core wants done. The shell journals every `Record` of a batch before it carries out the other effects."""
+"""Effects of the core. The caller journals every `Record` of a batch before it carries out any other effect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hopyard_engine.core.types import Measured, SnapshotInfo
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An event to append to a stream of the journal ("cluster", or an experiment's id)."""
+    """An event to append to the journal, in the stream "cluster" or in the stream of an experiment."""
 
     stream: StreamId
     event: Event
@@ -32,7 +32,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class UpCall:
-    """An up-call to the experiment's policy; its answer comes back as `PolicyAnswered` with the same number."""
+    """An up-call to the policy of a stream. The answer is a `PolicyAnswered` event with the same number."""
 
     stream: StreamId
     number: int
@@ -44,9 +44,10 @@ class UpCall:
 
 @dataclass(frozen=True, slots=True)
 class AskOutside:
-    """A question to something outside the core; comes back as `Answered` with the same ticket. Idempotent by ticket.
+    """A question to a generator, a predictor or a solver, answered by an `Answered` event with the same ticket.
 
-    `experiment` is the one whose generator is asked; empty: the question is the policy's. `seconds` is how long a solver may think.
+    Asking again with the same ticket is safe. `experiment` is the experiment whose generator is asked; empty for a question of the
+    policy. `seconds` is a solver's time limit.
     """
 
     stream: StreamId
@@ -59,7 +60,7 @@ class AskOutside:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawQuestion:
-    """Nobody waits any more for the answer to what was asked with this ticket."""
+    """Cancels the question with this ticket: nobody needs its answer."""
 
     stream: StreamId
     ticket: str
@@ -67,7 +68,7 @@ class WithdrawQuestion:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Asks for `TimerElapsed` at a time. A later one with the same ticket replaces it; `at` None cancels it."""
+    """Requests a `TimerElapsed` event at a time. A later effect with the same ticket replaces the timer; `at` None cancels it."""
 
     stream: StreamId
     ticket: str
@@ -76,10 +77,10 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run: decisions of the engine that the run follows on its node.
+    """Options that the engine gives a run's node.
 
-    Each is copied by its name into the field of `StartRun` (resource_manager.proto). Its value is plain: a number, a text, a truth
-    value, or a tuple of these.
+    Each is copied into the field of `StartRun` (resource_manager.proto) with the same name. Values are numbers, texts, booleans, or
+    tuples of these.
     """
 
     until: int
@@ -92,7 +93,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(RunOptions):
-    """Starts a run on a slot. `place` is where the slot's node has the partition that `input` names; None: it is a path."""
+    """Starts a process of a run on a slot. `place` is the location of the partition `input` on the node; None: `input` is a path."""
 
     slot: str
     hyperparameters: Hyperparameters
@@ -106,7 +107,7 @@ class Start(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """The decision on a boundary; `allowed` 0 leaves it as it is."""
+    """The decision at a boundary. `allowed` 0 does not change the run's allowed position."""
 
     kind: DecisionKind
     position: int
@@ -115,7 +116,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Moves `until` (None: unchanged) or adds save points."""
+    """Changes `until` (None: unchanged) or adds positions at which to save a snapshot."""
 
     ticket: str
     until: int | None
@@ -124,7 +125,7 @@ class Amend:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Ends the process at once, without saving."""
+    """Kills the process immediately, without a snapshot."""
 
     reason: Reason
 
@@ -134,7 +135,7 @@ CommandBody = Start | Decide | Amend | Kill
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A command to a run: the next of its channel. Kept by the core until acknowledged, and sent again when asked."""
+    """The next command on a run's channel. The core keeps it until it is acknowledged and can resend it."""
 
     node: str
     run: RunKey
@@ -144,7 +145,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Everything up to this sequence of a run's channel is taken over (and journalled, once this effect is carried out)."""
+    """Acknowledges all messages of a run's channel up to this sequence number; their events are in the journal by then."""
 
     run: RunKey
     sequence: int
@@ -152,7 +153,10 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class ShipmentOrder:
-    """A node is to bring a snapshot to the store. Kept by the core until answered, and sent after each welcome: see `Core.orders`."""
+    """An order to a node to upload a snapshot to the store.
+
+    The core keeps it until the node answers. `Core.orders` returns the open orders to send after each welcome.
+    """
 
     stream: StreamId
     number: int
@@ -163,14 +167,14 @@ class ShipmentOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrdersGiven:
-    """A node got orders to ship, and no welcome that brings them: they are sent now (`Core.orders`)."""
+    """A node has new upload orders and no welcome follows: the caller sends them now (`Core.orders`)."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeShipment:
-    """A node's answer to an order is taken over, or is not needed any more."""
+    """Acknowledges a node's answer to an upload order, including answers that are no longer needed."""
 
     node: str
     stream: StreamId
@@ -179,7 +183,7 @@ class AcknowledgeShipment:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answers `NodeJoined`: these runs of the node are not wanted, so it ends them before it takes any command."""
+    """Answers `NodeJoined`. The node must end the `unknown` runs before it accepts commands."""
 
     node: str
     unknown: tuple[RunKey, ...]
@@ -187,9 +191,9 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class ForgetSnapshot:
-    """Nobody needs these bytes any more: delete them from the nodes, and with `stored` from the store, if they got there.
+    """Deletes a snapshot that nobody needs: from these nodes and, if `stored`, from the store.
 
-    Without an experiment: none in the core knows them. A finished one that it does not have may still hold them.
+    An empty stream means that no stream in the core knows the snapshot. A finished experiment that is not in memory may still own it.
     """
 
     stream: StreamId
@@ -200,10 +204,9 @@ class ForgetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReportAccepted:
-    """A report that is now part of a job's statistics: a projection of the journal. `experiment` is the job's own.
+    """A new report of a job, to be added to its statistics rows. `experiment` is the job's own.
 
-    What else of the job changes with it, such as its position, comes into its row with the next `JobChanged`. `combined` is what
-    the parts of an evaluation say together, with the last of them.
+    The job's own row changes with the next `JobChanged`. `combined` is set with the last part of an evaluation: its combined metrics.
     """
 
     experiment: ExperimentId
@@ -215,7 +218,7 @@ class ReportAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """A job was profiled on slots of one kind: kept for later experiments of the same `training` (`Settings.training`)."""
+    """The result of a profile on slots of one kind, stored for later experiments with the same `training` (`Settings.training`)."""
 
     experiment: ExperimentId
     job: str
@@ -225,7 +228,7 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """A job's row must be projected again; `removed` when the job is no more. `experiment` is the job's own."""
+    """A job's row must be projected again, or deleted if `removed`. `experiment` is the job's own."""
 
     experiment: ExperimentId
     job: str
@@ -234,16 +237,16 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChanged:
-    """The row of an experiment, alone in its stream or not, must be projected again."""
+    """The row of an experiment must be projected again."""
 
     experiment: ExperimentId
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something people should know, such as a re-executed report that differs from the recorded one.
+    """A notice for people, such as a repeated report that differs from the recorded one.
 
-    With `aloud` it concerns the experiment as a whole, and is told beside whatever event it followed from.
+    With `aloud` the notice concerns the whole experiment and is shown in addition to the event that caused it.
     """
 
     stream: StreamId
@@ -254,7 +257,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What a person, a client or the process of an older attempt wanted is not done. The reason says what, and why not."""
+    """A request of a person or client, or a message of an older attempt, was refused. The reason says what and why."""
 
     stream: StreamId
     job: str
@@ -263,9 +266,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DemandChanged:
-    """For the cluster part: the experiment can use so many slots, `gang` at once; None: as many as it can get.
+    """For the cluster state: the number of slots that the stream can use, in gangs of `gang`; None: as many as possible.
 
-    Only slots on these `nodes` are of use to it; none: all are.
+    Only slots on `nodes` are usable; an empty tuple means any node.
     """
 
     stream: StreamId
@@ -276,7 +279,7 @@ class DemandChanged:
 
 @dataclass(frozen=True, slots=True)
 class TermsChanged:
-    """For the cluster part: the weight or the cap of a stream's experiments together changed."""
+    """For the cluster state: the total weight or slot limit (`cap`) of a stream's experiments changed."""
 
     stream: StreamId
     weight: float
@@ -285,7 +288,7 @@ class TermsChanged:
 
 @dataclass(frozen=True, slots=True)
 class SlotReturned:
-    """For the cluster part: the experiment gives a slot back."""
+    """For the cluster state: the stream returns a slot."""
 
     stream: StreamId
     slot: str
@@ -293,14 +296,14 @@ class SlotReturned:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded:
-    """For the cluster part: the stream's experiments are over and hold no more slots."""
+    """For the cluster state: all experiments of the stream have ended, and it releases its slots."""
 
     stream: StreamId
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRevived:
-    """For the cluster part: a stream whose experiments were over goes on and wants slots again."""
+    """For the cluster state: an ended stream continues and needs slots again."""
 
     stream: StreamId
 

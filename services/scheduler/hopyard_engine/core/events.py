@@ -1,8 +1,8 @@
-"""What can happen to the core. Each event carries its time; nothing in the core reads a clock.
+"""Events of the core. Each event carries its time, because the core reads no clock.
 
-Cluster events concern nodes and slots. Stream events carry the id of a stream and are recorded in its journal. The cluster part
-also creates stream events (`SlotGranted`, `SlotRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`). They are
-recorded in the journal of the stream, so that each stream can be replayed without the others.
+Cluster events concern nodes and slots. Stream events carry the id of a stream and are recorded in its journal. The cluster state also
+creates stream events (`SlotGranted`, `SlotRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`). They are recorded in the
+journal of the stream, so that each stream can be replayed without the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ from hopyard_engine.core.types import (
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """An agent opened a session and said what it has and what it really runs."""
+    """An agent opened a session and announced its slots, the runs it has and the snapshots (by hash) on its disk.
+
+    `incarnation` identifies the agent's process: it changes when the agent restarts.
+    """
 
     at: float
     node: str
@@ -49,7 +52,7 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True)
 class NodeExpired:
-    """An agent was silent beyond its lease."""
+    """A node's lease expired: its agent sent no message in time."""
 
     at: float
     node: str
@@ -57,7 +60,7 @@ class NodeExpired:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """A node gets nothing more, and its runs are suspended at their next boundary, until its agent is started anew."""
+    """A node is drained: it gets no new runs, and its runs are suspended at their next boundary, until its agent restarts."""
 
     at: float
     node: str
@@ -65,7 +68,7 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvicted:
-    """An agent made room on its disk: it does not hold these snapshots any more. What follows from it is journalled."""
+    """An agent deleted its copies of these snapshots to free disk space. The resulting `CopiesEvicted` events are journalled."""
 
     at: float
     node: str
@@ -74,7 +77,7 @@ class NodeEvicted:
 
 @dataclass(frozen=True, slots=True)
 class StoreQuotaSet:
-    """From now on the snapshots of all experiments together may take so many bytes (> 0) in the store; None: any."""
+    """The quota of the store changed: the snapshots of all experiments may take `size` bytes (> 0); None: no limit."""
 
     at: float
     size: int | None
@@ -91,14 +94,14 @@ class StreamCreated:
     """The first event of a stream.
 
     Attributes:
-        at: When.
-        stream: Its id: the id of its first experiment.
-        settings: The terms of that experiment.
-        payload: The shell's own (specification, bundle); the core keeps it.
-        data: The partitioned data that it trains on; None: its runs find theirs themselves.
-        earlier: What earlier experiments have trained below the same root of the search plan: jobs may be answered from it.
-        scaling: What earlier experiments measured of the same training on several slots.
-        policy: The policy and its version; the core decides nothing by it. None: nobody named it.
+        at: Time of the event.
+        stream: Id of the stream: the id of its first experiment.
+        settings: Settings of that experiment.
+        payload: Data of the caller (specification, bundle), which the core only stores.
+        data: The partitioned data to train on; None: the program finds its data by itself.
+        earlier: Training of earlier experiments in the same search plan, whose results jobs may reuse.
+        scaling: Times that earlier experiments measured for the same training on several slots.
+        policy: The policy and its version, for information; None: unknown.
     """
 
     at: float
@@ -113,15 +116,15 @@ class StreamCreated:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentJoined:
-    """Another experiment with the same `share` key joins the stream: one policy for all of them, and one share.
+    """An experiment with the same `share` key joins the stream. All experiments of a stream have one policy and one share.
 
     Attributes:
-        at: When.
-        stream: The stream, named after its first experiment.
-        experiment: The experiment that joins.
-        settings: Its own terms.
-        payload: As with `StreamCreated`.
-        earlier: Likewise; what the group has from earlier experiments already may be among it.
+        at: Time of the event.
+        stream: Id of the stream, which is the id of its first experiment.
+        experiment: Id of the experiment that joins.
+        settings: Settings of that experiment.
+        payload: As in `StreamCreated`.
+        earlier: As in `StreamCreated`. It may contain trials that the group already has.
     """
 
     at: float
@@ -134,9 +137,9 @@ class ExperimentJoined:
 
 @dataclass(frozen=True, slots=True)
 class SlotGranted:
-    """The cluster gave the experiment a slot, which has so many CPU threads and these GPUs, and is of this kind of host.
+    """The cluster granted a slot to the stream, with its CPU threads, its GPUs and its kind of host.
 
-    `incarnation` is the life of its node's agent: what runs there ends with it.
+    `incarnation` is that of the node's agent. The runs on the node are lost when it changes.
     """
 
     at: float
@@ -151,7 +154,7 @@ class SlotGranted:
 
 @dataclass(frozen=True, slots=True)
 class SlotRecalled:
-    """The experiment is to leave a slot that another one needs, and gets one of another kind for it."""
+    """The stream must return a slot that another stream needs. It gets a slot of another kind instead."""
 
     at: float
     stream: StreamId
@@ -160,7 +163,7 @@ class SlotRecalled:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is gone with its slots, runs and local snapshots, except the `snapshots` that its disk is known to hold."""
+    """A node is lost with its slots, its runs and its snapshots, except the `snapshots` (by hash) known to be on its disk."""
 
     at: float
     stream: StreamId
@@ -170,17 +173,17 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class NodeBack:
-    """A node opened a session again: these of the experiment's runs and snapshots are really there.
+    """A node opened a session again and announced what it has of this stream.
 
     Attributes:
-        at: When.
-        stream: The stream of these runs and snapshots.
-        node: Which node.
-        runs: Channels that the node has.
-        snapshots: What its disk holds.
-        lost: Runs that it had taken over and has not any more.
-        gone: Slots that it has not any more; their runs are lost too.
-        ship: Snapshots (job, position) on its disk that no run brings to the store any more: it is told to.
+        at: Time of the event.
+        stream: Id of the stream.
+        node: The node.
+        runs: Channels that the node still has.
+        snapshots: Hashes of the snapshots on its disk.
+        lost: Channels that the node had accepted and no longer has.
+        gone: Slots that the node no longer has; their runs are lost too.
+        ship: Snapshots (job, position) on its disk that no run uploads any more. The node gets an order to upload them.
     """
 
     at: float
@@ -195,14 +198,14 @@ class NodeBack:
 
 @dataclass(frozen=True, slots=True)
 class NodeDraining:
-    """A node is drained: the experiment's runs there are suspended at their next boundary, and its slots go back.
+    """A node is drained: the stream's runs on it are suspended at their next boundary, and its slots are returned.
 
     Attributes:
-        at: When.
-        stream: The stream of these runs.
-        node: Which node.
-        unsent: Processes there whose start has not been sent, as the node was drained while the policy thought: their runs end
-            before they begin.
+        at: Time of the event.
+        stream: Id of the stream.
+        node: The node.
+        unsent: Processes on the node whose start command was not sent yet, because the node was drained while the policy was
+            computing its answer. Their runs end before they begin.
     """
 
     at: float
@@ -213,7 +216,7 @@ class NodeDraining:
 
 @dataclass(frozen=True, slots=True)
 class CopiesEvicted:
-    """A node has deleted its copies of these snapshots of the experiment, which are in the store."""
+    """A node deleted its copies of these snapshots of the stream, which are in the store."""
 
     at: float
     stream: StreamId
@@ -223,7 +226,7 @@ class CopiesEvicted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsGivenUp:
-    """The store must make room: the experiment is to give up snapshots with these hashes, as far as it does not need them."""
+    """The store quota is exceeded: the stream must delete its snapshots with these hashes, except those that it needs now."""
 
     at: float
     stream: StreamId
@@ -232,7 +235,7 @@ class SnapshotsGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class DataChanged:
-    """These partitions of the experiment's data lie elsewhere now. The others are where they were."""
+    """The locations of these partitions changed. Other partitions are unchanged."""
 
     at: float
     stream: StreamId
@@ -241,7 +244,7 @@ class DataChanged:
 
 @dataclass(frozen=True, slots=True)
 class ShareSet:
-    """The experiment may hold so many slots."""
+    """The stream's share changed: it may hold this number of slots."""
 
     at: float
     stream: StreamId
@@ -250,9 +253,9 @@ class ShareSet:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run's process is attached and has loaded its state.
+    """A process of the run is attached and has loaded its state.
 
-    Its agent got `fetched` bytes of it from another agent or `from_store`; 0: it had them, or none were needed.
+    Its agent fetched `fetched` bytes for it, from the store if `from_store`, else from another agent; 0: nothing was fetched.
     """
 
     position: int
@@ -262,14 +265,14 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Reports of a run, in order of position."""
+    """Reports of a run, ordered by position."""
 
     reports: tuple[Report, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """The run's answer to an amendment."""
+    """The run's answer to an `Amend` command."""
 
     ticket: str
     accepted: bool
@@ -278,14 +281,14 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot lies on the disk of the run's node."""
+    """A snapshot was written to the disk of the run's node."""
 
     snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStored:
-    """A snapshot of the run arrived in the store; may come after the run ended. With an `error` it never will."""
+    """A snapshot of the run is in the store, or with an `error` its upload failed for good. It may arrive after the run has ended."""
 
     position: int
     sha256: str
@@ -294,12 +297,17 @@ class SnapshotStored:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run's process has left its slot.
+    """A process of the run ended and left its slot.
 
     Attributes:
-        cause: What its agent said, or what the engine knows; None: nothing.
-        finished: It ended by itself and has nothing more to train.
-        unable: Its program failed as it would for any job on that node, again and again.
+        reason: How the run ended.
+        position: The position reached.
+        snapshot: The snapshot that it saved at the end; None: none.
+        user_code: Whether user code caused a failure.
+        cause: The cause, from the agent or from the engine; None: unknown.
+        snapshot_missing: Whether the process could not load its snapshot, which was found neither on a node nor in the store.
+        finished: Whether the program ended by itself and has nothing more to train.
+        unable: Whether the program failed repeatedly in a way that would fail any job on that node.
     """
 
     reason: RunEndReason
@@ -313,7 +321,7 @@ class Ended:
 
     @property
     def detail(self) -> Reason:
-        """The cause; without one a message that has no text."""
+        """The cause, or an empty message if it is unknown."""
         return self.cause or Reason.of(ReasonCode.RUN_MESSAGE, message="")
 
 
@@ -322,7 +330,7 @@ RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended
 
 @dataclass(frozen=True, slots=True)
 class RunMessage:
-    """The next message of a run's channel: sequence 1, 2, 3, ..."""
+    """A message of a process of a run. Sequence numbers of a channel start at 1."""
 
     at: float
     stream: StreamId
@@ -335,7 +343,7 @@ class RunMessage:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotShipped:
-    """A node answers the order of this number (`NodeBack.ship`): its snapshot is stored, or with an `error` never will be."""
+    """A node's answer to the upload order `order`: the snapshot is in the store, or with an `error` its upload failed for good."""
 
     at: float
     stream: StreamId
@@ -349,9 +357,9 @@ class SnapshotShipped:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswered:
-    """The policy's answer to an up-call, how many slots it could use now, and how many of them at once at least.
+    """The policy's answer to an up-call, with its demand: the number of slots that it can use now, in gangs of at least `gang`.
 
-    `nodes` are those on which they would be of use, in order; none: any.
+    `nodes` are the only nodes whose slots it can use, in order; empty: any node.
     """
 
     at: float
@@ -364,15 +372,15 @@ class PolicyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed:
-    """The policy raised, answered nonsense or took too long on an up-call; its experiment pauses.
+    """The policy raised an error, returned an invalid answer or exceeded its time for an up-call. Its experiments are paused.
 
     Attributes:
-        at: When.
-        stream: The stream of the policy.
-        number: The up-call's.
+        at: Time of the event.
+        stream: Id of the stream.
+        number: Number of the up-call.
         reason: What happened.
-        unheard: The policy was given up before it answered. On a replay the up-call is not made here: it comes again, with
-            another number, when the experiment is resumed.
+        unheard: Whether the policy was given up before it answered. Replay then skips this up-call: it is made again, with another
+            number, when the experiment is resumed.
     """
 
     at: float
@@ -383,19 +391,19 @@ class PolicyFailed:
 
     @property
     def diverged(self) -> bool:
-        """Whether the policy was not asked: a replay found that it decides otherwise than it did."""
+        """True if the policy was not asked: a replay of it gave other decisions than the recorded ones, which pauses the experiment."""
         return self.reason.code is ReasonCode.POLICY_DIVERGED
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyProcess:
-    """A process came that serves the experiment's policy, or went away. For people: nothing is decided by it.
+    """A process for the stream's policy connected or disconnected. For information only; it changes no state.
 
     Attributes:
-        at: When.
-        stream: The stream of the policy.
-        here: Whether it came.
-        again: So many up-calls it was told anew: it remembered nothing.
+        at: Time of the event.
+        stream: Id of the stream.
+        here: Whether the process connected.
+        again: Number of up-calls that were repeated to it, because it started without state.
     """
 
     at: float
@@ -406,7 +414,7 @@ class PolicyProcess:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the core asked the outside is answered; `result` is None with an error."""
+    """The answer to an `AskOutside` question; `result` is None if there is an error."""
 
     at: float
     stream: StreamId
@@ -417,7 +425,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class TimerElapsed:
-    """The time of a timer has come."""
+    """The timer with this ticket elapsed."""
 
     at: float
     stream: StreamId
@@ -426,9 +434,9 @@ class TimerElapsed:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A client asks for a configuration trained to a position. `ticket` makes it idempotent.
+    """A client requests that a configuration is trained to a position. A repeated `ticket` has no effect.
 
-    It concerns `experiment`; empty: the first experiment of the stream.
+    An empty `experiment` means the first experiment of the stream. `more` is the number of requests of the same call that follow.
     """
 
     at: float
@@ -442,9 +450,9 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """A person or a client acts on `experiment`; empty: the first experiment of the stream.
+    """A person or client acts on `experiment`; empty: the first experiment of the stream.
 
-    "close" ends it as one that has done its work; "keep" lets it be idle for its full time once more.
+    "close" completes the experiment; "keep" restarts its idle timer (`Settings.idle`).
     """
 
     at: float
@@ -455,9 +463,9 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class JobOperated:
-    """A person acts on a job with a command that a policy could give too.
+    """A person sends a command for a job, of the kind that policies send.
 
-    If the command ends a job without a run, the policy gets a new up-call: other jobs may have waited for that job.
+    If the command ends a job without a run, the policy gets a new up-call, because other jobs may have waited for that job.
     """
 
     at: float
@@ -480,9 +488,10 @@ class JobHeld:
 
 @dataclass(frozen=True, slots=True)
 class SlotReserved:
-    """A client reserves an idle slot of the stream: the policy cannot use it until it is released.
+    """A client reserves an idle slot of the stream. The policy cannot use the slot until it is released.
 
-    `request` identifies the reservation. A repeated request changes nothing while the slot is reserved; empty: it is a new one.
+    `request` identifies the reservation: a repeated request has no effect while the slot is reserved. Empty: always a new
+    reservation.
     """
 
     at: float
@@ -493,10 +502,10 @@ class SlotReserved:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """A person changes an experiment's terms; None leaves a term as it is. `request` makes it idempotent.
+    """A person changes the settings of an experiment; None leaves a setting unchanged. A repeated `request` has no effect.
 
-    It concerns `experiment`; empty: the first experiment of the stream. `cleared` names the terms that do
-    not hold any more: "target", "slots", "concurrency".
+    An empty `experiment` means the first experiment of the stream. `cleared` names the limits to remove: "target", "slots",
+    "concurrency".
     """
 
     at: float
@@ -515,13 +524,13 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The stream up to here was written in another cluster, whose nodes and slots are not here.
+    """The stream was imported: all records before this one come from another cluster, whose nodes and slots are not available here.
 
     Attributes:
-        at: When.
-        stream: The stream.
-        request: Names the import, so that a repeated one is recognised.
-        snapshots: Those that came along and are in the store; all others are lost.
+        at: Time of the event.
+        stream: Id of the stream.
+        request: Id of the import; a repeated import has no effect.
+        snapshots: Hashes of the snapshots that were imported into the store. All others are lost.
     """
 
     at: float

@@ -1,7 +1,7 @@
-"""Experiments whose policies think: what the cluster part has for them waits until the answer.
+"""Streams whose policies have not answered yet, and the events that wait for the answer.
 
-A policy's answer is the next record of its experiment's stream, so nothing may reach the experiment from the up-call to the
-answer. The shell keeps back what comes from outside, as if it had not arrived yet. What happens to nodes meanwhile waits here.
+The policy's answer must be the next record of its stream after the up-call, so no other event may reach the stream in between. The
+caller holds back events from outside. Events that the cluster state creates for the stream, such as `NodeLost`, wait here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class Thinking:
-    """The experiments that wait for an answer, and what waits for them, in order."""
+    """The streams with an unanswered up-call, and for each the events that wait, in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[StreamEvent]] = {}
@@ -29,15 +29,15 @@ class Thinking:
         return iter(self._waiting)
 
     def begin(self, experiment: StreamId) -> None:
-        """Its policy thinks from now on."""
+        """Marks that a stream waits for its policy's answer: `keep` holds its events back from now on."""
         self._waiting.setdefault(experiment, [])
 
     def end(self, experiment: StreamId) -> list[StreamEvent]:
-        """It thinks no more; answers what waited."""
+        """Ends the wait of a stream and returns the events that were held back, in order."""
         return self._waiting.pop(experiment, [])
 
     def keep(self, event: StreamEvent) -> bool:
-        """Keeps an event for later; False if its experiment does not think."""
+        """Holds an event back if its stream waits for an answer. Returns whether it did."""
         waiting = self._waiting.get(event.stream)
         if waiting is None:
             return False
@@ -45,12 +45,12 @@ class Thinking:
         return True
 
     def concerns(self, experiment: StreamId, node: str) -> bool:
-        """Whether something waits for an experiment that changes what it knows of a node."""
+        """Returns whether a held-back event of a stream changes the state of a node (`NodeLost`, `NodeBack`, `NodeDraining`)."""
         waiting = self._waiting.get(experiment, ())
         return any(isinstance(event, NodeLost | NodeBack | NodeDraining) and event.node == node for event in waiting)
 
     def doomed(self, key: RunKey, node: str) -> bool:
-        """Whether a run's process on a node is lost already, and only its experiment does not know yet."""
+        """Returns whether a held-back event says that a run's process on a node is lost. Its stream does not know it yet."""
         return any(
             (isinstance(event, NodeLost) and event.node == node) or (isinstance(event, NodeBack) and key in event.lost)
             for event in self._waiting.get(key.stream, ())
@@ -58,7 +58,7 @@ class Thinking:
 
 
 def answers(stream: Stream, event: StreamEvent) -> bool:
-    """Whether an event is the answer to the up-call that the experiment waits for."""
+    """Returns whether an event is the answer to the up-call in flight of a stream."""
     number = (
         event.answer.number
         if isinstance(event, PolicyAnswered)
@@ -70,9 +70,9 @@ def answers(stream: Stream, event: StreamEvent) -> bool:
 
 
 def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
-    """An event that waited, as it is now: no earlier than the answer.
+    """Returns an event that was held back, updated: its time is not before the answer's.
 
-    A node that came back has lost the runs that the answer put where none can be, and ships what is left by now.
+    In a `NodeBack` event, the runs that the answer placed on missing slots are added to `lost`, and `ship` is determined again.
     """
     event = replace(event, at=max(event.at, at))
     if isinstance(event, NodeBack):
@@ -83,13 +83,13 @@ def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
 
 
 def unsent(stream: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
-    """Processes of an experiment on a node that these effects start: the node has not heard of them."""
+    """Returns the stream's processes on a node that these effects start: the node has not received the commands yet."""
     sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Start)]
     return tuple(send.run for send in sends if send.run.stream == stream.id and send.node == node)
 
 
 def in_vain(stream: Stream, send: Send) -> bool:
-    """Whether a command goes to a process of the experiment that is gone by now."""
+    """Returns whether a command is for a process that no longer exists."""
     job = stream.jobs.get(send.run.job)
     run = run_messages.current_run(job, send.run.attempt) if job is not None else None
     return run is None or run.ranks[send.run.rank].gone

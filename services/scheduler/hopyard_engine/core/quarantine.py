@@ -1,4 +1,4 @@
-"""Taking one experiment out of the core after a mistake in the core itself, so that the others go on."""
+"""Quarantine: stops one stream after an error in the core, so that the other streams continue."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from hopyard_engine.core.state_machines.experiment_states import change_experime
 
 
 def quarantine(core: Core, name: StreamId, reason: Reason, at: float) -> list[Effect]:
-    """Fails an experiment whose state can no longer be trusted, without touching that state further than needed.
+    """Fails all experiments of a stream whose state can no longer be trusted, and changes as little of that state as possible.
 
-    Its slots are free again; what still runs there is displaced by the next run, or ended when its agent says hello. The
-    event that led here is not in the journal, and a failed experiment is not replayed.
+    Its slots become free. Processes that still run there are replaced by the next run or ended when their agent reconnects. The event
+    that caused the error is not in the journal, and a failed experiment is not replayed.
+
+    Returns:
+        The effects that cancel the stream's timers and questions and update its experiments.
     """
     stream = core.streams[name]
     core.forget_pending(name)

@@ -1,4 +1,4 @@
-"""What events and effects are made of: terms, slots, snapshots, placed data. They change nothing by themselves."""
+"""Values that events and effects contain: settings, slots, snapshots, placed data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import Hyperparameters, Report
 
 
 class SlotSpec(NamedTuple):
-    """A slot as its agent announces it. `hardware` is the kind of host that it is of; empty: not known."""
+    """A slot as its agent announces it. `hardware` is the kind of host; empty: unknown."""
 
     id: str
     cpus: int = 1
@@ -20,7 +20,7 @@ class SlotSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """The policy with which a stream begins, and the version of its decisions."""
+    """The policy of a stream when it was created, and the version of its decisions."""
 
     name: str
     version: str
@@ -28,7 +28,7 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """A snapshot as the agent that took it describes it."""
+    """A snapshot as reported by the agent that took it. `size` is in bytes."""
 
     position: int
     sha256: str
@@ -37,58 +37,59 @@ class SnapshotInfo:
 
     @property
     def keeps_values(self) -> bool:
-        """Whether it is of processes, which go on with the hyperparameters that they have in memory."""
+        """True if it is a process image (CRIU), which keeps the hyperparameters that the process has in memory."""
         return self.provider == "criu"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """An experiment's terms, as far as the core needs them.
+    """The settings of an experiment that the core uses.
 
     Attributes:
-        metric: Name of the metric to optimise.
-        mode: Which direction is better.
-        max_position: Positions at which a job is complete (>= 1).
-        jobs: Jobs that may be created (>= 0).
-        target: A report at least as good ends the experiment; None: no target.
-        target_over: With more than 1, the mean of a job's last so many reports must be as good.
-        kill_threshold: For policies.
-        max_seconds: Unpaused seconds after which the experiment ends and suspends its jobs; None: no limit.
-        max_failures: Failures of the user's code that a job survives (>= 0).
-        max_losses: Losses without progress that a job survives (>= 0).
-        snapshot_every: Units between periodic snapshots of a run; 0: none.
-        keep_latest: Newest snapshots kept of a job (>= 1).
-        keep_best: Best snapshots kept of a job, by the metric at their position (>= 0).
-        snapshot_quota: Bytes that the experiment's snapshots may take (>= 0); None: no limit.
-        slots: Slots it may hold at most (>= 1); None: no limit.
-        concurrency: Jobs that may train at a time (>= 1); None: no limit.
-        weight: Weight of its share (> 0).
-        seed: Seed of the policy's chance.
-        kill_after: Seconds that a terminated run has to reach a boundary before its process is killed.
-        grace: Seconds that a policy has to shrink to a smaller share.
-        cpus: CPU threads that each of its slots must have (>= 1).
-        gpus: GPUs that each of its slots must have (>= 0).
-        statistics: Whether its policy is told of each report (`ApplicationStat`).
-        every_iteration: Whether its policy is asked after iterations that do not wait for the answer, too (`IterationFinish`).
-        ends_jobs: Whether its policy is asked about runs that have trained their jobs to the end; else they end, saved.
-        ship_every: Units between two snapshots that go to the store by themselves; 0: only what is left when jobs end.
-        forks: Whether its policy is told that slots are idle also when a snapshot that it asked for is there (`AllocateJobs`).
-        forks_newest: Whether its policy forks from the newest of the snapshots that it asked for alone: older ones of a job are let go.
-        rebuilds: Whether its policy has trained again what it asked to be saved and finds gone: the quota may give that up, too.
-        evaluates: Whether a job that has trained to its end waits for its policy to evaluate and complete it.
-        requests: Whether its policy serves what clients ask for: each gets a job.
-        generator_reads: Which results its generator is told: none, how jobs ended, or their reports as well.
-        low: The smallest value that the metric can have; None: not known.
-        high: The largest one; None: not known.
-        space: For policies: the search space in its written form; None: not known.
-        constraints: For policies: the constraints that go with it.
-        plan: The root of the search plan that its trainings belong to; empty: its policy shares none.
-        lasting: Whether completed jobs keep where others branched off, for later experiments.
-        scales: Whether its policy chooses on how many slots a job trains: its demand alone says how many are of use to as many
-            jobs as may train at a time.
-        training: What its trainings have in common with others that take equally long: what its runs profile is kept under that;
-            empty: it is not kept.
-        idle: Seconds that it stays open for clients' requests once it has nothing to do (> 0); None: it ends then.
+        metric: Name of the metric to optimize.
+        mode: Direction in which the metric improves.
+        max_position: Position at which a job is complete (>= 1).
+        jobs: Number of jobs that may be created (>= 0).
+        target: Metric value that ends the experiment when a report reaches it; None: no target.
+        target_over: Number of reports (>= 1). The mean of a job's last `target_over` reports must reach the target.
+        kill_threshold: Passed to policies; the core does not use it.
+        max_seconds: Time in seconds, without pauses, after which the experiment ends and its jobs are suspended; None: no limit.
+        max_failures: Maximum number of failures of user code per job (>= 0); one more fails the job.
+        max_losses: Maximum number of losses per job without progress in between (>= 0); one more fails the job.
+        snapshot_every: Positions between periodic snapshots of a run; 0: no periodic snapshots.
+        keep_latest: Number of newest snapshots to keep for each job (>= 1).
+        keep_best: Number of snapshots with the best metric to keep for each job (>= 0).
+        snapshot_quota: Maximum size in bytes of all snapshots of the experiment (>= 0); None: no limit.
+        slots: Maximum number of slots (>= 1); None: no limit.
+        concurrency: Maximum number of jobs that train at the same time (>= 1); None: no limit.
+        weight: Weight of the experiment in fair sharing (> 0).
+        seed: Seed of the policy's random numbers.
+        kill_after: Seconds that a terminated run has to reach a boundary before its processes are killed.
+        grace: Seconds that the policy has to free slots after its share shrinks.
+        cpus: CPU threads that each slot must have (>= 1).
+        gpus: GPUs that each slot must have (>= 0).
+        statistics: Whether the policy gets an `ApplicationStat` up-call for each report.
+        every_iteration: Whether the policy gets an `IterationFinish` up-call for every new report, not only where the run waits for a
+            decision.
+        ends_jobs: Whether the policy decides what happens to a run that has trained to the end. If False, the run saves and ends by
+            itself.
+        ship_every: The store gets the snapshots at multiples of this position. 1: a run uploads each snapshot; 0: uploads are
+            deferred until a job ends, its experiment pauses or ends, or a node drains.
+        forks: Whether a snapshot that the policy requested causes an `AllocateJobs` up-call, so that the policy can fork from it.
+        forks_newest: Whether only the newest snapshot that the policy requested of a job is kept for forks.
+        rebuilds: Whether the policy retrains a requested snapshot that is missing. If True, the quota may delete such snapshots.
+        evaluates: Whether a job that has trained to the end waits until the policy evaluates and completes it.
+        requests: Whether the policy serves client requests. If True, the core creates a job for each request.
+        generator_reads: Results that the generator receives: none, final results, or also reports.
+        low: Lowest possible value of the metric; None: unknown.
+        high: Highest possible value of the metric; None: unknown.
+        space: The search space as a document, for policies; None: unknown.
+        constraints: The constraints of the search space, for policies.
+        plan: Key of the search plan that the experiment shares; empty: it shares none.
+        lasting: Whether completed jobs keep the snapshots at which other jobs branched off, for later experiments.
+        scales: Whether the policy chooses the number of slots of each job. If True, its demand already accounts for `concurrency`.
+        training: Key under which profiled times are stored, shared by trainings with equal speed; empty: they are not stored.
+        idle: Seconds that the experiment stays open for requests when it has no work (> 0); None: it ends immediately.
     """
 
     metric: str
@@ -136,7 +137,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How long a unit took on so many slots of one kind of host, as an earlier experiment measured it."""
+    """The seconds that one unit of training took on a number of slots of one kind of host, as an earlier experiment measured it."""
 
     hardware: str
     slots: int
@@ -145,16 +146,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPartition:
-    """A partition of an experiment's data, and where it is.
+    """A partition of an experiment's data and its locations.
 
     Attributes:
-        name: What policies call it: "train/3".
-        size: Its bytes.
-        sha256: Their hash.
-        examples: How many it has; None: not known.
-        places: Its path by node, or its URL, on the live nodes that hold it.
-        homes: Nodes that it is registered on, live or not.
-        url: Where every node can get it from; empty: nowhere.
+        name: The name that policies use, such as "train/3".
+        size: The size in bytes.
+        sha256: The hash of its contents.
+        examples: The number of examples in it; None: unknown.
+        places: The path, or URL, for each live node that has a replica.
+        homes: All nodes on which a replica is registered, live or not.
+        url: The URL from which every node can read it; empty: none.
     """
 
     name: str
@@ -168,7 +169,7 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlacedData:
-    """A data set, and where its partitions are."""
+    """A data set with the locations of its partitions."""
 
     name: str
     partitions: tuple[PlacedPartition, ...]
@@ -176,14 +177,14 @@ class PlacedData:
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrial:
-    """What an earlier experiment has trained of a configuration.
+    """The training of a configuration in an earlier experiment.
 
     Attributes:
-        name: Its experiment and job: "digits-1f3a/7".
-        hyperparameters: Its configuration.
-        reports: Its reports by position, those that it has in common with `after` left out.
-        after: (name of one before it, position): up to there both have the same reports. None: it has all of its own.
-        snapshots: What the store has of it beyond `after`, by position. The new experiment owns them there, too.
+        name: The experiment and the job, such as "digits-1f3a/7".
+        hyperparameters: The configuration.
+        reports: The reports by position, without those shared with `after`.
+        after: The name of a preceding trial and the position up to which both have the same reports; None: nothing is shared.
+        snapshots: The snapshots in the store beyond `after`, by position. The new experiment also owns them in the store.
     """
 
     name: str

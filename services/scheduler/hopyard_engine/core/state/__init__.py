@@ -1,1 +1,1 @@
-"""The state of one stream: its experiments, jobs, runs, snapshots and learning curves."""
+"""The state of one stream: experiments, jobs, runs, snapshots and learning curves."""

@@ -1,4 +1,4 @@
-"""What has changed since somebody looked, without a look at everything that has not."""
+"""A change log: lists the names that changed since a reader last looked, without visiting the unchanged ones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import takewhile
 
 
 class Recent:
-    """Names in the order in which they were touched last. Each reader keeps the count at which it looked.
+    """Names ordered by their last change. A reader remembers the `count` at which it last looked.
 
     Attributes:
-        count: Touches so far.
+        count: Number of changes so far.
     """
 
     def __init__(self) -> None:
@@ -18,12 +18,12 @@ class Recent:
         self._touched: dict[str, int] = {}
 
     def touch(self, name: str) -> None:
-        """Something of this name is other than it was."""
+        """Records a change of this name."""
         self.count += 1
         self._touched.pop(name, None)
         self._touched[name] = self.count
 
     def since(self, count: int) -> Iterator[str]:
-        """The names touched since the count was this, the newest first. Nothing may be touched meanwhile."""
+        """Returns the names that changed after `count` had this value, the newest first. Call `touch` only after the iteration."""
         newest = reversed(self._touched.items())
         return (name for name, _ in takewhile(lambda item: item[1] > count, newest))

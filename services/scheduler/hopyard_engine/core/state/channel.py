@@ -1,9 +1,8 @@
-"""One run process's channel: sequence numbers and acknowledgements in both directions, without I/O.
+"""The channel of one process of a run: sequence numbers and acknowledgements in both directions, without I/O.
 
-The agent numbers its messages 1, 2, 3, ...; the core takes exactly the next one, acknowledges what it has seen before, and ignores
-what comes after a gap until the gap is filled (the sender sends all that is unacknowledged again after a reconnection). Commands
-go the same way in the other direction. The numbers are part of the experiment's state and so of its journal: a restarted
-scheduler goes on where the last one stopped, and nothing is taken twice.
+The agent numbers its messages 1, 2, 3, ... The core accepts only the next number, acknowledges numbers that it has seen before, and
+ignores numbers after a gap; after a reconnection the sender resends all unacknowledged messages. Commands use the same rules in the
+other direction. The numbers are part of the stream's journalled state, so a restarted scheduler neither loses nor repeats a message.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from hopyard_engine.core.effects import CommandBody
 
 @dataclass(slots=True)
 class RunChannel:
-    """Numbers of one channel and its unacknowledged commands. `finished` once the process has said that it ended."""
+    """The sequence numbers of a channel and its unacknowledged commands. `finished` is set when the process has reported its end."""
 
     node: str
     finished: bool = False
@@ -25,21 +24,21 @@ class RunChannel:
     unacknowledged: dict[int, CommandBody] = field(default_factory=dict)
 
     def is_next(self, sequence: int) -> bool:
-        """Whether a message is the one to take now."""
+        """Returns whether a message has the next expected sequence number."""
         return sequence == self.received + 1
 
     def send(self, body: CommandBody) -> int:
-        """Numbers a command and keeps it until it is acknowledged."""
+        """Assigns the next sequence number to a command, keeps the command until it is acknowledged, and returns the number."""
         self.sent += 1
         self.unacknowledged[self.sent] = body
         return self.sent
 
     def acknowledge(self, sequence: int) -> None:
-        """The agent has taken over everything up to a sequence."""
+        """Drops the commands up to a sequence number, which the agent has accepted."""
         self.acknowledged = max(self.acknowledged, min(sequence, self.sent))
         for number in [n for n in self.unacknowledged if n <= sequence]:
             del self.unacknowledged[number]
 
     def close(self) -> None:
-        """No command matters any more."""
+        """Drops all unacknowledged commands: the process is gone."""
         self.unacknowledged.clear()

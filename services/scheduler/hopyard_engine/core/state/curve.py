@@ -1,4 +1,4 @@
-"""A job's learning curve: what it reported, once for each position, with evaluations by parts combined."""
+"""A job's learning curve: one entry for each reported position, with the parts of an evaluation combined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import Metrics, Report
 
 
 def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    """Whether two mappings are equal, with NaN equal to NaN."""
+    """Returns whether two mappings are equal, with NaN equal to NaN."""
     if a.keys() != b.keys():
         return False
     return all(a[name] == b[name] or (math.isnan(a[name]) and math.isnan(b[name])) for name in a)
@@ -18,10 +18,10 @@ def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 @dataclass(slots=True)
 class CurveEntry:
-    """What is known at one position: the whole's metrics, and those of each part with its weight.
+    """The metrics at one position: those of whole reports, and those of the parts of an evaluation, each with its number of examples.
 
-    With `expected` the parts count when there are so many of them; with 0 each counts at once. `model` is the snapshot that they were
-    evaluated on.
+    Parts are combined once `expected` of them are there; with 0, after each part. `model` is the hash of the snapshot that the parts
+    evaluated.
     """
 
     position: int
@@ -33,12 +33,12 @@ class CurveEntry:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts that are to come are there."""
+        """True if all expected parts are there."""
         return len(self.parts) >= self.expected
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The whole's metrics and, for those that parts reported, their mean weighted by examples."""
+        """The metrics of the whole report, overwritten by the means of the parts' metrics weighted by examples."""
         combined: dict[str, float] = dict(self.whole or {})
         if self.parts and self.complete:
             names = {name for _, metrics in self.parts.values() for name in metrics}
@@ -50,18 +50,18 @@ class CurveEntry:
 
 @dataclass(slots=True)
 class LearningCurve:
-    """Points by position, ascending. The first report of a (position, part) counts; later ones are only compared with it.
+    """Entries by position, ascending. Only the first report of each (position, part) is recorded.
 
     Attributes:
-        points: By position.
-        added: The position of each report that counted, in the order in which they came.
+        points: The entries by position.
+        added: The position of each recorded report, in order of arrival.
     """
 
     points: dict[int, CurveEntry] = field(default_factory=dict)
     added: list[int] = field(default_factory=list)
 
     def recorded(self, report: Report) -> Metrics | None:
-        """The metrics already recorded for the report's position and part; None: it is new."""
+        """Returns the recorded metrics for a report's position and part, or None if the report is new."""
         point = self.points.get(report.position)
         if point is None:
             return None
@@ -71,19 +71,19 @@ class LearningCurve:
         return point.whole
 
     def evaluated(self, position: int, model: str) -> None:
-        """A part was evaluated on a snapshot: parts that were on another one, and have not come together, are no beginning of it.
+        """Prepares for a part evaluated on the snapshot `model`: drops the incomplete parts that belong to another snapshot.
 
-        A job that was thrown back and trained otherwise is another model at the same position.
+        A job that was rewound and trained again differently has another model at the same position.
         """
         point = self.points.get(position)
         if point is not None and not point.complete and point.model != model:
             point.parts.clear()
 
     def add(self, report: Report, parts: int = 0, model: str = "") -> CurveEntry:
-        """Records a new report, one of so many parts (0: not known), and returns its point."""
+        """Records a new report and returns its entry. `parts` is the number of parts of the evaluation; 0: unknown."""
         point = self.points.get(report.position)
         if point is None:
-            late = next(reversed(self.points), -1) > report.position  # An evaluation of what training has left behind.
+            late = next(reversed(self.points), -1) > report.position  # An evaluation of an earlier position.
             point = self.points[report.position] = CurveEntry(report.position)
             if late:
                 self.points = dict(sorted(self.points.items()))
@@ -97,9 +97,9 @@ class LearningCurve:
         return point
 
     def upto(self, position: int) -> list[CurveEntry]:
-        """Points up to and including a position, ascending."""
+        """Returns the entries up to and including a position, ascending."""
         return [point for point in self.points.values() if point.position <= position]
 
     def back(self, position: int) -> Iterator[CurveEntry]:
-        """Points from a position on down: who needs a few of the newest is spared the others."""
+        """Iterates over the entries from a position downwards, so that callers can stop early."""
         return (point for point in reversed(self.points.values()) if point.position <= position)

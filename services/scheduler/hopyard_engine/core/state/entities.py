@@ -1,4 +1,4 @@
-"""The things that the core owns: jobs, runs, slots."""
+"""The entities of a stream: jobs, runs, processes (ranks) and slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hopyard_engine.core.types import EarlierTrial, Settings, SlotSpec, Snapshot
 class Rank:
     """One process of a run.
 
-    `gone` once its agent said that it left its slot, or its node is lost; `missed` if its snapshot was nowhere to be had.
+    `gone` is set when its agent reports that it left its slot, or its node is lost; `missed` if it could not find its snapshot.
     """
 
     slot: str
@@ -35,31 +35,31 @@ class Rank:
 
 @dataclass(slots=True)
 class Run:
-    """One placement of a job on its slots; one attempt for all ranks.
+    """One attempt of a job on its slots. All ranks have the same attempt number.
 
     Attributes:
-        job: Whose run it is.
-        attempt: Which of the job's runs.
+        job: Id of the job.
+        attempt: Number of the run within its job, from 1.
         mode: Train, evaluate or profile.
-        ranks: Its processes; rank 0 reports, snapshots and gets the decisions.
-        until: Where it parks.
-        allowed: Reports below it need no decision.
-        start: The position that it started from.
-        source: The snapshot that it loads; pinned until all its processes have started.
+        ranks: Its processes. Rank 0 sends the reports and snapshots and receives the decisions.
+        until: Position at which the run is parked.
+        allowed: Position below which reports need no decision.
+        start: Position at which it started.
+        source: The snapshot that it loads, pinned until all its processes have started.
         inputs: Input partition by slot.
-        preemptible: Whether it may lose its slot to another experiment before `until`.
-        parts: An evaluation of one of so many parts; 0: not known.
-        model: The hash of the snapshot that it loads; empty: it begins from nothing.
-        completes: Whether it ends at `until` by itself, saved: that is its job's end, and its policy decides nothing there.
-        state: See `run_states`.
-        position: Its last report's position.
-        finished: Whether the training process has nothing more to train.
-        ending: Why it shall end; None while it shall go on.
-        ended: Rank 0's last word.
-        amends: Amendments under way: ticket to (until, save points).
-        accounted: Up to when its slots' time was billed.
-        wanted: Experiments that want what it trains, each up to a position; none: its own.
-        story: Its newest changes of state, oldest first.
+        preemptible: Whether it may lose its slots to another experiment before `until`.
+        parts: Number of parts of the evaluation that it belongs to; 0: unknown.
+        model: Hash of the snapshot that it loads; empty: it starts without a snapshot.
+        completes: Whether it saves and ends at `until` by itself, which completes its job without a decision.
+        state: State, see `run_states`.
+        position: Position of its last report.
+        finished: Whether the program has nothing more to train.
+        ending: Requested end; None while it continues.
+        ended: End as reported by rank 0, or made by the engine when another rank is lost or fails; None while it has not ended.
+        amends: Pending amendments: ticket to (until, save points).
+        accounted: Time up to which its slots are billed.
+        wanted: Experiments that are billed for it, each up to a position; empty: only its own experiment.
+        story: Its last state changes, oldest first, for messages.
     """
 
     job: str
@@ -87,22 +87,22 @@ class Run:
 
     @property
     def parked(self) -> bool:
-        """Whether it waits at `until`."""
+        """True if it waits at `until`."""
         return self.state is RunState.PARKED
 
     @property
     def holder(self) -> str:
-        """Its name as the holder of a snapshot pin."""
+        """The name under which it pins snapshots."""
         return f"run:{self.job}.{self.attempt}"
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Its slots in rank order."""
+        """The ids of its slots in rank order."""
         return tuple(rank.slot for rank in self.ranks)
 
     @property
     def coming_until(self) -> int:
-        """Where it will park once the amendments under way are in force."""
+        """The value of `until` after all pending amendments are accepted."""
         moved = [until for until, _ in self.amends.values() if until is not None]
         return moved[-1] if moved else self.until
 
@@ -112,29 +112,32 @@ class Job:
     """The training of one configuration.
 
     Attributes:
-        id: Within its experiment.
-        ordinal: Order of creation, from 1.
-        experiment: The experiment that it belongs to.
-        state: See `states`.
-        hyperparameters: Its configuration; None while it is being created.
-        origin: (job, position) whose curve it continues: a fork, a foreign snapshot, or the answer it was completed with.
-        prefix: The points of that other curve up to there, as they were when the two parted.
-        fork_pin: The snapshot that a forked job starts from, pinned until it has a stored one of its own.
-        forked: Whether it goes on from its origin's state until it has one of its own.
-        copied: Whether it was made by a fork: up to there it was trained with its ancestor's configuration.
+        id: Id within its stream: a number as text, from "1".
+        ordinal: The same as a number.
+        created_at: Time of its creation.
+        experiment: Its experiment.
+        state: State, see `job_states`.
+        hyperparameters: Its configuration; None while it is CREATING.
+        origin: (job, position) of the curve that it continues: by a fork, by starting from another job's snapshot, or by an answer
+            from another job's results.
+        prefix: The entries of the origin's curve up to that position, copied when `origin` was set.
+        fork_pin: Snapshot of the origin that a fork starts from, pinned until the fork has a stored snapshot.
+        forked: Whether it resumes from its origin's snapshot until it has its own.
+        copied: Whether a fork command created it, so the results up to its origin belong to the parent's configuration.
         generated: Whether the generator proposed its configuration.
-        priority: Orders idle jobs.
-        attempt: Runs so far.
-        position: Where it would go on from now (idle) or stands (running).
-        high_water: The highest position that was ever reported; up-calls fire above it only.
-        run: Its present run.
-        channels: Numbers of the channels of all its runs by (attempt, rank).
-        predictions: Tickets of questions about its curve that are not answered.
-        asked: Positions at which the policy asked for a snapshot: it may want to fork there.
-        kept: Where it may want to, since it has said so; None: wherever it asked for one.
-        held: Whether a person has paused it: it is HELD, or will be when its run has left.
-        lends: Whether it ended with its experiment only, while others of the group train alike: they may go on from what it saved.
-        limit: Where it is complete if that is its own; None: where all jobs of its experiment are.
+        priority: Priority among idle jobs; None counts as 0.
+        attempt: Number of runs so far.
+        position: Position at which it resumes (idle), or which its run has reached (running).
+        high_water: Highest position ever reported. Only reports above it cause up-calls.
+        run: Its current run.
+        channels: Channels of all its runs by (attempt, rank).
+        predictions: Tickets of unanswered predictions of its curve.
+        asked: Positions at which the policy requested a snapshot, to fork from it later.
+        kept: The requested positions that the policy has not released; None: all of them.
+        held: Whether a person paused it: it is HELD, or becomes HELD when its run has ended.
+        lends: Whether it ended with its experiment while other experiments of the group have the same training and may use its
+            snapshots.
+        limit: Its own maximum position; None: the maximum of its experiment.
     """
 
     id: str
@@ -165,55 +168,56 @@ class Job:
     failures: int = 0
     losses: int = 0
     setbacks: int = 0
-    """Losses and failures of the user's code since it made progress last."""
+    """Losses and failures of user code since the last progress."""
     unsaved: int = 0
-    """How often, since it made progress last, a run came to its `until` and left no snapshot there."""
+    """Runs since the last progress that reached `until` and left no snapshot there."""
     suspends: int = 0
     seconds: float = 0.0
     best: tuple[float, int] | None = None
     last: float | None = None
-    """The newest value of the experiment's metric."""
+    """The last value of the experiment's metric."""
     reason: Reason | None = None
     story: deque[object] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     def ask(self, positions: Iterable[int]) -> None:
-        """The policy asks for snapshots at positions."""
+        """Records that the policy requests snapshots at these positions."""
         self.asked.update(positions)
         if self.kept is not None:
             self.kept.update(positions)
 
     @property
     def terms(self) -> Settings:
-        """The terms of its experiment."""
+        """The settings of its experiment."""
         return self.experiment.settings
 
     @property
     def max_position(self) -> int:
-        """Where it is complete."""
+        """The position at which it is complete."""
         return self.terms.max_position if self.limit is None else self.limit
 
     @property
     def answered(self) -> bool:
-        """Whether the last that it has are another job's results, which it cannot go on from by itself."""
+        """True if its newest results are another job's, so that it has no snapshot at their position to resume from."""
         return self.origin is not None and not self.forked and self.high_water == self.origin[1]
 
     @property
     def shared(self) -> int:
-        """Up to where results that others trained count for it, where it stands behind that itself; 0: nowhere."""
+        """The position up to which another job's results count for it, if that is beyond its own training; 0: none."""
         by_others = not self.attempt or self.answered
         return self.high_water if by_others and self.high_water > self.position else 0
 
     @property
     def fork_holder(self) -> str:
-        """Its name as the holder of its origin's pin."""
+        """The name under which it pins its origin's snapshot."""
         return f"fork:{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierResult:
-    """What an earlier experiment has trained of a configuration: all its reports, by position, one at the least.
+    """The training of a configuration in an earlier experiment: all its reports by position, at least one.
 
-    `snapshots` are those that jobs may start from, by position; `experiment` is the one that brought it.
+    `snapshots` are the snapshots that jobs may start from, by position. `experiment` is the experiment whose event contained the
+    result.
     """
 
     hyperparameters: Hyperparameters
@@ -223,12 +227,12 @@ class EarlierResult:
 
     @property
     def high_water(self) -> int:
-        """How far it was trained."""
+        """The highest reported position."""
         return self.reports[-1].position
 
 
 def earlier_of(trials: Iterable[EarlierTrial], experiment: ExperimentId = ExperimentId("")) -> dict[str, EarlierResult]:
-    """What an experiment brings, by name, each with the reports that it has in common with one before it."""
+    """Returns the results of earlier trials by name, with the reports that a trial shares with a preceding one filled in."""
     found: dict[str, EarlierResult] = {}
     for trial in trials:
         before = found[trial.after[0]].reports if trial.after is not None else ()
@@ -241,9 +245,10 @@ def earlier_of(trials: Iterable[EarlierTrial], experiment: ExperimentId = Experi
 
 @dataclass(slots=True)
 class GrantedSlot:
-    """A slot that the stream holds, of a node's agent in this `incarnation`.
+    """A slot that the stream holds. `incarnation` is that of the agent that announced it.
 
-    `run` is its lease. `reservation` names the request of the client that reserved it; empty: it is free, or the policy reserved it.
+    `run` is the run that occupies it. `reservation` is the request id of the client that reserved it; empty: not reserved by a
+    client.
     """
 
     id: str
@@ -258,10 +263,10 @@ class GrantedSlot:
 
     @property
     def spec(self) -> SlotSpec:
-        """What it has."""
+        """The slot's id and hardware."""
         return SlotSpec(self.id, self.cpus, self.gpus, self.hardware)
 
     @property
     def idle(self) -> bool:
-        """Whether a run may be placed on it."""
+        """True if no run occupies it."""
         return self.run is None

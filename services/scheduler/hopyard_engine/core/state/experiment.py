@@ -1,4 +1,4 @@
-"""One experiment as people know it: its terms, its budget and where it stands. A stream of the journal has one or more of them."""
+"""One experiment as users see it: settings, budget and state. A stream has one or more experiments."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import Settings
 
 _PROGRESS = (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED, ExperimentState.ENDING)
-"""Of several experiments the one that is furthest in front here says where all of them stand."""
+"""The state of a group is the first of these that any of its experiments has."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCall:
-    """A call on the generator. Those that it took are made again, in order, when it is opened again.
+    """A recorded call on the generator. When the generator is reopened, the calls that it received are repeated in order.
 
     Attributes:
         kind: "create", "report" or "final".
-        job: Whose call it is.
-        hyperparameters: What was proposed ("create"; None: it was exhausted), or what a job that it did not propose has
-            ("final"; None: one that it did).
-        metrics: What was told.
-        answered: Whether its outcome is known; a "create" waits for its answer, the others have none.
-        position: Where the metrics were measured.
-        outcome: How the job ended ("final").
+        job: Id of the job.
+        hyperparameters: For "create", the proposal (None: the generator was exhausted). For "final", the configuration of a job that
+            the generator did not propose (None: it proposed it).
+        metrics: Reported metrics.
+        answered: Whether the result is known. Only a "create" has a result to wait for.
+        position: Position of the metrics.
+        outcome: Final state of the job ("final").
     """
 
     kind: Literal["create", "report", "final"]
@@ -42,34 +42,35 @@ class GeneratorCall:
 
 @dataclass(slots=True, eq=False)
 class Experiment:
-    """An experiment that may share its stream, policy and slots with others of its group.
+    """An experiment. It may share its stream, policy and slots with other experiments of its group.
 
     Attributes:
-        id: The experiment's id.
-        settings: Its terms.
-        payload: The shell's own (specification, bundle).
-        created_at: When it was created.
-        state: Where it stands.
-        reason: Why; None: there is nothing to say.
-        final: How it will end, once it is ENDING.
+        id: Its id.
+        settings: Its settings.
+        payload: Data of the caller (specification, bundle).
+        created_at: Time of its creation.
+        state: Its state.
+        reason: Reason of the state; None: there is nothing to say.
+        final: Its final state and the reason, once it is ENDING.
+        ended_at: Time of its end.
         spent: Unpaused seconds before `running_since`.
-        running_since: Since when its time runs; None: it does not.
-        generated: Jobs that were created from its generator or with given hyperparameters.
-        exhausted: Whether its generator has nothing more.
-        generator_calls: Calls on its generator, in the order in which it gets them.
-        told_generator: So many of these are known to have reached it.
-        winner: The job that it was for, by its target or its policy; empty: none so far.
+        running_since: Time at which its clock was last started; None: the clock is stopped.
+        generated: Number of jobs created by its generator or with given hyperparameters.
+        exhausted: Whether its generator has no more proposals.
+        generator_calls: Calls on its generator, in order.
+        told_generator: Number of these calls known to have reached the generator.
+        winner: Id of the job that ended it, by reaching the target or by decision of the policy; empty: none.
         best: (job, position, value) of its best finite report.
-        wound_up: Whether its jobs were seen to after its last run.
-        out_of_time: Whether it ends, or has ended, because its time was over, with jobs that go on when there is more.
-        changed: Whether its terms are no longer those of its specification.
-        deferred: Changes of its terms that wait for its end.
-        paused_jobs: Idle jobs that wait for it to be resumed, in the order in which they waited.
-        states: Its jobs by state.
-        unable: Nodes on which its program cannot run, whatever the job.
-        slot_seconds: Time of slots that was billed to it, up to what its runs said last.
-        requested: The job of each of its clients' requests, by their names; empty: the policy makes what it wants of it.
-        story: Its newest changes of state, oldest first.
+        wound_up: Whether its jobs were ended or completed after its last run.
+        out_of_time: Whether it ends or has ended because `max_seconds` passed, so that its jobs can continue with more time.
+        changed: Whether its settings differ from its specification.
+        deferred: Changes of settings that are applied when it has ended.
+        paused_jobs: Idle jobs that wait until it is resumed, in queue order.
+        states: Number of its jobs in each state.
+        unable: Nodes on which its program cannot run.
+        slot_seconds: Slot time in seconds billed to it up to the last report of each run.
+        requested: Job id of each client request by ticket; empty: the policy decides what to do with the request.
+        story: Its last state changes, oldest first, for messages.
     """
 
     id: ExperimentId
@@ -101,30 +102,30 @@ class Experiment:
 
     @property
     def running(self) -> bool:
-        """Whether its jobs may be started and created."""
+        """True if its jobs may be created and started."""
         return self.state is ExperimentState.RUNNING
 
     @property
     def jobs_left(self) -> int:
-        """Jobs that may still be created from the generator or with given hyperparameters."""
+        """The number of jobs that may still be created from the generator or with given hyperparameters."""
         return 0 if self.exhausted else max(self.settings.jobs - self.generated, 0)
 
     @property
     def all_ended(self) -> bool:
-        """Whether none of its jobs will train again as things stand."""
+        """True if all its jobs are in an end state."""
         return not any(count for state, count in self.states.items() if not state.ended)
 
     def running_seconds(self, at: float) -> float:
-        """Unpaused seconds up to a time."""
+        """Returns the unpaused seconds up to a time."""
         return self.spent + (at - self.running_since if self.running_since is not None else 0.0)
 
     def end_at(self) -> float | None:
-        """When its time is over, if it goes on as now; None: never."""
+        """Returns the time at which `max_seconds` will have passed, or None if there is no limit or the clock is stopped."""
         if self.settings.max_seconds is None or self.running_since is None:
             return None
         return self.running_since + self.settings.max_seconds - self.spent
 
 
 def foremost(experiments: list[Experiment]) -> Experiment:
-    """The experiment whose state is that of all together: one that runs if any does, an ended one if all are over."""
+    """Returns the experiment whose state represents the group: a running one if there is any, an ended one only if all have ended."""
     return min(experiments, key=lambda m: _PROGRESS.index(m.state) if m.state in _PROGRESS else len(_PROGRESS))

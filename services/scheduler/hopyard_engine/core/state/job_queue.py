@@ -1,4 +1,4 @@
-"""The jobs that wait for a slot, in the order in which they get one."""
+"""The queue of idle jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class IdleQueue:
-    """Names of jobs: highest priority first, then first come. Asking for the first costs nothing, however many wait."""
+    """Job ids ordered by priority, highest first, then by arrival. Reading the first one takes constant time."""
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[float, int, str]] = {}
@@ -24,24 +24,27 @@ class IdleQueue:
         return len(self._order)
 
     def place(self, job: str) -> int:
-        """When a job came, in relation to the others, from 1; 0: it does not wait. Those of higher priority come before it."""
+        """Returns the arrival number of a job, from 1, or 0 if it does not wait.
+
+        The number does not depend on priorities: jobs of higher priority precede the job in the queue.
+        """
         key = self._keys.get(job)
         return key[1] if key is not None else 0
 
     def add(self, job: str, priority: float | None) -> None:
-        """A job waits from now on."""
+        """Adds a job."""
         self._sequence += 1
         self._insert((-(priority or 0.0), self._sequence, job))
 
     def label(self, job: str, priority: float | None) -> None:
-        """A job that may be waiting has another priority; among its equals it stays where it came."""
+        """Changes the priority of a job, if it waits. It keeps its arrival number."""
         key = self._keys.get(job)
         if key is not None:
             self.discard(job)
             self._insert((-(priority or 0.0), key[1], job))
 
     def discard(self, job: str) -> None:
-        """A job waits no more; one that did not is fine."""
+        """Removes a job, if it waits."""
         key = self._keys.pop(job, None)
         if key is not None:
             del self._order[bisect.bisect_left(self._order, key)]

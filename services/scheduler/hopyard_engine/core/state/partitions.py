@@ -1,4 +1,4 @@
-"""The partitioned data of an experiment: which nodes hold what, and where a run reads its partition."""
+"""The partitioned data of an experiment: the nodes with replicas, and the location from which a run reads its partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRAIN = "train/"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run finds its partition: a path or URL on its node, and what has to be there."""
+    """The location of a run's partition: a path on its node or a URL, with the expected hash and size in bytes."""
 
     place: str
     sha256: str
@@ -22,17 +22,17 @@ class Place:
 
 
 def units(data: PlacedData) -> int:
-    """How many partitions there are to train on."""
+    """Returns the number of training partitions."""
     return sum(one.name.startswith(_TRAIN) for one in data.partitions)
 
 
 class PlacedPartitions:
-    """The data of one experiment, as its journal says.
+    """The data of one experiment, as recorded in its journal.
 
     Attributes:
-        name: What the data set is called.
-        partitions: All of them by name.
-        units: How many of them there are to train on.
+        name: Name of the data set.
+        partitions: All partitions by name.
+        units: Number of training partitions.
     """
 
     def __init__(self, data: PlacedData) -> None:
@@ -41,27 +41,27 @@ class PlacedPartitions:
         self.units = units(data)
 
     def take(self, changed: tuple[PlacedPartition, ...]) -> None:
-        """Partitions lie elsewhere now."""
+        """Updates these partitions."""
         self.partitions.update((one.name, one) for one in changed)
 
     def differs(self, changed: tuple[PlacedPartition, ...]) -> bool:
-        """Whether any of these lies elsewhere than is known."""
+        """Returns whether any of these partitions differs from the known one."""
         return any(self.partitions.get(one.name) != one for one in changed)
 
     def leave(self, node: str) -> None:
-        """A node is gone, with what it holds."""
+        """Removes the replicas of a lost node."""
         for one in self.partitions.values():
             if node in one.places:
                 left = {name: place for name, place in one.places.items() if name != node}
                 self.partitions[one.name] = replace(one, places=left)
 
     def moved(self) -> None:
-        """The experiment is in another cluster, where nothing is known of its data yet."""
+        """Removes all locations: the experiment was imported into another cluster, which does not know its data yet."""
         for one in self.partitions.values():
             self.partitions[one.name] = replace(one, places={}, homes=(), url="")
 
     def place(self, name: str, node: str) -> Place | Reason:
-        """Where a run on a node finds a partition; else what stands against it."""
+        """Returns the location of a partition for a run on a node, or the reason why the node cannot read it."""
         one = self.partitions.get(name)
         if one is None:
             names = _names(list(self.partitions))
@@ -76,13 +76,13 @@ class PlacedPartitions:
         return Reason.of(ReasonCode.PARTITION_NOWHERE, partition=name, data=self.name)
 
     def missing(self) -> list[PlacedPartition]:
-        """Partitions that nobody holds and nobody can get."""
+        """Returns the partitions with neither a replica nor a URL."""
         return [one for one in self.partitions.values() if not one.places and not one.url]
 
     def view(self, nodes: Collection[str]) -> Data:
-        """What policies see, with the experiment's slots on these nodes.
+        """Returns the data as policies see it, for an experiment with slots on these nodes.
 
-        Of a partition with a URL that none of them has read yet, each can be the first.
+        A partition with a URL and no replica on any of these nodes is shown as readable on all of them.
         """
         seen = [
             Partition(one.name, one.examples, one.size, tuple(sorted(self._readers(one, nodes))), bool(one.url))

@@ -1,7 +1,7 @@
 """The conversation with the policy of a stream: one up-call at a time, each answered before the next one is made.
 
-An up-call waits in `PolicyConversation.calls` until the one before it is answered. `AllocateJobs` is made when no other up-call waits
-and something may have changed for the policy (`allocation_due`).
+Further up-calls wait in `PolicyConversation.calls`. `AllocateJobs` is made when no other up-call waits and something may have changed
+for the policy (`allocation_due`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hopyard_engine.core.state_machines.transitions import STORY_LENGTH, Transit
 
 
 class ConversationState(enum.Enum):
-    """Who has to speak next.
+    """The state of the conversation.
 
-    IDLE: no up-call is in flight. ASKED: the policy has to answer one. SILENT: the policy was given up before it answered; it gets no
+    IDLE: no up-call is in flight. ASKED: an up-call is in flight. SILENT: the policy was given up before it answered; it gets no
     up-call until an experiment of the stream is resumed, joins or is extended.
     """
 
@@ -44,7 +44,7 @@ CONVERSATION: Final = TransitionTable(
 
 
 class InFlight(NamedTuple):
-    """The up-call that the policy has to answer, and the run that it needs a decision for."""
+    """The up-call in flight, and the run that needs its decision; None: no run does."""
 
     number: int
     call: Call
@@ -52,22 +52,22 @@ class InFlight(NamedTuple):
 
 
 class PolicyConversation:
-    """Up-calls that wait, the one in flight, and what the policy has to hear with the next one.
+    """The queue of up-calls, the up-call in flight, and the refusals to deliver with the next one.
 
     Attributes:
-        state: Who has to speak next.
-        calls: Up-calls that wait, in order, each with the run that it needs a decision for.
-        in_flight: The up-call that the policy has to answer; None unless the state is ASKED.
-        asked_at: When that one was made.
-        number: The number of the newest up-call; 0: there was none.
-        verdicts: Refusals since the newest up-call. They go with the next one.
-        sent_verdicts: The refusals that went with the newest up-call.
+        state: The state of the conversation.
+        calls: Queued up-calls, in order, each with the run that needs its decision.
+        in_flight: The up-call without an answer; None unless the state is ASKED.
+        asked_at: Time at which that up-call was made.
+        number: The number of the newest up-call; 0: none yet.
+        verdicts: Refusals since the newest up-call, delivered with the next one.
+        sent_verdicts: Refusals delivered with the newest up-call.
         allocation_due: Whether something may be allocated that could not be before.
         demand_outdated: Whether jobs can be placed that could not when the policy stated its demand.
-        at_rest: Whether the policy wanted nothing when it was last offered idle slots.
-        answers: Answers since the last event that the policy did not cause.
-        rested_at: When that event occurred.
-        refusal: The newest refusal since then; None: there was none.
+        at_rest: Whether the policy started nothing when it was last offered idle slots.
+        answers: Number of answers since the last event that the policy did not cause.
+        rested_at: Time of that event.
+        refusal: The newest refusal since then; None: none.
     """
 
     def __init__(self, stream: StreamId) -> None:
@@ -88,29 +88,29 @@ class PolicyConversation:
         self.refusal: Reason | None = None
 
     def queue(self, call: Call, run: Run | None = None) -> None:
-        """Queues an up-call. One that needs a decision comes with its run, and is dropped if that is over by then."""
+        """Queues an up-call. If it needs a decision for `run`, it is dropped when the run has ended before its turn."""
         self.calls.append((call, run))
         self.at_rest = False
 
     def wake(self) -> None:
-        """Makes an `AllocateJobs` due."""
+        """Makes an `AllocateJobs` up-call due."""
         self.allocation_due = True
         self.at_rest = False
 
     def is_answered_by(self, number: int) -> bool:
-        """Whether an answer with this number belongs to the up-call in flight."""
+        """Returns whether an answer with this number belongs to the up-call in flight."""
         return self.in_flight is not None and self.in_flight.number == number
 
     @property
     def busy(self) -> bool:
-        """Whether an up-call is in flight or waits."""
+        """True if an up-call is in flight or queued."""
         return bool(self.calls) or self.in_flight is not None
 
     def take_next(self, is_current: Callable[[Run | None], bool]) -> tuple[Call, Run | None] | None:
-        """The next queued up-call, without those whose run is over.
+        """Removes and returns the next queued up-call, and drops those whose run has ended. Returns None if there is none.
 
         Args:
-            is_current: Whether a run still waits for a decision.
+            is_current: Returns whether a run still waits for a decision.
         """
         while self.calls:
             call, run = self.calls.popleft()
@@ -122,7 +122,7 @@ class PolicyConversation:
         """Puts an up-call in flight.
 
         Returns:
-            Its number, and the refusals that go with it.
+            Its number, and the refusals to deliver with it.
         """
         self._enter(ConversationState.ASKED, type(call).__name__)
         self.number += 1
@@ -134,45 +134,45 @@ class PolicyConversation:
         return self.number, self.sent_verdicts
 
     def answered(self) -> InFlight:
-        """The policy has answered or failed: returns the up-call that was in flight."""
+        """Ends the up-call in flight, because the policy answered or failed, and returns it."""
         assert self.in_flight is not None
         self._enter(ConversationState.IDLE, "answered")
         call, self.in_flight = self.in_flight, None
         return call
 
     def give_up(self) -> None:
-        """The policy took too long. Another one gets the same up-call first, once `listen` is called."""
+        """Gives up the policy, which took too long. The same up-call is made first after `listen`."""
         assert self.in_flight is not None
         self._enter(ConversationState.SILENT, "given up")
         (_, call, run), self.in_flight = self.in_flight, None
         self.verdicts[:0] = self.sent_verdicts
-        if isinstance(call, AllocateJobs):  # Comes again when nothing else waits.
+        if isinstance(call, AllocateJobs):  # It is made again when no other up-call waits.
             self.wake()
         else:
             self.calls.appendleft((call, run))
 
     def listen(self) -> None:
-        """Up-calls are made again after `give_up`."""
+        """Allows up-calls again after `give_up`."""
         if self.state is ConversationState.SILENT:
             self._enter(ConversationState.IDLE, "listens again")
 
     def refused(self, verdict: Verdict) -> None:
-        """The policy hears of a refused command with its next up-call."""
+        """Records the refusal of a command, to be delivered with the next up-call."""
         self.refusal = verdict.reason
         self.verdicts.append(verdict)
 
     def rest(self, at: float, calls_of_an_event: int) -> None:
-        """Something happened that the policy did not cause: its answers are counted from here.
+        """Resets the count of answers, because something happened that the policy did not cause.
 
         Args:
-            at: When.
-            calls_of_an_event: Up-calls that an event brings at most as a rule. Further ones that wait now do not count.
+            at: Time of the event.
+            calls_of_an_event: Up-calls that one event normally causes. Answers to further queued up-calls are not counted.
         """
         self.answers, self.refusal = -max(len(self.calls) - calls_of_an_event, 0), None
         self.rested_at = at
 
     def end(self, *, drop_calls: bool) -> None:
-        """The stream ends: nothing is in flight any more. With `drop_calls` nothing waits either."""
+        """Ends the conversation with the stream: no up-call is in flight any more. With `drop_calls` the queue is emptied too."""
         if drop_calls:
             self.calls.clear()
         if self.state is ConversationState.ASKED:

@@ -1,4 +1,4 @@
-"""What is known of one snapshot, and which of a job's snapshots it retains by itself."""
+"""The state of one snapshot, and the rule for which snapshots a job retains by itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT, Snapsho
 from hopyard_engine.core.types import SnapshotInfo
 
 SnapshotId = tuple[str, int]
-"""Its job, and its position."""
+"""The job and the position."""
 
 
 class Shipper(NamedTuple):
-    """Who brings a snapshot to the store: the channel of an attempt, or, with an `order` above 0, the node by that order."""
+    """The uploader of a snapshot: the channel of an attempt, or, with an `order` above 0, the node with that upload order."""
 
     node: str
     attempt: int = 0
@@ -27,16 +27,16 @@ class SnapshotEntry:
     """A snapshot of a job at a position.
 
     Attributes:
-        job: The job.
-        info: What the agent that took it reported.
+        job: Id of the job.
+        info: Description from the agent that took it.
         nodes: Nodes with a copy.
-        state: See `snapshot_states`.
-        pins: Who needs it: runs that load it, jobs that start from it.
-        misses: Runs that found it neither on a node nor in the store.
-        attempts: The attempts that took it. Only they can report that it is stored: what an older attempt stored may be deleted.
-        shipper: Who uploads it, or did; None: nobody does.
+        state: State, see `snapshot_states`.
+        pins: Holders that need it: runs that load it, jobs that start from it.
+        misses: Number of runs that found it neither on a node nor in the store.
+        attempts: Attempts that took it. Only their upload reports count: an older attempt's upload may have been deleted.
+        shipper: Its current or last uploader; None: none.
         by_order: Whether it is uploaded only when the scheduler orders it (see `deferred_uploads`).
-        number: Rises with each snapshot that the stream registers.
+        number: Sequence number of its registration in the stream.
     """
 
     job: str
@@ -52,42 +52,48 @@ class SnapshotEntry:
 
     @property
     def stored(self) -> bool:
-        """Whether the store has it."""
+        """True if it is in the store."""
         return self.state is SnapshotState.STORED
 
     @property
     def deferred(self) -> bool:
-        """Whether its upload waits for an order."""
+        """True if its upload waits for an order."""
         return self.state is SnapshotState.DEFERRED
 
     @property
     def available(self) -> bool:
-        """Whether a run can load it now."""
+        """True if a run can load it now."""
         return self.stored or bool(self.nodes)
 
     @property
     def settled(self) -> bool:
-        """Whether it is in the store, or will never get there."""
+        """True if no upload is in progress."""
         return self.state not in (SnapshotState.UPLOADING, SnapshotState.ORDERED)
 
 
 @dataclass(slots=True)
 class Dropped:
-    """Bytes that no entry refers to any more. They may be in the store even if nobody said so: their agent may have died."""
+    """The contents of a snapshot that no entry refers to any more.
+
+    They may be in the store without a report of it, if their agent died after the upload.
+    """
 
     sha256: str
     nodes: tuple[str, ...]
 
 
 class Keep(NamedTuple):
-    """How many snapshots of a job its experiment keeps: the newest `latest` (>= 1) and the best `best` (>= 0)."""
+    """The number of a job's snapshots to keep: the newest `latest` (>= 1) and the best `best` (>= 0)."""
 
     latest: int = 1
     best: int = 0
 
 
 def retained(by_position: dict[int, SnapshotEntry], value: Callable[[int], float | None], how_many: Keep) -> set[int]:
-    """Positions of the snapshots that a job retains by itself; `value` is its metric at a position, higher is better, or None."""
+    """Returns the positions of the snapshots that a job retains by itself.
+
+    `value` returns the job's metric at a position, higher is better, or None.
+    """
     available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
     kept = set(available[: max(how_many.latest, 1)])
     kept |= {max(stored)} if (stored := [p for p in available if by_position[p].stored]) else set()
@@ -98,9 +104,9 @@ def retained(by_position: dict[int, SnapshotEntry], value: Callable[[int], float
 
 
 def reserve(by_position: dict[int, SnapshotEntry], available: list[int]) -> set[int]:
-    """The position that a job would fall back to if the only node with its newest snapshot died before the store has that.
+    """Returns the position of the fallback for a job whose newest snapshot has a deferred upload and is on one node only; else empty.
 
-    `available` ascends.
+    The fallback is the newest older snapshot that is stored or on another node. `available` is ascending.
     """
     newest = by_position[available[-1]] if available else None
     if newest is None or not newest.by_order or newest.stored or len(newest.nodes) > 1:

@@ -1,15 +1,15 @@
-"""Which snapshots exist, where they are, and who still needs them.
+"""All snapshots of a stream: their locations and who needs them.
 
 A snapshot is kept while it is pinned (a run loads it, or a forked job starts from it) or while its job retains it. A job retains
 
 - its newest `keep_latest` snapshots;
-- those that it goes back to when a node dies: the newest STORED one, and, while its newest one is deferred and on one node only, the
-  newest one that is elsewhere;
+- the snapshots that it falls back to when a node is lost: the newest STORED one, and, while its newest one is deferred and on one
+  node only, the newest one that is elsewhere;
 - its best `keep_best` snapshots;
-- those that the policy asked for.
+- the snapshots that the policy requested.
 
-`actions.eviction` selects which of these to delete when they take too many bytes. Snapshots of earlier experiments are *lent*: no job
-has them, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment too.
+`actions.snapshots.eviction` selects the snapshots to delete when they exceed the quota. Snapshots of earlier experiments are *lent*:
+they belong to no job, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment too.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from hopyard_engine.core.types import SnapshotInfo
 
 
 class SnapshotBook:
-    """All snapshots of an experiment.
+    """All snapshots of a stream.
 
     Args:
-        lent: Hashes of earlier experiments' ones.
+        lent: Hashes of lent snapshots of earlier experiments.
 
     Attributes:
-        touched: Jobs whose snapshots came or went.
+        touched: Jobs whose snapshots changed.
     """
 
     def __init__(self, lent: Iterable[str] = ()) -> None:
-        self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # And nodes that have copies for no job.
+        self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # And nodes with copies that no job has.
         self.touched = Recent()
         self._entries: dict[str, dict[int, SnapshotEntry]] = {}
         self._copies: Counter[str] = Counter()
@@ -52,31 +52,34 @@ class SnapshotBook:
         self._deferred: dict[SnapshotId, SnapshotEntry] = {}
         self._orders = 0
         self._added = 0
-        self._lost_pins: dict[SnapshotId, set[str]] = {}  # Who still needs what is lost: it may be taken again.
+        self._lost_pins: dict[SnapshotId, set[str]] = {}  # Holders of lost snapshots, which may be taken again.
         self._own: dict[
             str, set[str]
-        ] = {}  # Nodes that keep a copy for this experiment: its runs took or got it there.
+        ] = {}  # Nodes that keep a copy for this stream, because its runs took it or fetched it there.
 
     def get(self, job: str, position: int) -> SnapshotEntry | None:
-        """The snapshot of a job at a position."""
+        """Returns the snapshot of a job at a position, or None."""
         return self._entries.get(job, {}).get(position)
 
     @property
     def settled(self) -> bool:
-        """Whether every snapshot is in the store, or will never get there."""
+        """True if no upload is in progress."""
         return not self._unsettled
 
     def settled_of(self, belongs: Callable[[str], bool]) -> bool:
-        """The same, of the jobs that belong."""
+        """Returns whether no upload is in progress for the jobs for which `belongs` is true."""
         return not any(belongs(job) for job, _ in self._unsettled)
 
     @property
     def deferred(self) -> list[SnapshotId]:
-        """Snapshots whose upload waits for an order."""
+        """The snapshots whose upload waits for an order."""
         return list(self._deferred)
 
     def wanted(self, belongs: Callable[[str], bool]) -> list[SnapshotId]:
-        """Deferred snapshots of the jobs that belong, without those that are kept only until something newer is stored."""
+        """Returns the deferred snapshots to upload for the jobs for which `belongs` is true.
+
+        It leaves out snapshots that are kept only as a fallback until a newer one is stored.
+        """
         return [
             (job, position)
             for (job, position), entry in self._deferred.items()
@@ -84,30 +87,30 @@ class SnapshotBook:
         ]
 
     def positions(self, job: str) -> list[int]:
-        """Positions of a job's available snapshots, ascending."""
+        """Returns the positions of a job's available snapshots, ascending."""
         return sorted(p for p, e in self._entries.get(job, {}).items() if e.available)
 
     def newest(self, job: str) -> SnapshotEntry | None:
-        """A job's available snapshot with the highest position."""
+        """Returns a job's available snapshot with the highest position, or None."""
         positions = self.positions(job)
         return self._entries[job][positions[-1]] if positions else None
 
     @property
     def loans(self) -> int:
-        """How many snapshots of earlier experiments are lent; they only become fewer."""
+        """The number of lent snapshots of earlier experiments."""
         return len(self._lent)
 
     def holds(self, sha256: str) -> bool:
-        """Whether any snapshot has these bytes."""
+        """Returns whether any snapshot, own or lent, has these contents."""
         return sha256 in self._copies or sha256 in self._lent
 
     @property
     def size(self) -> int:
-        """Bytes of all snapshots: equal contents count once, wherever and however often they lie."""
+        """The size of all snapshots in bytes. Equal contents count once, whatever the number of copies."""
         return self._size
 
     def vital(self, job: str) -> set[int]:
-        """Positions that a job goes on from: its newest snapshot, and those to which it would fall back."""
+        """Returns the positions that a job may resume from: its newest snapshot and its fallbacks."""
         by_position = self._entries.get(job, {})
         available = self.positions(job)
         newest = {available[-1]} if available else set[int]()
@@ -115,33 +118,39 @@ class SnapshotBook:
         return newest | set(stored[-1:]) | reserve(by_position, available)
 
     def latest(self, job: str, how_many: int) -> set[int]:
-        """Positions of a job's newest snapshots, `how_many` (>= 1) at most."""
+        """Returns the positions of a job's newest snapshots, at most `how_many` (>= 1)."""
         return set(self.positions(job)[-how_many:])
 
     def entries(self) -> Iterable[SnapshotEntry]:
-        """All entries."""
+        """Iterates over all entries."""
         for by_position in self._entries.values():
             yield from by_position.values()
 
     def count(self, job: str) -> int:
-        """How many snapshots a job has."""
+        """Returns the number of a job's snapshots."""
         return len(self._entries.get(job, {}))
 
     def least(self, job: str) -> bool:
-        """Whether a job has no more than the one snapshot that it goes on from: as long as it wants any, none is dropped."""
+        """Returns whether a job has no snapshot, or only one that is available.
+
+        Nothing of such a job can be dropped while it needs snapshots.
+        """
         by_position = self._entries.get(job)
         return not by_position or (len(by_position) == 1 and next(iter(by_position.values())).available)
 
     def of(self, job: str) -> list[SnapshotEntry]:
-        """A job's entries by position."""
+        """Returns a job's entries by position, ascending."""
         return [e for _, e in sorted(self._entries.get(job, {}).items())]
 
     def taken(
         self, job: str, info: SnapshotInfo, node: str, attempt: int = 0, *, deferred: bool = False
     ) -> list[Dropped]:
-        """A run has taken a snapshot, which its node uploads unless the upload is deferred.
+        """Records a snapshot that a run took. Its node uploads it unless the upload is `deferred`.
 
-        One with other bytes at the same position is replaced.
+        A snapshot with other contents at the same position is replaced.
+
+        Returns:
+            Contents that can be deleted.
         """
         entry = self.get(job, info.position)
         dropped: list[Dropped] = []
@@ -165,15 +174,16 @@ class SnapshotBook:
         return dropped
 
     def take_over(self, job: str, info: SnapshotInfo) -> None:
-        """A job has a lent snapshot, which is in the store, as its own, unless it has one there."""
+        """Makes a lent snapshot, which is in the store, a job's own, unless the job has one at that position."""
         if self.get(job, info.position) is None:
             pins = self._lost_pins.pop((job, info.position), set())
             self._add(SnapshotEntry(job, info, state=SnapshotState.STORED, pins=pins))
 
     def copy(self, job: str, source: SnapshotEntry) -> SnapshotEntry | None:
-        """A job has another's snapshot as its own, too, unless it has one there that can be loaded.
+        """Makes another job's snapshot also a job's own, unless the job has an available one at that position.
 
-        Answers its own if it is new and neither in the store nor deferred: somebody must upload it.
+        Returns:
+            The new entry if somebody must upload it: it is neither in the store nor deferred. Else None.
         """
         known = self.get(job, source.info.position)
         if known is not None and known.available:
@@ -191,17 +201,21 @@ class SnapshotBook:
         return own if own.state is SnapshotState.LOCAL else None
 
     def lend(self, hashes: Iterable[str]) -> None:
-        """Further snapshots of earlier experiments are lent."""
+        """Adds lent snapshots of earlier experiments."""
         for sha256 in hashes:
             self._lent.setdefault(sha256, set())
 
     def end_loans(self, hashes: Iterable[str]) -> list[Dropped]:
-        """These are lent no more. What jobs have taken over of them stays theirs."""
+        """Ends the loan of these snapshots. Jobs keep those that they have taken over.
+
+        Returns:
+            Contents that can be deleted.
+        """
         ended = [(sha256, self._lent.pop(sha256)) for sha256 in dict.fromkeys(hashes) if sha256 in self._lent]
         return [Dropped(sha256, tuple(sorted(nodes))) for sha256, nodes in ended if sha256 not in self._copies]
 
     def _note(self, entry: SnapshotEntry) -> None:
-        """Keeps account of what is on its way to the store."""
+        """Updates the sets of unsettled and deferred snapshots after a change of an entry."""
         key = (entry.job, entry.info.position)
         if not entry.settled and self.get(*key) is entry:
             self._unsettled[key] = entry
@@ -224,7 +238,7 @@ class SnapshotBook:
         return entry
 
     def remove(self, entry: SnapshotEntry) -> None:
-        """Nobody can load it any more; it is to be given to `released`."""
+        """Removes a snapshot that cannot be loaded any more. The caller must pass it to `released`."""
         self.touched.touch(entry.job)
         del self._entries[entry.job][entry.info.position]
         self._deferred.pop((entry.job, entry.info.position), None)
@@ -232,7 +246,7 @@ class SnapshotBook:
             self._lost_pins[entry.job, entry.info.position] = entry.pins
 
     def _forget(self, sha256: str) -> bool:
-        """One entry less has these bytes. Returns whether nobody needs them any more."""
+        """Removes one reference to these contents. Returns whether nobody needs them any more."""
         self._copies[sha256] -= 1
         if self._copies[sha256]:
             return False
@@ -242,21 +256,21 @@ class SnapshotBook:
         return sha256 not in self._lent
 
     def fetched(self, job: str, position: int, node: str) -> None:
-        """A run loaded the snapshot, so its node holds it too."""
+        """Records that a run loaded the snapshot on a node, so the node has a copy too."""
         entry = self.get(job, position)
         if entry is not None:
             entry.nodes.add(node)
             self._own.setdefault(entry.info.sha256, set()).add(node)
 
     def keeps(self, node: str, sha256: str) -> bool:
-        """Whether a node keeps a copy for this experiment until the store has it for this experiment.
+        """Returns whether a node must keep a copy for this stream until the store has it for this stream.
 
-        Another experiment's copy, of which the node told at its hello, is as good while it is there.
+        A copy that belongs to another stream is usable while it exists, but not kept.
         """
         return node in self._own.get(sha256, ())
 
     def stored(self, job: str, position: int, sha256: str, attempt: int = 0) -> bool:
-        """The store has what an attempt brought there. False if that is not known (any more)."""
+        """Records that an attempt's snapshot is in the store. Returns False if the snapshot is unknown or replaced."""
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or attempt not in entry.attempts:
             return False
@@ -265,7 +279,10 @@ class SnapshotBook:
         return True
 
     def given_up(self, job: str, position: int, sha256: str, attempt: int) -> bool:
-        """An attempt's node cannot bring a snapshot to the store: it stays where it is. False if it was not to."""
+        """Records that an attempt's upload failed for good: the snapshot stays on its nodes.
+
+        Returns False if that attempt was not uploading the snapshot.
+        """
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper.attempt != attempt:
             return False
@@ -276,12 +293,12 @@ class SnapshotBook:
         return True
 
     def unshipped(self, node: str, disk: frozenset[str], shipping: Callable[[str, int], bool]) -> list[SnapshotId]:
-        """What a node has that is not in the store and on nobody's way there.
+        """Returns the snapshots on a node that are not in the store and that nobody uploads.
 
         Args:
             node: The node.
-            disk: Hashes of what it has.
-            shipping: Whether it still has the channel of a job's attempt.
+            disk: Hashes of the snapshots on its disk.
+            shipping: Returns whether the node still has the channel of a job's attempt.
         """
         return [
             (e.job, e.info.position)
@@ -293,7 +310,7 @@ class SnapshotBook:
         ]
 
     def left(self, node: str) -> list[SnapshotId]:
-        """What a node has that only an order brings to the store, and nobody has one: whoever had is gone."""
+        """Returns the snapshots on a node that need an upload order and have none, because the previous uploader is gone."""
         return [
             (e.job, e.info.position)
             for e in self.entries()
@@ -301,7 +318,10 @@ class SnapshotBook:
         ]
 
     def order(self, snapshot: SnapshotId, node: str) -> None:
-        """A node that has a snapshot is told to bring it to the store; what is gone, stored or shipped by another meanwhile is not."""
+        """Orders a node to upload a snapshot.
+
+        Does nothing if the node does not have the snapshot, or if it is stored or has an uploader.
+        """
         entry = self.get(*snapshot)
         if entry is not None and entry.shipper is None and not entry.stored and node in entry.nodes:
             self._orders += 1
@@ -310,24 +330,24 @@ class SnapshotBook:
             self._note(entry)
 
     def order_deferred(self, snapshot: SnapshotId) -> str:
-        """Orders the upload of a deferred snapshot. Returns the node that has the order."""
+        """Orders the upload of a deferred snapshot. Returns the node that gets the order."""
         entry = self._deferred[snapshot]
         node = min(entry.nodes)
         self.order(snapshot, node)
         return node
 
     def ordered(self, node: str) -> list[SnapshotEntry]:
-        """What a node was told to bring to the store and has not answered yet, in the order of the orders."""
+        """Returns the snapshots that a node has an unanswered order to upload, by order number."""
         found = [e for e in self._unsettled.values() if e.shipper and e.shipper.order and e.shipper.node == node]
         return sorted(found, key=lambda e: e.shipper or Shipper(node))
 
     def of_order(self, snapshot: SnapshotId, node: str, order: int) -> SnapshotEntry | None:
-        """What a node was told to bring to the store by this order; None: it is answered, or the snapshot is not that one any more."""
+        """Returns the snapshot that a node has this order to upload, or None if the order was answered or the snapshot changed."""
         entry = self.get(*snapshot)
         return entry if entry is not None and not entry.stored and entry.shipper == Shipper(node, 0, order) else None
 
     def shipped(self, entry: SnapshotEntry, error: str) -> None:
-        """An order is carried out, or was given up with an error."""
+        """Records the answer to an upload order: stored, or failed with an error."""
         change_snapshot(
             entry, SnapshotState.LOCAL if error else SnapshotState.STORED, error or "the node has uploaded it"
         )
@@ -336,11 +356,11 @@ class SnapshotBook:
         self._note(entry)
 
     def pin(self, snapshot: SnapshotId, holder: str) -> None:
-        """Keeps a snapshot for a holder."""
+        """Pins a snapshot for a holder."""
         self._entries[snapshot[0]][snapshot[1]].pins.add(holder)
 
     def unpin(self, snapshot: SnapshotId, holder: str) -> None:
-        """Lets a holder's snapshot go; unknown ones are fine."""
+        """Removes a holder's pin, if it exists."""
         entry = self.get(*snapshot)
         if entry is not None:
             entry.pins.discard(holder)
@@ -350,10 +370,10 @@ class SnapshotBook:
                 del self._lost_pins[snapshot]
 
     def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[SnapshotEntry]:
-        """A node is gone, except for what its disk is known to hold.
+        """Removes the copies of a lost node, except those in `kept` (hashes), which are known to be on its disk.
 
         Returns:
-            The snapshots that are lost for good, to be given to `released`.
+            The snapshots that are lost for good. The caller must pass them to `released`.
         """
         lost = []
         for sha256 in self._own.keys() - kept:
@@ -368,13 +388,13 @@ class SnapshotBook:
         return lost
 
     def not_shipping(self, node: str, gone: Callable[[str, int], bool], but: frozenset[str] = frozenset()) -> None:
-        """The channels of a node that are gone (by job and attempt) bring nothing to the store any more, `but` these hashes."""
+        """Ends the uploads of a node's channels for which `gone(job, attempt)` is true, except snapshots with the hashes `but`."""
         for entry in self.entries():
             if entry.info.sha256 in but:
                 continue
             if entry.shipper is not None and entry.shipper.node == node and gone(entry.job, entry.shipper.attempt):
                 entry.shipper = None
-                if not entry.stored:  # Another node may be asked.
+                if not entry.stored:  # Another node may upload it.
                     elsewhere = entry.by_order and bool(entry.nodes - {node})
                     change_snapshot(
                         entry,
@@ -384,17 +404,17 @@ class SnapshotBook:
                 self._note(entry)
 
     def may_evict(self, node: str) -> set[str]:
-        """Hashes of snapshots that a node may delete to make room, as far as this experiment knows: see `evicted`."""
+        """Returns the hashes of snapshots that a node may delete to free disk space, as far as this stream knows (see `evicted`)."""
         return {e.info.sha256 for e in self.entries() if node in e.nodes and self._may_go(e, node)}
 
     def evicted(self, node: str, sha256s: frozenset[str]) -> tuple[list[str], list[SnapshotEntry]]:
-        """A node has made room.
+        """Records that a node deleted copies to free disk space.
 
-        A copy that it keeps for this experiment and that is not known to be STORED counts as there: its agent knows better, and says
-        so on its channel.
+        A copy that the node keeps for this stream and that is not known to be STORED counts as present: the agent deletes only stored
+        copies, and its report that the copy is stored follows on its channel.
 
         Returns:
-            The jobs whose snapshots it holds no more; and those of the snapshots that are lost for good, to be given to `released`.
+            The jobs whose copies are gone, and the snapshots that are lost for good, which the caller must pass to `released`.
         """
         jobs, lost = [], []
         for entry in list(self.entries()):
@@ -410,10 +430,10 @@ class SnapshotBook:
         return entry.stored or not self.keeps(node, entry.info.sha256)
 
     def moved(self, here: frozenset[str]) -> list[SnapshotEntry]:
-        """The experiment is in another cluster: no node has anything, the store has what is `here` (by hash).
+        """Updates all entries after an import: no node has a copy, and the store has those in `here` (hashes).
 
         Returns:
-            The snapshots that are lost, to be given to `released`.
+            The snapshots that are lost. The caller must pass them to `released`.
         """
         lost = []
         self._own.clear()
@@ -429,7 +449,7 @@ class SnapshotBook:
         return lost
 
     def node_holds(self, node: str, sha256s: frozenset[str]) -> None:
-        """A node said what its disk holds."""
+        """Records the snapshots that a node announced to have on its disk."""
         for entry in self.entries():
             if entry.info.sha256 in sha256s:
                 entry.nodes.add(node)
@@ -442,14 +462,17 @@ class SnapshotBook:
         how_many: Keep = Keep(),  # noqa: B008 - immutable
         asked: Collection[int] = (),
     ) -> list[Dropped]:
-        """Drops what nobody needs of a job.
+        """Drops the snapshots of a job that nobody needs.
 
         Args:
             job: The job.
-            keep: Whether the job itself still wants its snapshots (False once it ended without a result).
-            value: The job's metric at a position, higher is better; None if it has none there.
-            how_many: It retains so many.
+            keep: Whether the job still needs its snapshots (False once it ended without a result).
+            value: Returns the job's metric at a position, higher is better; None: it has none there.
+            how_many: Number of snapshots that it retains.
             asked: Positions that the policy may still fork from.
+
+        Returns:
+            Contents that can be deleted.
         """
         by_position = self._entries.get(job, {})
         kept = {p for p, e in by_position.items() if e.pins or p in asked}
@@ -462,11 +485,14 @@ class SnapshotBook:
         return dropped
 
     def retained(self, job: str, value: Callable[[int], float | None], how_many: Keep) -> set[int]:
-        """Positions of the snapshots that a job retains by itself, whatever its policy asked for; arguments as for `collect`."""
+        """Returns the positions that a job retains by itself, without those that its policy requested.
+
+        The arguments are those of `collect`.
+        """
         return retained(self._entries.get(job, {}), value, how_many)
 
     def drop_bytes(self, sha256: str) -> list[Dropped]:
-        """Drops all snapshots with these bytes, whoever retains them."""
+        """Drops all snapshots with these contents, whoever retains them. Returns the contents that can be deleted."""
         dropped: list[Dropped] = []
         for entry in [e for e in self.entries() if e.info.sha256 == sha256]:
             self.remove(entry)
@@ -474,7 +500,7 @@ class SnapshotBook:
         return dropped
 
     def released(self, entry: SnapshotEntry) -> list[Dropped]:
-        """An entry is no more: its bytes can be deleted, unless another one has the same."""
+        """Releases the contents of a removed entry. Returns them for deletion unless another entry or a loan has the same contents."""
         self._note(entry)
         if entry.info.sha256 in self._lent:
             self._lent[entry.info.sha256] |= entry.nodes

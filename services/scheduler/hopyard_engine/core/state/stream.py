@@ -1,6 +1,6 @@
-"""The state of one stream of the journal, and the small operations that all handlers use.
+"""The state of one stream of the journal, and basic operations on it that all handlers use.
 
-A stream is one experiment, or a group of experiments with the same `share` key. The experiments of a group have separate terms,
+A stream is one experiment, or a group of experiments with the same `share` key. The experiments of a group have separate settings,
 budgets and generators. They share one policy, their slots, jobs and snapshots.
 
 `handlers.dispatch.handle` applies one event. Handlers append their effects to `Stream.effects`.
@@ -56,7 +56,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Stream:
-    """The state of one stream: it is named after the first of its `experiments`."""
+    """The state of one stream. Its id is the id of its first experiment, the `founder`."""
 
     def __init__(self, created: StreamCreated) -> None:
         self.id = created.stream
@@ -68,7 +68,7 @@ class Stream:
         self.earlier = earlier_of(created.earlier, self.founder.id)
         self.scaling = created.scaling
         self.jobs: dict[str, Job] = {}
-        self.touched = Recent()  # Jobs; live ones change without being named here.
+        self.touched = Recent()  # Changed jobs. Live jobs change without an entry here.
         self.states: dict[JobState, int] = {}
         self.idle = IdleQueue()
         self.open: dict[str, Job] = {}
@@ -81,22 +81,22 @@ class Stream:
             info.sha256 for trial in self.earlier.values() for info in trial.snapshots.values()
         )
         self.hops = HopCounts()
-        self.tidied = False  # Snapshots came or went, or are needed no more: the quota is to be looked at.
-        self.crowded = 0  # Bytes above the quota that are needed all the same.
-        self.crowded_told = 0  # The most of them that people were told of.
-        self.gave_up = False  # Snapshots made room for those of others.
+        self.tidied = False  # The snapshots or the need for them changed: the quota must be checked.
+        self.crowded = 0  # Bytes above the quota that cannot be dropped.
+        self.crowded_told = 0  # The highest value of `crowded` in a notice.
+        self.gave_up = False  # Snapshots were deleted for the store quota.
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None
         self.gang = self.claimed_gang = 1
-        self.nodes: tuple[str, ...] = ()  # Where slots are of use; none: anywhere.
+        self.nodes: tuple[str, ...] = ()  # Nodes with usable slots; empty: all.
         self.claimed_nodes: tuple[str, ...] = ()
         self.overdue = False
         self.ordinals = 0
 
         self.conversation = PolicyConversation(self.id)
         self.asks: dict[str, AskOutside] = {}
-        self.timers: dict[str, float] = {}  # When each elapses, by the ticket of its `TimerKey`.
+        self.timers: dict[str, float] = {}  # Times by ticket (`TimerKey`).
         self.requests: set[str] = set()
         self.quarantined = False
         self.terms_told: tuple[float, int | None] = self.terms
@@ -106,27 +106,33 @@ class Stream:
 
     @property
     def settings(self) -> Settings:
-        """What holds for all experiments alike: metric and mode, the seed of the policy's chance, periods of grace."""
+        """The settings of the first experiment.
+
+        Use it for those that all experiments have in common: metric and mode, the policy's seed, grace periods.
+        """
         return self.founder.settings
 
     @property
     def state(self) -> ExperimentState:
-        """Where the experiments stand together: RUNNING while one runs, over when all are."""
+        """The combined state of the experiments: RUNNING while one is running, ended when all have ended."""
         return self.founder.state if len(self.experiments) == 1 else foremost(list(self.experiments.values())).state
 
     @property
     def reason(self) -> Reason | None:
-        """Why they stand there."""
+        """The reason of the combined state."""
         return foremost(list(self.experiments.values())).reason
 
     @property
     def running(self) -> list[Experiment]:
-        """The experiments whose jobs may be started and created."""
+        """The experiments whose jobs may be created and started."""
         return [m for m in self.experiments.values() if m.running]
 
     @property
     def terms(self) -> tuple[float, int | None]:
-        """Weight and most slots of all experiments together: of those that run, else of those that are not over."""
+        """The total (weight, slot limit) of the running experiments, or of those that have not ended if none is running.
+
+        A limit of None means no limit.
+        """
         if len(self.experiments) == 1 and self.founder.settings.concurrency is None:
             return self.founder.settings.weight, self.founder.settings.slots
         experiments = self.running or [m for m in self.experiments.values() if not m.state.ended] or [self.founder]
@@ -135,14 +141,15 @@ class Stream:
 
     @property
     def concurrency(self) -> int | None:
-        """Jobs that all experiments together may train at a time; None: no limit."""
+        """The number of jobs of all experiments that may train at the same time; None: no limit."""
         return _sum([m.settings.concurrency for m in self.running or self.experiments.values()])
 
     @property
     def _cap_by_jobs(self) -> int | None:
-        """Slots that as many jobs as may train at a time can use: those of the runs that would stay, and a gang for each other.
+        """The number of slots that `concurrency` jobs can use: the slots of the runs that would stay, and a gang for each other job.
 
-        A policy that gives jobs more slots than a gang says itself how many are of use: its limit is of jobs alone.
+        None if there is no limit. Also None if the policy scales jobs and runs no more than `concurrency`: its demand accounts for
+        the limit.
         """
         limit = self.concurrency
         if limit is None or (self.settings.scales and len(self.live) <= limit):
@@ -152,78 +159,79 @@ class Stream:
 
     @property
     def snapshot_quota(self) -> int | None:
-        """Bytes that the snapshots of all experiments together may take; None: no limit."""
+        """The maximum size in bytes of the snapshots of all experiments; None: no limit."""
         return _sum([m.settings.snapshot_quota for m in self.experiments.values()])
 
     @property
     def generated(self) -> int:
-        """Jobs that were created from generators or with given hyperparameters."""
+        """The number of jobs created by generators or with given hyperparameters."""
         return sum(m.generated for m in self.experiments.values())
 
     @property
     def jobs_left(self) -> int:
-        """Jobs that may be created now from generators or with given hyperparameters."""
+        """The number of jobs that may be created now by generators or with given hyperparameters."""
         return sum([m.jobs_left for m in self.experiments.values() if m.running])
 
     @property
     def best(self) -> tuple[str, int, float] | None:
-        """(job, position, value) of the best finite report."""
+        """(job, position, value) of the best finite report; None: there is none."""
         found = [m.best for m in self.experiments.values() if m.best is not None]
         return max(found, key=lambda best: self.sign(best[2]), default=None)
 
     @property
     def claim(self) -> int | None:
-        """Slots that it can use: none while it does not run; None: as many as it can get."""
+        """The number of slots that the stream can use now, 0 unless it is RUNNING; None: as many as possible."""
         return self.demand if self.state is ExperimentState.RUNNING else 0
 
     @property
     def granted(self) -> int:
-        """Slots that count against its share: all but those of drained nodes that it has yet to leave."""
+        """The number of slots that count against the share: all except those that must be returned because they drain."""
         return len(self.slots) - len(self.draining)
 
     @property
     def placed(self) -> int:
-        """Slots with a run that count against its share."""
+        """The number of slots with a run that count against the share."""
         return self.busy - sum(self.slots[slot].run is not None for slot in self.draining)
 
     def precedence(self, run: Run) -> tuple[bool, float, int, int]:
-        """Runs that are to leave come in this order: the lowest priority first, then who loses least, then the newest job.
+        """Returns the sort key for preemption; runs with the lowest key are preempted first.
 
-        A program that has taken no snapshot so far perhaps cannot, and begins again. Runs that may not be preempted come last.
+        Lowest priority first, then the least training at risk, then the newest job; runs that are not preemptible come last. A
+        program without a snapshot may be unable to save one, so all its training is at risk.
         """
         job = self.jobs[run.job]
         at_stake = run.position if self.snapshots.newest(run.job) is None else 0
         return not run.preemptible, job.priority or 0.0, at_stake, -job.ordinal
 
     def sign(self, value: float) -> float:
-        """A metric's value turned so that higher is better."""
+        """Returns a metric value with the sign changed in mode "min", so that higher is better."""
         return value if self.settings.mode == "max" else -value
 
     def idle_jobs(self) -> list[Job]:
-        """Jobs that wait for a slot: highest priority first, then first come."""
+        """Returns the queue of idle jobs: highest priority first, then by arrival."""
         return [self.jobs[job] for job in self.idle]
 
     def curve(self, job: Job) -> list[CurveEntry]:
-        """A job's points, beginning with its ancestor's prefix."""
+        """Returns a job's curve entries, beginning with the prefix from its origin."""
         own = job.curve.upto(job.max_position)
         if job.origin is None:
             return own
         return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
 
     def back(self, job: Job, position: int) -> Iterator[CurveEntry]:
-        """A job's points from a position on down, without a look at those that nobody asks for."""
+        """Iterates over a job's curve entries from a position downwards, so that callers can stop early."""
         least = -1 if job.origin is None else job.origin[1]
         own = job.curve.back(min(position, job.max_position))
         yield from takewhile(lambda point: point.position > least, own)
         yield from (point for point in reversed(job.prefix) if point.position <= position)
 
     def set_origin(self, job: Job, source: tuple[str, int]) -> None:
-        """From now on the job continues another's curve, as it is now: what becomes of that one later is its own."""
+        """Makes a job continue another job's curve as it is now. Later changes of the other job do not affect it."""
         job.prefix = tuple(p for p in self.curve(self.jobs[source[0]]) if p.position <= source[1])
         job.origin = source
 
     def source_of(self, job: Job) -> tuple[str, int] | None:
-        """The snapshot that the job would go on from: its own newest one, or that of its origin."""
+        """Returns the snapshot from which the job would resume: its newest one, else that of its origin, else None."""
         newest = self.snapshots.newest(job.id)
         if newest is not None:
             return (job.id, newest.info.position)
@@ -236,7 +244,7 @@ class Stream:
     # ------------------------------------------------------------------------------------------------------ operations
 
     def add(self, event: ExperimentJoined) -> Experiment:
-        """Another experiment joins, and brings what earlier ones have trained that it shares."""
+        """Adds an experiment to the stream, with the results of earlier experiments that it can reuse."""
         for name, trial in earlier_of(event.earlier, event.experiment).items():
             known = self.earlier.get(name)
             if known is None or known.high_water <= trial.high_water:
@@ -250,31 +258,31 @@ class Stream:
         return experiment
 
     def emit(self, effect: Effect) -> None:
-        """Adds an effect."""
+        """Appends an effect."""
         self.effects.append(effect)
 
     def call(self, call: Call, run: Run | None = None) -> None:
-        """Queues an up-call; one that needs a decision goes with its run and is dropped if that is over by then."""
+        """Queues an up-call. If it needs a decision for `run`, it is dropped when the run has ended before its turn."""
         self.conversation.queue(call, run)
 
     def wake(self) -> None:
-        """Something may be allocated that could not be before."""
+        """Makes an `AllocateJobs` up-call due, because something may be allocated that could not be before."""
         self.conversation.wake()
 
     def ask(
         self, ticket: str, kind: str, payload: object, experiment: ExperimentId = ExperimentId(""), seconds: float = 0.0
     ) -> None:
-        """Asks the outside, once for each ticket."""
+        """Asks a generator, a predictor or a solver, and records the question until it is answered."""
         question = AskOutside(self.id, ticket, kind, payload, experiment, seconds)
         self.asks[ticket] = question
         self.emit(question)
 
     def due(self, timer: TimerKey) -> float | None:
-        """When a timer elapses; None: it is not set."""
+        """Returns the time at which a timer elapses, or None if it is not set."""
         return self.timers.get(timer.ticket)
 
     def set_timer(self, timer: TimerKey, at: float | None) -> None:
-        """Sets, moves or cancels a timer."""
+        """Sets or moves a timer; `at` None cancels it."""
         if at is None:
             if self.timers.pop(timer.ticket, None) is None:
                 return
@@ -289,7 +297,7 @@ class Stream:
         self.emit(Send(process.node, key, process.channel.send(body), body))
 
     def move(self, job: Job, state: JobState, why: Reason) -> None:
-        """Changes a job's state and what follows from it: the idle queue, pins, snapshots, its row."""
+        """Changes a job's state and performs the consequences: idle queue, pins, snapshots, generator, row."""
         if state.idle and job.held:
             state = JobState.HELD
         self.count(job, -1)
@@ -317,13 +325,13 @@ class Stream:
             self.emit(OrdersGiven(node))
 
     def upload_remaining(self, job: Job) -> None:
-        """Orders the upload of what is kept of a job that ended, so that it outlives its nodes."""
+        """Orders the upload of an ended job's retained snapshots, so that they survive the loss of a node."""
         self.order_uploads(self.snapshots.wanted(lambda name: name == job.id))
 
     def tell_generator(self, job: Job) -> None:
-        """Records the end of a job for its experiment's generator, unless that reads nothing.
+        """Records the end of a job for its experiment's generator, unless that reads no results.
 
-        The calls on a generator are recorded in the order of the experiment, and reach it before the next question.
+        Calls on a generator are recorded per experiment and reach it in order, before the next question.
         """
         if job.experiment.settings.generator_reads == "nothing":
             return
@@ -339,11 +347,11 @@ class Stream:
         position = job.best[1]
         if position in job.curve.points:
             return job.curve.points[position].metrics, position
-        # It was answered from another job's results: their curves are one.
+        # It was answered from another job's results, so the entry is in its prefix.
         return next(point.metrics for point in self.curve(job) if point.position == position), position
 
     def withdraw_predictions(self, job: Job) -> None:
-        """Withdraws the open predictions about a job that ended, and tells its policy."""
+        """Cancels the unanswered predictions for a job that ended, and tells the policy."""
         tickets, job.predictions = job.predictions, {}
         for ticket in tickets:
             if ticket in self.asks:
@@ -353,17 +361,17 @@ class Stream:
                 self.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
     def changed(self, job: Job) -> None:
-        """The job's row is to be projected again."""
+        """Requests a new projection of the job's row."""
         self.touched.touch(job.id)
         self.emit(JobChanged(job.experiment.id, job.id))
 
     def count(self, job: Job, change: int) -> None:
-        """Keeps the number of jobs in each state."""
+        """Adds `change` to the number of jobs in the job's state."""
         for states in (self.states, job.experiment.states):
             states[job.state] = states.get(job.state, 0) + change
 
     def offer(self, job: Job) -> None:
-        """An idle job may be started, now or when its experiment is resumed."""
+        """Adds an idle job to the queue, or to the paused jobs of its experiment if that is not running."""
         self.touched.touch(job.id)
         if job.experiment.running:
             self.idle.add(job.id, job.priority)
@@ -372,20 +380,24 @@ class Stream:
             job.experiment.paused_jobs[job.id] = None
 
     def withdraw(self, job: Job) -> None:
-        """A job is not to be started."""
+        """Removes a job from the queue and from the paused jobs."""
         self.touched.touch(job.id)
         self.idle.discard(job.id)
         job.experiment.paused_jobs.pop(job.id, None)
 
     def unpin_fork(self, job: Job) -> None:
-        """Lets the snapshot go that the job was forked from."""
+        """Unpins the snapshot that the job was forked from."""
         if job.fork_pin is not None:
             pin, job.fork_pin = job.fork_pin, None
             self.snapshots.unpin(pin, job.fork_holder)
             self.collect(self.jobs[pin[0]])
 
     def asked(self, job: Job) -> set[int]:
-        """Positions of a job that the policy may still fork from: it asked for them, and has let go neither them nor the job."""
+        """Returns the positions of a job that the policy may still fork from.
+
+        The policy requested snapshots there and has released neither them nor the job. With `Settings.forks_newest` it is only the
+        newest one.
+        """
         over = (self.state is ExperimentState.ENDING or self.state.ended) and not job.experiment.out_of_time
         if over or (job.state is JobState.TERMINATED and not self.lends(job)):
             return set()
@@ -395,19 +407,19 @@ class Stream:
         return asked
 
     def lends(self, job: Job) -> bool:
-        """Whether others of the group may still go on from what a job has saved whose experiment has ended."""
+        """Returns whether other experiments of the group may still use the snapshots of a job whose experiment has ended."""
         return job.lends and bool(self.alike(job.experiment))
 
     def alike(self, experiment: Experiment) -> list[Experiment]:
-        """The other experiments of the group that train alike and have not come to their ends."""
+        """Returns the other experiments of the group with the same search plan that are not ending or ended."""
         plan = experiment.settings.plan
         others = (m for m in self.experiments.values() if m is not experiment and m.settings.plan == plan)
         return [m for m in others if plan and not (m.state.ended or m.state is ExperimentState.ENDING)]
 
     def _spared(self, job: Job) -> set[int]:
-        """Positions at which a job's snapshots are kept beside what its terms say.
+        """Returns the positions of snapshots that a job keeps in addition to those that its settings retain.
 
-        Beside those that were asked for: where others branched off a completed job, later experiments' jobs may do so, too.
+        These are the requested positions and, for a completed job with `Settings.lasting`, those at which other jobs branched off.
         """
         lasting = job.asked if job.terms.lasting and job.state is JobState.COMPLETED else set()
         return self.asked(job) | lasting
@@ -422,17 +434,17 @@ class Stream:
         before = self.snapshots.count(job.id)
         self.drop(self.snapshots.collect(job.id, wanted, self._value_at(job), _keep(job), self._spared(job)))
         if self.snapshots.count(job.id) != before:
-            self.changed(job)  # Its row says which snapshots it has, also when all is over.
+            self.changed(job)  # Its row lists its snapshots, even after the end.
 
     def for_others(self, job: Job) -> list[SnapshotEntry]:
-        """Snapshots of a completed job that are kept for nothing but that others may go on from them."""
+        """Returns the snapshots of a completed job that are kept only so that other jobs can start from them."""
         if job.state is not JobState.COMPLETED or not job.asked:
             return []
         own = self.snapshots.retained(job.id, self._value_at(job), _keep(job))
         return [e for e in self.snapshots.of(job.id) if e.info.position in job.asked - own]
 
     def _value_at(self, job: Job) -> Callable[[int], float | None]:
-        """A job's metric at a position, higher is better; None if it has none there."""
+        """Returns a function that gives the job's metric at a position, higher is better, or None if there is none."""
 
         def value(position: int) -> float | None:
             point = job.curve.points.get(position)
@@ -442,13 +454,13 @@ class Stream:
         return value
 
     def drop(self, dropped: list[Dropped]) -> None:
-        """Lets the outside delete what nobody refers to."""
+        """Emits the effects that delete contents which nobody refers to."""
         self.tidied = True
         for item in dropped:
             self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
 
     def free(self, slot: str) -> None:
-        """A run has left a slot."""
+        """Makes a slot vacant, because its run has left."""
         held = self.slots.get(slot)
         if held is not None and held.run is not None:
             held.run = None
@@ -457,7 +469,7 @@ class Stream:
             self.wake()
 
     def occupy(self, slot: GrantedSlot, run: Run) -> None:
-        """A run gets a slot."""
+        """Assigns a slot to a run and ends its reservation."""
         slot.run, slot.reserved, slot.reservation = run, False, ""
         self.busy += 1
         self.vacant.discard(slot.id)
@@ -473,19 +485,19 @@ class Stream:
         self.vacant.add(slot.id)
 
     def reservation(self, request: str) -> GrantedSlot | None:
-        """The slot that is reserved for a client's request; None: there is none."""
+        """Returns the slot that is reserved for a client's request, or None."""
         if not request:
             return None
         return next((m for m in self.slots.values() if m.reservation == request), None)
 
     def give_up(self, slot: str) -> None:
-        """The experiment holds a slot no more."""
+        """Removes a slot from the stream."""
         self.busy -= self.slots.pop(slot).run is not None
         self.vacant.discard(slot)
         self.draining.discard(slot)
 
     def shed(self) -> None:
-        """Gives idle slots of drained nodes, those where they are of no use and those above the share back to the cluster."""
+        """Returns idle slots to the cluster: those that drain, those on nodes that the policy cannot use, and those above the share."""
         if len(self.slots) == self.busy:
             return
         useless = {m.id for m in self.slots.values() if self.nodes and m.node not in self.nodes and not m.reserved}
@@ -502,7 +514,7 @@ class Stream:
     # -------------------------------------------------------------------------------------------------------- up-calls
 
     def next_call(self, at: float) -> None:
-        """Makes the next up-call, unless one is under way: one at a time, `AllocateJobs` when nothing else waits."""
+        """Makes the next up-call, unless one is in flight: first the queued ones, then `AllocateJobs` if it is due and useful."""
         conversation = self.conversation
         if conversation.state is not ConversationState.IDLE or self.state.ended:
             return
@@ -512,7 +524,7 @@ class Stream:
         if not conversation.allocation_due or self.state is not ExperimentState.RUNNING:
             return
         placeable = bool(self.vacant) and self.placed < self.share
-        untold = bool(conversation.verdicts) and not self.live  # Nothing else would tell the policy what was refused.
+        untold = bool(conversation.verdicts) and not self.live  # Without a run no other up-call delivers the refusals.
         if placeable or untold or conversation.demand_outdated:
             self._make(AllocateJobs(), None, at)
 
@@ -530,6 +542,6 @@ def _keep(job: Job) -> Keep:
 
 
 def _sum(limits: Iterable[int | None]) -> int | None:
-    """Limits of several together; None, which is none, if one has none."""
+    """Returns the sum of limits, or None (no limit) if any of them is None."""
     given = list(limits)
     return None if None in given else sum(limit for limit in given if limit is not None)

@@ -1,4 +1,4 @@
-"""The timers of a stream. Each has a typed key; effects and journals hold the text of the key, its ticket."""
+"""The timers of a stream. Each has a typed key; effects and the journal contain the key as text, its ticket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from hopyard.policy.vocabulary import ExperimentId
 
 POLICY: Final = "policy/"
-"""Begins the tickets of the policy's timers and questions."""
+"""Prefix of the tickets of the policy's timers and questions."""
 
 _BACKOFF: Final = "core/hold/"
 _END: Final = "core/end/"
@@ -19,72 +19,72 @@ _SHARE: Final = "core/share"
 
 @dataclass(frozen=True, slots=True)
 class BackoffTimer:
-    """A job may start again after a loss or a failure."""
+    """Ends the backoff of a job after a loss or a failure."""
 
     job: str
 
     @property
     def ticket(self) -> str:
-        """The text of the key."""
+        """The key as text."""
         return _BACKOFF + self.job
 
 
 @dataclass(frozen=True, slots=True)
 class EndTimer:
-    """The time of an experiment is over (`Settings.max_seconds`)."""
+    """Ends an experiment whose time has passed (`Settings.max_seconds`)."""
 
     experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
-        """The text of the key."""
+        """The key as text."""
         return _END + self.experiment
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTimer:
-    """An experiment that is open for requests had nothing to do for its idle time (`Settings.idle`)."""
+    """Ends an experiment that had no work for its idle time (`Settings.idle`)."""
 
     experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
-        """The text of the key."""
+        """The key as text."""
         return _IDLE + self.experiment
 
 
 @dataclass(frozen=True, slots=True)
 class KillTimer:
-    """The processes of a run that were told to leave are killed (`Settings.kill_after`)."""
+    """Kills the processes of a run that did not leave in time (`Settings.kill_after`)."""
 
     job: str
     attempt: int
 
     @property
     def ticket(self) -> str:
-        """The text of the key."""
+        """The key as text."""
         return f"{_KILL}{self.job}.{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTimer:
-    """The policy had its time to shrink to a smaller share (`Settings.grace`): runs are preempted."""
+    """Preempts runs when the policy did not shrink to a smaller share in time (`Settings.grace`)."""
 
     @property
     def ticket(self) -> str:
-        """The text of the key."""
+        """The key as text."""
         return _SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTimer:
-    """A timer that the policy set, with the policy's name for it."""
+    """A timer set by the policy, with the policy's name for it."""
 
     name: str
 
     @property
     def ticket(self) -> str:
-        """The text of the key."""
+        """The key as text."""
         return POLICY + self.name
 
 
@@ -92,7 +92,7 @@ TimerKey = BackoffTimer | EndTimer | IdleTimer | KillTimer | ShareTimer | Policy
 
 
 def timer_of(ticket: str) -> TimerKey:
-    """The key with this text.
+    """Returns the key of a ticket.
 
     Raises:
         ValueError: No timer has such a ticket.

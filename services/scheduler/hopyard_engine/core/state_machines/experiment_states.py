@@ -1,6 +1,6 @@
-"""The states of an experiment: their table, and the function that applies it.
+"""The states of an experiment: the transition table, and the function that applies it.
 
-`actions.experiment_state.enter` does what follows from a change.
+`actions.experiment_state.enter` performs the consequences of a change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPERIMENT: Final = TransitionTable(
 
 
 class HasExperimentState(Protocol):
-    """What the table of an experiment needs of it."""
+    """The fields of an experiment that its state machine uses."""
 
     id: ExperimentId
     state: ExperimentState
@@ -46,7 +46,7 @@ class HasExperimentState(Protocol):
 
 
 def change_experiment(experiment: HasExperimentState, state: ExperimentState, reason: Reason | None) -> None:
-    """Changes the state of an experiment and keeps the reason.
+    """Changes the state of an experiment and records the reason.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.

@@ -1,7 +1,7 @@
-"""The states of a job: their table, and the function that applies it.
+"""The states of a job: the transition table, and the function that applies it.
 
-A job is PENDING when it waits without any state to go on from, and SUSPENDED when it waits with a snapshot. A lost run leads to
-either, depending on what can still be loaded.
+A waiting job is SUSPENDED if it has a snapshot of its own to resume from, else PENDING. After the loss of a run it is in either
+state, depending on the snapshots that remain.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ JOB: Final = TransitionTable(
 
 
 class HasJobState(Protocol):
-    """What the table of a job needs of it."""
+    """The fields of a job that its state machine uses."""
 
     id: str
     state: JobState
@@ -62,7 +62,7 @@ class HasJobState(Protocol):
 
 
 def change_job(job: HasJobState, state: JobState, why: Reason) -> None:
-    """Changes the state of a job and keeps the reason.
+    """Changes the state of a job and records the reason.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.

@@ -1,4 +1,4 @@
-"""The states of a run: their table, and the function that applies it."""
+"""The states of a run: the transition table, and the functions that apply it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hopyard_engine.core.state_machines.transitions import Change, TransitionTab
 
 
 class RunState(enum.Enum):
-    """What a run does. Rank 0 speaks for it.
+    """The state of a run. Rank 0 reports for all ranks.
 
     STARTING: its processes load their state. RUNNING: it trains, evaluates or profiles. PARKED: it waits at its `until` with its
-    state in memory. LEAVING: it is over, and its processes leave their slots.
+    state in memory. LEAVING: it has ended, and its processes leave their slots.
     """
 
     STARTING = "STARTING"
@@ -38,7 +38,7 @@ RUN: Final = TransitionTable(
 
 
 class HasRunState(Protocol):
-    """What the table of a run needs of it."""
+    """The fields of a run that its state machine uses."""
 
     job: str
     attempt: int
@@ -47,7 +47,7 @@ class HasRunState(Protocol):
 
 
 def change_run(run: HasRunState, state: RunState, why: Reason) -> None:
-    """Changes the state of a run; a run that is in it stays as it is.
+    """Changes the state of a run, if it is not in that state yet.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.
@@ -59,6 +59,6 @@ def change_run(run: HasRunState, state: RunState, why: Reason) -> None:
 
 
 def report_parked(run: HasRunState, parked: bool) -> None:
-    """Rank 0 reports whether it waits at `until`. A run that is leaving stays so."""
+    """Applies rank 0's report of whether it waits at `until`. A run that is LEAVING does not change."""
     if run.state is not RunState.LEAVING:
         change_run(run, RunState.PARKED if parked else RunState.RUNNING, Reason(ReasonCode.RANK_0_REPORTED))

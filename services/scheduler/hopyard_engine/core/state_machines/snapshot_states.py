@@ -1,6 +1,6 @@
-"""The states of a snapshot on its way to the store: their table, and the function that applies it.
+"""The upload states of a snapshot: the transition table, and the function that applies it.
 
-Which nodes have a copy is independent of the state (`SnapshotEntry.nodes`).
+The set of nodes with a copy is independent of the state (`SnapshotEntry.nodes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hopyard_engine.core.types import SnapshotInfo
 
 
 class SnapshotState(enum.Enum):
-    """Whether a snapshot is in the store, and who brings it there.
+    """The upload state of a snapshot.
 
     LOCAL: nobody uploads it. UPLOADING: the run that took it uploads it. DEFERRED: it is uploaded when the scheduler orders it.
     ORDERED: a node has the order to upload it. STORED: the store has it.
@@ -44,7 +44,7 @@ SNAPSHOT: Final = TransitionTable(
 
 
 class HasSnapshotState(Protocol):
-    """What the table of a snapshot needs of it."""
+    """The fields of a snapshot that its state machine uses."""
 
     job: str
     info: SnapshotInfo
@@ -52,7 +52,7 @@ class HasSnapshotState(Protocol):
 
 
 def change_snapshot(entry: HasSnapshotState, state: SnapshotState, why: str) -> None:
-    """Changes the state of a snapshot; one that is in it stays as it is.
+    """Changes the state of a snapshot, if it is not in that state yet.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.

@@ -1,7 +1,7 @@
-"""Tables of permitted state changes.
+"""Transition tables: the permitted state changes.
 
 The core has five state machines: job (`job_states`), run (`run_states`), experiment (`experiment_states`), snapshot
-(`snapshot_states`) and policy conversation (`core.state.policy_conversation`). Each has one table and one function that applies it.
+(`snapshot_states`) and policy conversation (`core.state.policy_conversation`). Each has one table, applied in one module.
 `docs/state-machines.md` is generated from the tables.
 """
 
@@ -14,26 +14,26 @@ from typing import Final, Generic, NamedTuple, TypeVar
 S = TypeVar("S", bound=enum.Enum)
 
 STORY_LENGTH: Final = 12
-"""Changes that a job, a run, an experiment or a conversation remembers for messages."""
+"""Number of state changes that a job, run, experiment or conversation remembers for messages."""
 
 
 class Change(NamedTuple):
-    """A change that happened, for messages."""
+    """A state change that happened, for messages."""
 
     state: str
     why: object
 
     def __str__(self) -> str:
-        """Return the state and why it was entered."""
+        """Returns the state and the reason."""
         return f"{self.state} ({self.why})"
 
 
 class IllegalTransitionError(RuntimeError):
-    """A state change that the table does not permit. It is an error in the core, never in its input."""
+    """A state change that the table does not permit. It is always an error in the core, never in its input."""
 
 
 class Transition(NamedTuple):
-    """One row of a table: from `source` to `target`, and the cause in words."""
+    """One row of a table: from `source` to `target`, with the cause as text."""
 
     source: enum.Enum
     target: enum.Enum
@@ -44,9 +44,9 @@ class TransitionTable(Generic[S]):
     """The permitted changes of one kind of state.
 
     Args:
-        subject: What has the state, as messages name it: "job".
-        initial: The first state.
-        rows: The states to leave, the state to enter, and the cause. Each pair of states occurs once.
+        subject: Name of the state's owner in messages, such as "job".
+        initial: The initial state.
+        rows: (source states, target state, cause). Each pair of states occurs once.
     """
 
     def __init__(self, subject: str, initial: S, rows: Iterable[tuple[Iterable[S], S, str]]) -> None:
@@ -64,21 +64,21 @@ class TransitionTable(Generic[S]):
 
     @property
     def states(self) -> list[S]:
-        """All states, in the order of their definition."""
+        """All states, in definition order."""
         return list(type(self.initial))
 
     def check(self, name: str, source: S, target: S, why: object, story: Iterable[object] = ()) -> None:
-        """Refuses a change that is not in the table.
+        """Raises an error if a change is not in the table.
 
         Args:
-            name: The job, run, experiment or snapshot.
-            source: Its state.
-            target: The state that it is to enter.
-            why: The reason for the change.
-            story: Its recent changes, oldest first.
+            name: Name of the job, run, experiment or snapshot.
+            source: Its current state.
+            target: Its new state.
+            why: Reason of the change.
+            story: Its last changes, oldest first.
 
         Raises:
-            IllegalTransitionError: Names all of these.
+            IllegalTransitionError: The table does not permit the change. The message contains all arguments.
         """
         if (source, target) not in self._causes:
             raise IllegalTransitionError(

@@ -1,7 +1,7 @@
-"""Nodes, slots and shares: which experiment holds which slot.
+"""The cluster state: nodes, slots and shares, and which stream holds which slot.
 
-This part is soft state: it follows from the experiments' journals (what they hold) and from what the agents say when they
-open a session, so a restarted scheduler rebuilds it from both.
+It is soft state: a restarted scheduler rebuilds it from the streams' journals (the slots that they hold) and from what agents
+announce when they open a session.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hopyard_engine.core.types import SlotSpec
 
 @dataclass(slots=True)
 class ClusterNode:
-    """A node. `up` while its agent gives signs of life within its lease; `incarnation` empty until it has said hello.
+    """A node. `up` is true while its lease is valid; `incarnation` is empty until its agent has opened a session.
 
-    `drained` is the incarnation that was told to drain: an agent that is started anew takes work again. None: none was.
+    `drained` is the incarnation of the agent that was drained; a restarted agent accepts work again. None: not drained.
     """
 
     id: str
@@ -41,18 +41,18 @@ class ClusterNode:
 
     @property
     def draining(self) -> bool:
-        """Whether it gets nothing more."""
+        """True if it gets no new work."""
         return self.drained is not None
 
     def lives(self, incarnation: str) -> None:
-        """It said which life it is in."""
+        """Records the incarnation of its agent. A new incarnation ends the drain."""
         if self.drained is not None:
             self.drained = incarnation if self.drained in ("", incarnation) else None
 
 
 @dataclass(slots=True)
 class ClusterSlot:
-    """A slot and the experiment that holds it; empty: none. `recalled` while that one has been told to leave it."""
+    """A slot and the stream that holds it; empty: none. `recalled` is true while the holder must return it."""
 
     spec: SlotSpec
     node: str
@@ -61,15 +61,15 @@ class ClusterSlot:
 
     @property
     def kind(self) -> SlotKind:
-        """What it has."""
+        """The slot's hardware."""
         return SlotKind(self.spec.cpus, len(self.spec.gpus))
 
 
 @dataclass(slots=True)
 class Tenant:
-    """An experiment that wants slots: `gang` of them at once or none, each with what `need` says.
+    """A stream that competes for slots. It takes them in gangs of `gang`, each with at least the hardware `need`.
 
-    Only slots on these `nodes` are of use to it; none: all are.
+    Only slots on `nodes` are usable for it; empty: all nodes.
     """
 
     weight: float
@@ -80,19 +80,19 @@ class Tenant:
     gang: int = 1
     need: SlotKind = ANY
     nodes: frozenset[str] = frozenset()
-    told: int = field(init=False)  # The share that its experiment knows of.
+    told: int = field(init=False)  # The last share sent to the stream.
 
     def __post_init__(self) -> None:
-        """What was set before is known."""
+        """Treats the initial share as already sent."""
         self.told = self.share
 
     def limit(self, slots: int) -> int:
-        """How many slots it could take."""
+        """Returns the number of slots that it can take, out of `slots`."""
         return min(slots, *(n for n in (self.cap, self.demand) if n is not None), slots)
 
 
 class ClusterState:
-    """All nodes, slots and tenants."""
+    """All nodes, slots and tenants. `tenants` are by stream id."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}
@@ -103,9 +103,9 @@ class ClusterState:
         self._lives: dict[str, str] = {}
 
     def join(self, event: NodeJoined) -> bool:
-        """A node opened a session. Returns whether it is the same life of a node that is not lost.
+        """Records that a node opened a session. Returns whether the node was already up with the same incarnation.
 
-        Slots that it does not announce (any more) are to be taken out with `remove`, once their holders know.
+        Slots that the node no longer announces must be removed with `remove`, after their holders are informed.
         """
         node = self.nodes.setdefault(event.node, ClusterNode(event.node))
         same = node.up and node.incarnation in ("", event.incarnation)
@@ -123,12 +123,12 @@ class ClusterState:
         return same
 
     def unannounced(self, event: NodeJoined) -> list[str]:
-        """Slots of a node that its hello does not list, in order of id."""
+        """Returns the known slots of a node that its announcement does not list, sorted by id."""
         announced = {spec.id for spec in event.slots}
         return sorted(name for name, m in self.slots.items() if m.node == event.node and name not in announced)
 
     def lose(self, name: str) -> bool:
-        """A node is gone with its slots. Returns whether it was there."""
+        """Marks a node as lost and removes its slots. Returns whether it was up."""
         node = self.nodes.get(name)
         if node is None or not node.up:
             return False
@@ -140,7 +140,7 @@ class ClusterState:
         self.remove([name for name, slot in self.slots.items() if slot.node == node])
 
     def remove(self, slots: list[str]) -> None:
-        """These slots are there no more, for whoever held them."""
+        """Removes these slots, also from their holders."""
         for name in slots:
             holder = self.slots.pop(name).holder
             if holder:
@@ -148,13 +148,16 @@ class ClusterState:
         self._changed = True
 
     def drain(self, name: str) -> None:
-        """A node gets nothing more, whether it is here yet or not."""
+        """Drains a node, known or unknown: it gets no new work."""
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.drained = node.incarnation
         self._changed = True
 
     def restore(self, event: ClusterEvent) -> None:
-        """Re-applies a journalled event: which nodes are drained, and their lives. The rest follows from experiments and hellos."""
+        """Applies a journalled event again, to restore drains, incarnations and the store quota.
+
+        The rest of the state follows from the streams and from the agents' announcements.
+        """
         match event:
             case NodeDrained():
                 self.nodes.setdefault(event.node, ClusterNode(event.node)).drained = self._lives.get(event.node, "")
@@ -168,37 +171,37 @@ class ClusterState:
                 pass
 
     def enter(self, experiment: StreamId, tenant: Tenant) -> None:
-        """An experiment wants slots."""
+        """Adds a stream that competes for slots."""
         self.tenants[experiment] = tenant
         self._changed = True
 
     def set_demand(
         self, experiment: StreamId, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
     ) -> None:
-        """An experiment can use so many slots, `gang` of them at once; None: as many as it can get.
+        """Sets the number of slots that a stream can use; None: as many as possible. Unknown streams are ignored.
 
         Args:
-            experiment: Whose demand it is.
-            slots: How many.
-            gang: How many at once.
-            nodes: Where; none: anywhere.
+            experiment: The stream.
+            slots: Number of slots.
+            gang: Number of slots that it needs at once (>= 1).
+            nodes: Nodes whose slots are usable; empty: all.
         """
         tenant = self.tenants.get(experiment)
         if tenant is None:
             return
-        most = len(self.slots)  # More than there are is as good as all of them.
+        most = len(self.slots)  # A demand above the number of slots equals that number.
         before = tenant.limit(most), tenant.gang, tenant.nodes
         tenant.demand, tenant.gang, tenant.nodes = slots, gang, nodes
         self._changed = self._changed or before != (tenant.limit(most), gang, nodes)
 
     def set_terms(self, experiment: StreamId, weight: float, cap: int | None) -> None:
-        """An experiment's weight or cap changed."""
+        """Changes the weight and the slot limit of a stream."""
         if experiment in self.tenants:
             self.tenants[experiment].weight, self.tenants[experiment].cap = weight, cap
             self._changed = True
 
     def take_back(self, experiment: StreamId, slot: str) -> None:
-        """An experiment gives a slot back."""
+        """Takes a slot back from a stream."""
         held = self.slots.get(slot)
         if held is not None and held.holder == experiment:
             held.holder, held.recalled = "", False
@@ -207,55 +210,55 @@ class ClusterState:
             self.tenants[experiment].granted.discard(slot)
 
     def adopt(self, experiment: StreamId, spec: SlotSpec, node: str, recalled: bool = False) -> None:
-        """A recovered experiment holds a slot of a node that has yet to come back."""
+        """Records that a recovered stream holds a slot of a node that has not opened a session yet."""
         self.presume(node)
         self.slots[spec.id] = ClusterSlot(spec, node, experiment, recalled)
         self.tenants[experiment].granted.add(spec.id)
 
     def reborn(self, name: str, incarnation: str) -> bool:
-        """Whether a node was seen in another life than this one when the scheduler was last there."""
+        """Returns whether the journal has a newer incarnation of the node's agent than this one."""
         return self._lives.get(name, incarnation) != incarnation
 
     def presume(self, name: str) -> None:
-        """A recovered experiment counts on a node: it is up, in the life it was last seen in, until its agent says otherwise.
+        """Counts a node of a recovered stream as up, with its last known incarnation, until its agent opens a session.
 
-        One that comes back in another life has lost its runs, even those of which nobody heard anything yet.
+        If the agent returns with another incarnation, its runs are lost, including those that had not reported yet.
         """
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.incarnation, node.up = self._lives.get(name, ""), True
 
     def leave(self, experiment: StreamId) -> None:
-        """An experiment wants nothing any more."""
+        """Removes a stream and takes all its slots back."""
         for slot in list(self.tenants[experiment].granted):
             self.take_back(experiment, slot)
         del self.tenants[experiment]
         self._changed = True
 
     def touch(self) -> None:
-        """The slots are to be divided anew."""
+        """Requests a new division of the slots."""
         self._changed = True
 
     @property
     def unbalanced(self) -> bool:
-        """Whether anything has changed that the division of the slots depends on."""
+        """True if the slots must be divided again, because something has changed."""
         return self._changed
 
     def rebalance(
         self, at: float, thinking: Mapping[str, Container[str]]
     ) -> list[ShareSet | SlotGranted | SlotRecalled]:
-        """Divides the slots anew and grants what is free.
+        """Divides the slots again and grants the free ones.
 
         Args:
-            at: When.
-            thinking: Experiments that can be told nothing now, each with the slots that it believes to hold: those that
-                were lost meanwhile are granted to nobody until it knows.
+            at: Time of the events.
+            thinking: Streams that can receive no event now, because their policy is computing an answer, each with the slots that it
+                believes to hold. Such slots are granted to nobody, even if they were lost meanwhile.
 
         Returns:
-            Changed shares first, then grants, then slots that their holder is to leave for others of another kind.
+            The changed shares, then the granted slots, then the slots that their holders must exchange for slots of another kind.
         """
         self._changed = False
         usable = [m for m in self.slots.values() if not self.nodes[m.node].draining]
-        # Those of drained nodes and the recalled ones, which are about to come back, do not count.
+        # Slots of drained nodes and recalled slots do not count: they will be returned.
         kinds = self._kinds(usable)
         held = Counter((m.holder, kinds[m.spec.id]) for m in usable if not m.recalled)
         division = self._divide(usable, kinds, held)
@@ -295,7 +298,7 @@ class ClusterState:
         return events
 
     def _kinds(self, usable: list[ClusterSlot]) -> dict[str, SlotKind]:
-        """What slots have, and to whom of those that want certain nodes they are of use."""
+        """Returns the kind of each slot, which includes the tenants with node restrictions that can use it."""
         picky = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
         if not picky:
             return {m.spec.id: m.kind for m in usable}
@@ -330,9 +333,9 @@ class ClusterState:
         totals: Counter[str],
         thinking: Container[str],
     ) -> list[SlotRecalled]:
-        """Slots that somebody needs whom no other kind serves, and that their holders can have others for.
+        """Recalls slots of a kind that another tenant lacks, from holders that can use another kind instead.
 
-        Who thinks can be told nothing. Who is above its share gives slots back anyhow, and is not asked before that.
+        Streams in `thinking` are skipped. So are those above their share, which must return slots anyway.
         """
         assert division.plan is not None
         recalled = []
@@ -351,6 +354,6 @@ class ClusterState:
                 held[name, kind] -= 1
                 totals[name] -= 1
                 slot.recalled = True
-                self._changed = True  # Its holder gets another one, if that is free already.
+                self._changed = True  # The next division gives its holder a free slot of another kind.
                 recalled.append(SlotRecalled(at, StreamId(name), slot.spec.id))
         return recalled

@@ -1,13 +1,13 @@
-"""Dividing slots that are not all alike, or that are wanted several at once.
+"""Division of slots of different kinds, and of slots that are needed in gangs.
 
-Where every slot serves everybody singly, this is `shares.water_fill`. Otherwise slots are handed out as there, to the
-claim with the lowest level after getting them, but
+If all slots serve all streams and no stream needs gangs, this is `fair_share.water_fill`. Otherwise slots are given, as there, to the
+claim that has the lowest level with another gang, but
 
-- in whole gangs: an experiment whose jobs need two slots at once gets none, two, four ...; one slot would only be kept
-  from the others. So no two experiments can wait for ever for what the other one holds;
-- of a kind that serves: who has got a slot moves to another kind where that lets somebody else have one (augmenting
-  paths), so what only few slots can serve is not used up by those whom any slot serves. For single slots this is
-  the weighted max-min fair division among all that are possible.
+- in whole gangs: a stream whose jobs need two slots at once gets 0, 2, 4, ... slots, since one slot would be kept from the others for
+  nothing. So no two streams can wait forever for slots that the other one holds;
+- of a suitable kind: a stream that has a slot moves to another kind if that lets another stream get one (augmenting paths), so slots
+  that few streams can use are not taken by streams that can use any. For single slots the result is the weighted max-min fair
+  division.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 
 
 class SlotKind(NamedTuple):
-    """What slots have, or what a job needs of each of its slots: CPU threads and GPUs.
+    """The hardware of a slot, or the hardware that a job needs of each slot: CPU threads and GPUs.
 
-    `wished` are those of the wants that are `picky` whom these slots are of use to.
+    `wished` are the names of the picky wants (`Want.picky`) that can use the slot.
     """
 
     cpus: int = 1
@@ -32,7 +32,7 @@ class SlotKind(NamedTuple):
     wished: frozenset[str] = frozenset()
 
     def serves(self, need: SlotKind) -> bool:
-        """Whether a slot of this kind has what is needed."""
+        """Returns whether a slot of this kind has at least the hardware `need`."""
         return self.cpus >= need.cpus and self.gpus >= need.gpus
 
     def __str__(self) -> str:
@@ -45,14 +45,14 @@ ANY = SlotKind()
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What one experiment may get, and holds.
+    """The request of one stream and the slots that it holds.
 
     Attributes:
-        claim: Its weight and the most slots it may get.
-        gang: So many slots at once (>= 1), or none.
-        need: What each slot must have.
-        granted: The slots that it has, by kind: it keeps them where that costs nobody anything.
-        picky: Whether only slots whose kind names it are of use to it.
+        claim: Its weight and its maximum number of slots.
+        gang: Number of slots that it takes at once (>= 1).
+        need: Hardware that each slot must have.
+        granted: Slots that it holds, by kind. It keeps them if that takes nothing from other streams.
+        picky: Whether it can use only slots whose kind names it in `wished`.
     """
 
     claim: Claim
@@ -62,35 +62,38 @@ class Want:
     picky: bool = False
 
     def takes(self, kind: SlotKind) -> bool:
-        """Whether slots of a kind are of use to it."""
+        """Returns whether it can use slots of a kind."""
         return kind.serves(self.need) and (not self.picky or self.claim.name in kind.wished)
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Who gets how many slots. `plan` says of which kinds; None: of any."""
+    """The result of a division: `shares` has the number of slots of each stream, `plan` the number of each kind.
+
+    `plan` is None if the kinds do not matter, because every slot serves every stream.
+    """
 
     shares: dict[str, int]
     plan: dict[str, Counter[SlotKind]] | None
 
     def room(self, name: str, kind: SlotKind, held: int) -> bool:
-        """Whether one that holds so many slots of a kind may get another of them."""
+        """Returns whether a stream that holds `held` slots of a kind may get another one of that kind."""
         return self.plan is None or held < self.plan[name][kind]
 
     def surplus(self, name: str, kind: SlotKind, held: int) -> int:
-        """How many of the slots that it holds of a kind it should have of another kind instead."""
+        """Returns how many of the `held` slots of a kind a stream should exchange for another kind."""
         return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
 
 
 def divide(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
-    """Divides slots, given by kind, in the order of the wants where levels are equal."""
+    """Divides slots, given as a number for each kind. At equal levels, earlier wants are served first."""
     everything_serves = all(want.takes(kind) for kind in slots for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):
         return Division(water_fill(sum(slots.values()), [want.claim for want in wants]), None)
     handing = _Handing(slots, wants)
     heap = [(handing.level(want), order) for order, want in enumerate(wants)]
     heapq.heapify(heap)
-    while heap:  # Only what a want itself gets changes its level.
+    while heap:  # The level of a want changes only when it gets slots.
         order = heap[0][1]
         if handing.give(wants[order]):
             heapq.heapreplace(heap, (handing.level(wants[order]), order))
@@ -101,10 +104,10 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
 
 
 class _Handing:
-    """Slots being handed out: `plan` so far, and what is free.
+    """A division in progress: the `plan` so far and the free slots.
 
-    What every step asks for is kept and not counted anew, since a cluster may have thousands of slots and hundreds of
-    wants: sizes, and how many slots of a kind their holders have not got in the plan (yet).
+    It maintains the plan's size for each want, and the number of slots of each kind that are held but not planned yet, incrementally:
+    a cluster may have thousands of slots and hundreds of wants.
     """
 
     def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> None:
@@ -117,11 +120,14 @@ class _Handing:
         self._steps: list[tuple[str, SlotKind, int]] = []
 
     def level(self, want: Want) -> float:
-        """Slots for each unit of weight, once it has got a further gang."""
+        """Returns the number of slots per unit of weight that a want would have with another gang."""
         return (self._sizes[want.claim.name] + want.gang) / want.claim.weight
 
     def give(self, want: Want) -> bool:
-        """Gives a gang of slots, or nothing if it may not have or cannot get so many."""
+        """Gives a want a gang of slots.
+
+        Returns False and changes nothing if that exceeds its cap or there are too few suitable slots.
+        """
         if self._sizes[want.claim.name] + want.gang > want.claim.cap:
             return False
         self._steps.clear()
@@ -132,11 +138,11 @@ class _Handing:
         return False
 
     def _give_one(self, want: Want) -> bool:
-        """Takes a free slot that serves, if need be after others have moved to other kinds."""
+        """Gives a want a free suitable slot, if necessary by moving other wants to other kinds. Returns False if there is none."""
         name = want.claim.name
         came: dict[SlotKind, tuple[SlotKind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
-        for kind in came:  # Most often one of its own is free, and nobody need move.
+        for kind in came:  # Usually a suitable slot is free, and no want must move.
             if self._free[kind] > 0:
                 self._change(name, kind, 1)
                 return True
@@ -155,7 +161,7 @@ class _Handing:
 
     def _take(self, name: str, kind: SlotKind, came: Mapping[SlotKind, tuple[SlotKind, str] | None]) -> None:
         step = came[kind]
-        while step is not None:  # Whoever had a slot of the kind before moves to this one.
+        while step is not None:  # The want with a slot of the previous kind moves to this kind.
             before, mover = step
             self._change(mover, before, -1)
             self._change(mover, kind, 1)
@@ -163,7 +169,7 @@ class _Handing:
         self._change(name, kind, 1)
 
     def _change(self, name: str, kind: SlotKind, change: int) -> None:
-        """One slot of a kind more (1) or less (-1) for somebody."""
+        """Adds one slot of a kind (1) to a want's plan, or removes one (-1)."""
         planned = self.plan[name]
         before = self._unplanned(name, kind)
         planned[kind] += change
@@ -173,7 +179,10 @@ class _Handing:
         self._steps.append((name, kind, change))
 
     def _preferred(self, name: str) -> Iterable[SlotKind]:
-        """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
+        """Returns the suitable kinds in order of preference, small slots first within each group.
+
+        The groups are kinds that the want holds, kinds with slots that nobody holds, and all others.
+        """
 
         def rank(kind: SlotKind) -> tuple[int, int, int]:
             if self._unplanned(name, kind) > 0:

@@ -1,4 +1,4 @@
-"""Fair shares of slots: weighted max-min (water-filling) with caps, in whole slots."""
+"""Fair shares: weighted max-min division (water-filling) with caps, in whole slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one experiment may get: `weight` > 0 and at most `cap` slots."""
+    """The claim of one stream: its `weight` (> 0) and its maximum number of slots, `cap`."""
 
     name: str
     weight: float
@@ -16,11 +16,10 @@ class Claim:
 
 
 def water_fill(slots: int, claims: list[Claim]) -> dict[str, int]:
-    """Divides slots by weight; what one cannot use is divided among the others (ASHA paper, section 5.4).
+    """Divides slots by weight; slots that a claim cannot use are divided among the others (ASHA paper, section 5.4).
 
-    Whole slots are handed out one by one to the claim with the lowest level (slots per weight) after getting it, ties in
-    the order given: that is the weighted max-min fair division in integers. The claims wait in a heap, so a slot costs the
-    logarithm of their number.
+    Each slot goes to the claim that has the lowest level (slots per weight) with it, and among equals to the first one. The result is
+    the weighted max-min fair division in integers. The claims are in a heap, so each slot takes logarithmic time.
     """
     shares = {claim.name: 0 for claim in claims}
     heap = [(1 / claim.weight, order) for order, claim in enumerate(claims) if claim.cap > 0]

@@ -1,1 +1,1 @@
-"""Handlers of events."""
+"""Handlers of a stream's events, one module for each kind of event."""

@@ -1,4 +1,4 @@
-"""What the policy (or a person) wants: each command is checked against the core's own state, then carried out or refused."""
+"""Commands of the policy and of people: each is checked against the state, then carried out or refused."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ from hopyard_engine.core.state.timers import POLICY, PolicyTimer
 CREATE = "create/"
 
 CREATE_JOB = "create_job"
-"""The kind of questions to generators."""
+"""The kind of a question to a generator."""
 
 _TERMINATED = Reason(ReasonCode.TERMINATED)
 
 
 def carry_out(stream: Stream, command: Command, at: float) -> None:
-    """Carries out one command, wholly or not at all.
+    """Carries out one command completely, or refuses it without a change.
 
     Raises:
-        RefusedError: What stands against it.
+        RefusedError: The command is refused; the error has the reason.
     """
     match command:
         case StartJob():
@@ -110,7 +110,11 @@ def _new(stream: Stream, job: str) -> None:
 
 
 def _maker(stream: Stream, name: str) -> Experiment:
-    """The experiment that a new job is made for: the named one, else the one that is furthest behind its weight."""
+    """Returns the experiment for a new job: the named one, else the running one with the fewest jobs per unit of weight.
+
+    Raises:
+        RefusedError: The experiment can create no further job.
+    """
     if name:
         experiment = command_checks.find_experiment(stream, name)
     else:
@@ -142,7 +146,7 @@ def _create(stream: Stream, command: CreateJob, at: float) -> None:
 
 
 def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -> None:
-    """A job with an end of its own is beside the experiment's: it is none of those that it may have."""
+    """Creates a job with its own maximum position. It does not count as one of the experiment's jobs."""
     if command.hyperparameters is None:
         raise RefusedError(Reason(ReasonCode.LIMIT_WITHOUT_VALUES))
     if not 1 <= limit < ENDLESS:
@@ -153,10 +157,10 @@ def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -
 
 
 def request(stream: Stream, event: Requested) -> Job:
-    """Makes the job that a client asks for.
+    """Creates the job that a client requests.
 
     Raises:
-        RefusedError: The experiment is ending.
+        RefusedError: The experiment is unknown, ending or ended.
     """
     job = _add(
         stream,
@@ -179,7 +183,7 @@ def _add(stream: Stream, name: str, experiment: Experiment, at: float) -> Job:
 
 
 def configured(stream: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
-    """A job has its configuration and may run."""
+    """Sets the configuration of a job, which makes it PENDING, and tells the policy."""
     job.hyperparameters = hyperparameters
     stream.move(job, JobState.PENDING, Reason(ReasonCode.CONFIGURED))
     stream.call(JobCreated(job.id))
@@ -240,7 +244,7 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
 
 
 def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
-    """Completes a job that has trained to its end and waited for its policy to evaluate it; whether it is one."""
+    """Completes a job that has trained to its end and waits for its policy's evaluation. Returns False if it is not such a job."""
     top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
     if waited:
@@ -275,21 +279,21 @@ def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJ
 
 
 def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
-    """A job has another's results up to a position."""
+    """Gives a job another job's results up to a position."""
     if not prefix_join.rejoin(stream, job, source):
         stream.set_origin(job, source)
         _rate(stream, job)
 
 
 def _rate(stream: Stream, job: Job) -> None:
-    """A job's best is the last value that it was answered with."""
+    """Sets a job's best value to the last value of the results that it was given."""
     point = next((p for p in reversed(stream.curve(job)) if stream.settings.metric in p.metrics), None)
     if point is not None:
         job.best = (point.metrics[stream.settings.metric], point.position)
 
 
 def terminate(stream: Stream, job: Job, why: Reason) -> None:
-    """Ends a job: a running one at its next boundary, an idle one at once, an ended one stays as it is and lends nothing any more."""
+    """Ends a job: a running one at its next boundary, an idle one immediately. If it has ended, its snapshots are no longer lent."""
     if job.state.ended:
         if job.lends:
             job.lends = False
@@ -302,10 +306,10 @@ def terminate(stream: Stream, job: Job, why: Reason) -> None:
 
 
 def hold(stream: Stream, name: str, held: bool) -> None:
-    """A person pauses a job, or lets it go on; each twice is as good as once.
+    """Pauses or resumes a job for a person. Repeating has no effect.
 
     Raises:
-        RefusedError: There is no such job, or it has ended or its experiment does.
+        RefusedError: The job is unknown or has ended, or its experiment is ending or has ended.
     """
     job = command_checks.find_job(stream, name)
     command_checks.find_experiment(stream, job.experiment.id)
@@ -330,7 +334,10 @@ def hold(stream: Stream, name: str, held: bool) -> None:
 
 
 def ask_anew(stream: Stream) -> None:
-    """A person changed what becomes of a job without a run: others may have waited for it, and no end of a run tells of it."""
+    """Requests a new up-call after a person changed a job without a run.
+
+    Other jobs may have waited for that job, and no `RunEnd` up-call tells the policy.
+    """
     stream.wake()
     stream.conversation.demand_outdated = stream.demand is not None
 
@@ -364,7 +371,11 @@ def _ask(stream: Stream, command: Ask) -> None:
 
 
 def _new_ticket(stream: Stream, ticket: str) -> str:
-    """A question's name in the core; one that is open is not asked again."""
+    """Returns the internal ticket of a policy's question.
+
+    Raises:
+        RefusedError: The ticket is empty, or a question with it is unanswered.
+    """
     if not ticket:
         raise RefusedError(Reason(ReasonCode.TICKET_MISSING))
     if POLICY + ticket in stream.asks:
@@ -373,7 +384,7 @@ def _new_ticket(stream: Stream, ticket: str) -> str:
 
 
 def reserve(stream: Stream, slot: str, request: str = "") -> None:
-    """Reserves an idle slot, for the policy or for the request of a client.
+    """Reserves an idle slot for the policy, or for the request of a client.
 
     Raises:
         RefusedError: The stream holds no such idle slot.

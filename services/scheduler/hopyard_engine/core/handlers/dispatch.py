@@ -1,4 +1,4 @@
-"""One experiment event in, effects out: which handler takes it, and whether it is worth a line in the journal."""
+"""Dispatches a stream's events to their handlers. Repeated events are ignored and not journalled."""
 
 from __future__ import annotations
 
@@ -77,24 +77,26 @@ from hopyard_engine.core.state.timers import (
 )
 
 CALL_LIMIT = 500
-"""Answers of a policy to one event from outside, beside two for each slot and each job from the generator.
+"""Maximum number of answers of a policy after one event from outside, plus two for each slot and each generated job.
 
-A policy that asks again and again, or proposes what cannot be done, would keep the core busy for ever.
+It stops a policy that causes up-calls endlessly, for example by sending commands that are always refused.
 """
 
 REST_SECONDS = 10.0
-"""So much time brings rest to a policy that hears of nothing but what it asked for itself: answers of solvers, and its timers."""
+"""Seconds after which an event that the policy caused itself, such as its timer or a solver's answer, also resets the count."""
 
 CALLS_OF_AN_EVENT = 2
-"""Up-calls that an event from outside brings at most, as a rule; what it brings beyond them, such as a message with many reports,
-counts for nobody's restlessness."""
+"""Number of up-calls that one event from outside normally causes.
+
+Answers to more up-calls, such as those for a message with many reports, are not counted.
+"""
 
 
 def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
-    """Takes one event.
+    """Handles one event of a stream.
 
     Returns:
-        Its effects in order, the event's own `Record` first; without one, the event was a repetition and changed nothing.
+        Its effects in order, the event's own `Record` first. Without a `Record`, the event was a repetition and changed nothing.
     """
     stream.effects = []
     if _is_news(stream, event):
@@ -111,7 +113,7 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
 
 
 def _rests(stream: Stream, event: StreamEvent) -> bool:
-    """Whether something happened that the policy has not brought about itself, or some time has passed since."""
+    """Returns whether the event resets the policy's count of answers: the policy did not cause it, or enough time has passed."""
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | SlotGranted() | SlotRecalled() | ShareSet():
             return False
@@ -125,7 +127,7 @@ def _rests(stream: Stream, event: StreamEvent) -> bool:
 
 
 def _is_news(stream: Stream, event: StreamEvent) -> bool:
-    """Whether the event is not a repetition of one that was taken."""
+    """Returns whether the event is not a repetition."""
     match event:
         case RunMessage():
             return run_messages.is_next(stream, event)
@@ -167,7 +169,7 @@ def _take(stream: Stream, event: StreamEvent) -> None:
         case PolicyFailed():
             _policy_failed(stream, event)
         case PolicyProcess():
-            pass  # It stands in the journal.
+            pass  # It is only journalled.
         case SlotGranted():
             node_events.granted(stream, event)
         case SlotRecalled():
@@ -236,7 +238,7 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
     for command in accepted:
         if isinstance(command, AnswerJob | StartJob) and _adopts(
             stream, command
-        ):  # Nobody has looked at those results yet.
+        ):  # These results are new to the experiment.
             experiment_end.check_best(stream, stream.jobs[command.job].experiment, event.at)
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
@@ -264,13 +266,13 @@ def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
 
 
 def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
-    """Whether a job has another experiment's results by a command."""
+    """Returns whether the command gives its job results of another experiment."""
     source = command.source if isinstance(command, AnswerJob) else (command.from_snapshot or ("",))[0]
     return source in stream.earlier or group_results.is_one(stream, stream.jobs[command.job], source)
 
 
 def _distrust(stream: Stream, at: float, cause: Reason) -> None:
-    """Pauses what runs: its policy does not do what it must."""
+    """Pauses all running experiments, because the policy failed or gave an invalid answer."""
     lifecycle.pause_all(stream, at, Reason.of(ReasonCode.POLICY_ERROR, cause=cause))
 
 
@@ -287,7 +289,7 @@ def _answered(stream: Stream, event: Answered) -> None:
 
 
 def _created(stream: Stream, experiment: Experiment, asked: dict[str, Any], event: Answered) -> None:
-    # The generator is called in order: an answer shows that what it was told before the question has reached it.
+    # The generator is called in order, so an answer shows that all calls before the question have reached it.
     name, index = asked["job"], asked["after"]
     experiment.told_generator = max(experiment.told_generator, index + 1)
     if not event.error:
@@ -342,7 +344,7 @@ def _requested(stream: Stream, event: Requested) -> None:
 
 def _operate_job(stream: Stream, event: JobOperated) -> None:
     if isinstance(event.command, TerminateJob) and event.command.job in stream.jobs:
-        stream.jobs[event.command.job].held = False  # Whoever may pause a job may end it.
+        stream.jobs[event.command.job].held = False  # A person may end a job that a person paused.
     try:
         commands.carry_out(stream, event.command, event.at)
     except command_checks.RefusedError as refused:

@@ -1,4 +1,4 @@
-"""Pausing, going on, winding up and extending: what happens to an experiment as a whole."""
+"""The lifecycle of experiments: joining, pausing, resuming, ending, updates and extensions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hopyard_engine.core.types import Settings
 
 
 def join(stream: Stream, event: ExperimentJoined) -> None:
-    """Another experiment joins the group, which goes on if it was over."""
+    """Adds an experiment to the group, which is revived if it had ended."""
     over = stream.state.ended
     experiment = stream.add(event)
     experiment_state.start_clock(stream, experiment, event.at)
@@ -51,7 +51,7 @@ def join(stream: Stream, event: ExperimentJoined) -> None:
 
 
 def operate(stream: Stream, event: Operated) -> None:
-    """Pause, resume, stop, close or keep; each twice is as good as once, and one that makes no sense now changes nothing."""
+    """Pauses, resumes, stops, closes or keeps an experiment. An action that does not apply to the state has no effect."""
     experiment = stream.experiments[event.experiment or stream.founder.id]
     match event.action:
         case "pause" if experiment.state is ExperimentState.RUNNING:
@@ -77,7 +77,10 @@ def operate(stream: Stream, event: Operated) -> None:
 
 
 def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> None:
-    """Suspends all its runs at their next boundary; PAUSED when all have left their slots and their state is stored."""
+    """Suspends all runs of an experiment at their next boundary.
+
+    The experiment is PAUSED when all runs have left their slots and their snapshots are stored.
+    """
     experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
     experiment_state.stop_clock(stream, experiment, at)
     for run in experiment_state.runs_of(stream, experiment):
@@ -86,13 +89,13 @@ def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> 
 
 
 def pause_all(stream: Stream, at: float, reason: Reason) -> None:
-    """Pauses all experiments of the stream: their policy does not do what it must."""
+    """Pauses all running experiments of the stream."""
     for experiment in stream.running:
         pause(stream, experiment, at, reason)
 
 
 def advance(stream: Stream, at: float) -> None:
-    """Takes the steps that nothing but the state itself calls for."""
+    """Performs all changes that follow from the state alone: returned slots, preemption, ends, the quota, changed demand and terms."""
     stream.shed()
     if stream.granted <= stream.share:
         stream.overdue = False
@@ -103,7 +106,7 @@ def advance(stream: Stream, at: float) -> None:
     while stream.tidied:
         stream.tidied = False
         eviction.keep_within(stream)
-        _advance_experiments(stream, at)  # A pause or an end may have waited for what was given up.
+        _advance_experiments(stream, at)  # A pause or an end may have waited for the dropped snapshots.
     if stream.state.ended:
         return
     if (stream.claim, stream.gang, stream.nodes) != (stream.claimed, stream.claimed_gang, stream.claimed_nodes):
@@ -133,12 +136,12 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
             experiment.wound_up = True
             _wind_up(stream, experiment)
         deferred_uploads.wound_up(stream, experiment)
-        if _settled(stream, experiment) and not _untold(stream, experiment):  # What is kept must outlive the nodes.
+        if _settled(stream, experiment) and not _untold(stream, experiment):  # Retained snapshots must be stored first.
             _finish(stream, experiment, at)
 
 
 def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
-    """An experiment that is open for requests ends when it had nothing to do for so long."""
+    """Starts the idle timer of an experiment that has no work, and cancels it when there is work."""
     timer = IdleTimer(experiment.id)
     if experiment.state is not ExperimentState.RUNNING or not _nothing_left(stream, experiment):
         stream.set_timer(timer, None)
@@ -147,24 +150,27 @@ def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> 
 
 
 def idle_over(stream: Stream, experiment: Experiment, at: float) -> None:
-    """It was idle for its full time, and nobody kept it open."""
+    """Completes an experiment whose idle timer has elapsed."""
     reason = Reason.of(ReasonCode.IDLE_TIME_OVER, seconds=experiment.settings.idle)
     experiment_end.enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
 
 
 def _settled(stream: Stream, experiment: Experiment) -> bool:
-    """Whether everything that its jobs saved is in the store, or will never get there."""
+    """Returns whether no upload of the experiment's snapshots is in progress."""
     return stream.snapshots.settled_of(lambda job: stream.jobs[job].experiment is experiment)
 
 
 def _untold(stream: Stream, experiment: Experiment) -> bool:
-    """Whether its policy, which may go on with its jobs, has still to hear what became of them."""
+    """Returns whether an experiment that ran out of time has pending up-calls.
+
+    It ends after these, because its policy must be up to date if the experiment gets more time.
+    """
     conversation = stream.conversation
     return experiment.out_of_time and conversation.state is not ConversationState.SILENT and conversation.busy
 
 
 def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, Reason]:
-    """How an experiment ended that has nothing left to do."""
+    """Returns the final state and the reason of an experiment that has no work left."""
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     if jobs and experiment.states.get(JobState.FAILED, 0) == len(jobs):
         return ExperimentState.FAILED, Reason.of(ReasonCode.EVERY_JOB_FAILED, job=jobs[0].id, cause=jobs[0].reason)
@@ -174,7 +180,7 @@ def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, R
 
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
-    """Whether an experiment is done: all its jobs ended and it has no more, or the policy of them all wants nothing."""
+    """Returns whether an experiment is done: nothing is pending, and all its jobs have ended or the policy wants no slots."""
     if stream.conversation.busy:
         return False
     if experiment.jobs_left == 0 and experiment.all_ended:
@@ -197,12 +203,15 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
 
 
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
-    """The policy was offered idle slots; when it wanted nothing and nothing else goes on, the experiment is over."""
+    """Records whether the policy started nothing when it was offered idle slots.
+
+    If it started nothing and nothing else is pending, the experiment ends.
+    """
     stream.conversation.at_rest = all(isinstance(command, LabelJob | ReserveSlot | ReleaseSlot) for command in accepted)
 
 
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
-    """All its runs are over: no job waits for a slot any more, unless the experiment may be extended."""
+    """Ends the jobs of an experiment after its last run. Jobs without a result stay idle if the experiment may be extended."""
     assert experiment.final is not None
     state, reason = experiment.final
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
@@ -211,26 +220,26 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
             continue
         reached = target.ever(stream, job) is not None
         if reached or job.id == experiment.winner:
-            job.position = job.high_water  # Also where a program without snapshots would begin again.
+            job.position = job.high_water  # Even if the program has no snapshot there.
             own = Reason(ReasonCode.TARGET_REACHED_BY_JOB) if reached else reason
             stream.move(job, JobState.COMPLETED, own)
     for job in jobs:
         if (state is not ExperimentState.COMPLETED or job.lends) and not job.state.ended:
             stream.move(job, JobState.TERMINATED, reason)
-        elif experiment.out_of_time:  # Nobody will answer.
+        elif experiment.out_of_time:  # No answer will come.
             stream.withdraw_predictions(job)
-    # The last one of a group, or of those that train alike, leaves nobody who may go on from the others' jobs. Only what was asked
-    # for, and what was lent, is needed no more by that.
+    # When the last experiment of a group or a search plan ends, no other job can start from the snapshots of its jobs. Only those that
+    # were requested or lent become unneeded by that.
     for job in stream.jobs.values() if stream.state is ExperimentState.ENDING or experiment.settings.plan else jobs:
         if job.asked or job.lends:
             stream.collect(job)
     for job in jobs:
-        if stream.for_others(job):  # What was dropped before them makes them dearer.
+        if stream.for_others(job):  # Their recompute cost rose when earlier ones were dropped.
             stream.changed(job)
 
 
 def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
-    """An experiment holds nothing any more. The last one of its group lets go of the slots."""
+    """Ends an experiment that has no run and no upload left. The last one of its group releases the slots."""
     assert experiment.final is not None
     experiment.ended_at = at
     stream.set_timer(EndTimer(experiment.id), None)
@@ -259,7 +268,7 @@ def _let_all_go(stream: Stream) -> None:
         if may_go_on and isinstance(timer, BackoffTimer):
             failures.end_backoff(stream, stream.jobs.get(timer.job))
         elif may_go_on and isinstance(timer, PolicyTimer):
-            stream.timers[ticket] = due  # It is set again when an experiment goes on.
+            stream.timers[ticket] = due  # It is set again if an experiment is extended.
     for slot in sorted(stream.slots):
         stream.give_up(slot)
         stream.emit(SlotReturned(stream.id, slot))
@@ -272,9 +281,9 @@ def _let_all_go(stream: Stream) -> None:
 
 
 def update(stream: Stream, event: Updated) -> None:
-    """Changes the experiment's terms; a finished one goes on if that gives it something to do.
+    """Changes the settings of an experiment. An ended one continues if the change gives it work.
 
-    One that is ending ends first. One that was taken out of the core after a mistake there stays as it is.
+    If it is ENDING, the change applies after its end. If its stream is quarantined, the change is refused.
     """
     experiment = stream.experiments[event.experiment or stream.founder.id]
     stream.requests.add(event.request)
@@ -291,7 +300,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
     experiment.settings = _changed(experiment.settings, event)
     experiment.changed = True
     if stream.settings.scales and (event.concurrency is not None or "concurrency" in event.cleared):
-        stream.wake()  # Its demand follows from how many jobs may train.
+        stream.wake()  # The policy's demand depends on `concurrency`.
         stream.conversation.demand_outdated = stream.demand is not None
     extended = longer or event.more_jobs > 0 or event.more_seconds > 0
     if longer:
@@ -321,7 +330,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
 
 
 def _reopen(stream: Stream, job: Job) -> None:
-    """A job that had trained to the end goes on from what is left of it."""
+    """Makes a completed job idle again, to resume from its newest snapshot or from its origin's."""
     own = stream.snapshots.newest(job.id)
     source = stream.source_of(job)
     if job.forked and source is None and (stream.snapshot_quota is not None or stream.gave_up):
@@ -329,7 +338,7 @@ def _reopen(stream: Stream, job: Job) -> None:
         return
     job.position = source[1] if source is not None else 0
     job.kept = None
-    if own is None and source is not None:  # It starts from its origin again, which must stay until then.
+    if own is None and source is not None:  # It starts from its origin again: pin that until then.
         job.fork_pin = source
         stream.snapshots.pin(source, job.fork_holder)
     state = JobState.SUSPENDED if own is not None else JobState.PENDING

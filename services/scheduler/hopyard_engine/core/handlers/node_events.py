@@ -1,4 +1,4 @@
-"""Slots that come, and nodes that go and come back, as an experiment sees them."""
+"""Handlers of events about a stream's slots, nodes and data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def granted(stream: Stream, event: SlotGranted) -> None:
-    """The cluster gave a slot."""
+    """Adds a granted slot."""
     stream.slots[event.slot] = GrantedSlot(
         event.slot,
         event.node,
@@ -39,7 +39,7 @@ def granted(stream: Stream, event: SlotGranted) -> None:
 
 
 def data_changed(stream: Stream, event: DataChanged) -> None:
-    """Partitions came to nodes, or went: the policy looks anew."""
+    """Updates the locations of partitions and gives the policy a new up-call."""
     assert stream.data is not None
     stream.data.take(event.partitions)
     stream.call(SlotsChange())
@@ -48,9 +48,9 @@ def data_changed(stream: Stream, event: DataChanged) -> None:
 
 
 def recalled(stream: Stream, event: SlotRecalled) -> None:
-    """Another experiment needs a slot: it goes back now if it is idle, else when its run has left.
+    """Marks a recalled slot as draining and preempts its run. The slot is returned when it is idle.
 
-    A run that may not be preempted stays until it ends.
+    A run that is not preemptible stays until it ends.
     """
     slot = stream.slots.get(event.slot)
     if slot is None:
@@ -61,8 +61,8 @@ def recalled(stream: Stream, event: SlotRecalled) -> None:
 
 
 def node_lost(stream: Stream, event: NodeLost) -> None:
-    """A node is gone: its snapshots first, so that the jobs of its runs go back to what is really left."""
-    kept = frozenset(event.snapshots)  # It is back already with these, in another life: see `node_back`, which follows.
+    """Removes a lost node. Its snapshots go first, so that the jobs of its runs resume from snapshots that still exist."""
+    kept = frozenset(event.snapshots)  # The restarted agent announced these; `node_back` follows.
     stream.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
     lost_snapshots = stream.snapshots.node_lost(event.node, kept)
     stream.tidied = True
@@ -85,9 +85,9 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
 
 
 def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
-    """Channels of live runs that a node had taken over and does not list any more, and those on slots that are gone.
+    """Returns the channels of live runs that a node had accepted and no longer lists, and the channels on slots in `gone`.
 
-    Asked when the node says hello, and the answer journalled: what an agent acknowledged is not in the journal.
+    The result is journalled in `NodeBack`, because acknowledgements of agents are not in the journal.
     """
     return tuple(
         key
@@ -102,15 +102,15 @@ def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone:
 def not_shipped_any_more(
     stream: Stream, node: str, listed: frozenset[RunKey], disk: frozenset[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Snapshots on a node's disk that are not in the store, and whose channels the node does not list any more.
+    """Returns the snapshots on a node's disk that are not in the store and whose channels the node no longer lists.
 
-    Asked when the node says hello, and the answer journalled: it depends on which hello it was.
+    The result is journalled in `NodeBack`, because it depends on the announcement.
     """
     return tuple(stream.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(stream.id, job, attempt) in listed))
 
 
 def on_slots(stream: Stream, slots: frozenset[str]) -> tuple[RunKey, ...]:
-    """Channels of live runs on these slots."""
+    """Returns the channels of live runs on these slots."""
     return tuple(
         RunKey(stream.id, run.job, run.attempt, index)
         for run in stream.live.values()
@@ -120,14 +120,14 @@ def on_slots(stream: Stream, slots: frozenset[str]) -> tuple[RunKey, ...]:
 
 
 def node_back(stream: Stream, event: NodeBack) -> None:
-    """A node opened a session again: what it no longer has is lost, what it has not acknowledged is sent again."""
+    """Applies a node's announcement after it opened a session again: what it no longer has is lost, and it gets its upload orders."""
     listed = set(event.runs)
     stream.snapshots.node_holds(event.node, frozenset(event.snapshots))
     stream.tidied = True
     stream.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(stream.id, job, attempt) not in listed)
     failures.rewind_all(stream, stream.snapshots.node_lost(event.node, frozenset(event.snapshots)))
     for key in event.lost:
-        run = stream.live.get(key.job)  # The loss of one rank may have ended the run of another.
+        run = stream.live.get(key.job)  # The loss of one rank may already have ended the run.
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
             cause = Reason.of(ReasonCode.NODE_WITHOUT_RUN, node=event.node)
             lost = Ended(RunEndReason.LOST, run.position, cause=cause)
@@ -143,7 +143,7 @@ def node_back(stream: Stream, event: NodeBack) -> None:
 
 
 def copies_evicted(stream: Stream, event: CopiesEvicted) -> None:
-    """A node made room: who needs these snapshots gets them from the store, or from another node."""
+    """Removes the copies that a node deleted. Runs now load these snapshots from the store or from another node."""
     stream.tidied = True
     jobs, lost = stream.snapshots.evicted(event.node, frozenset(event.snapshots))
     failures.rewind_all(stream, lost)
@@ -152,7 +152,7 @@ def copies_evicted(stream: Stream, event: CopiesEvicted) -> None:
 
 
 def imported(stream: Stream, event: Imported) -> None:
-    """The experiment is in another cluster now: nothing is here of what it held but the snapshots that came along."""
+    """Applies an import from another cluster: all slots, runs and snapshots are lost, except the imported snapshots."""
     stream.requests.add(event.request)
     earlier_results.lend_no_more(stream)
     lost_snapshots = stream.snapshots.moved(frozenset(event.snapshots))
@@ -176,9 +176,9 @@ def imported(stream: Stream, event: Imported) -> None:
 
 
 def node_draining(stream: Stream, event: NodeDraining) -> None:
-    """A node gets nothing more: its idle slots go back now, the others when their runs have left.
+    """Drains a node: its idle slots are returned now, the others when their runs have left.
 
-    Runs of which it has not heard do not begin, wherever their other ranks are.
+    Runs with an unsent start command on the node end before they begin, including their ranks on other nodes.
     """
     for key in event.unsent:
         run = stream.live.get(key.job)
@@ -197,7 +197,7 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
 
 
 def wanted(stream: Stream, key: RunKey) -> bool:
-    """Whether an agent shall keep a run: it is live, or it ended properly and may still have something to say."""
+    """Returns whether an agent must keep a run: it is live, or it has ended normally and may still send messages."""
     job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     if job is None or channel is None:
@@ -209,7 +209,7 @@ def wanted(stream: Stream, key: RunKey) -> bool:
 
 
 def has_ended(stream: Stream, key: RunKey) -> bool:
-    """Whether a process said that it ended; it may still have something to say."""
+    """Returns whether a process has reported its end. It may still send messages."""
     job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     return channel is not None and channel.finished

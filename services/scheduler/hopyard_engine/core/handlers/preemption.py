@@ -1,4 +1,4 @@
-"""A share that changes: what is above it goes back when it is idle, when the policy frees it, or when the deadline has passed."""
+"""Changes of a stream's share. Slots above the share are returned when idle, freed by the policy, or preempted after a deadline."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import ShareTimer
 
-"""The timer of what is above the share."""
-
 
 def set_share(stream: Stream, event: ShareSet) -> None:
-    """The share changed: idle slots above it go at once, busy ones when the policy or the deadline frees them.
+    """Applies a new share: idle slots above it are returned at once, busy ones when the policy frees them or the deadline passes.
 
-    While the experiment is above its share the earliest deadline holds; when that has passed, a still smaller share sets
-    a new one.
+    While the stream is above its share, the earliest deadline holds. After that has passed, a smaller share sets a new one.
     """
     grown, shrunk = event.slots > stream.share, event.slots < stream.share
     stream.share = event.slots
@@ -39,11 +36,10 @@ def set_share(stream: Stream, event: ShareSet) -> None:
 
 
 def preempt(stream: Stream) -> None:
-    """The deadline of a smaller share has passed: the core suspends what the policy did not.
+    """Preempts runs after the deadline of a smaller share, as many as needed, in the order of `Stream.precedence`.
 
-    Runs of the lowest priority first, then those that would lose least, then those of the newest jobs; runs that may not be
-    preempted stay until they end.
-    Asked with each event until the experiment is within its share, since what is left to leave may change.
+    Runs that are not preemptible continue until they end. The handler calls this on every event until the stream is within its share,
+    because the preemptible runs may change.
     """
     leaving = sum(_counted(stream, run) for run in stream.live.values() if run.ending is not None)
     surplus = stream.granted - stream.share - leaving
@@ -59,5 +55,5 @@ def preempt(stream: Stream) -> None:
 
 
 def _counted(stream: Stream, run: Run) -> int:
-    """Slots of a run that count against the share."""
+    """Returns the number of a run's slots that count against the share."""
     return sum(slot not in stream.draining for slot in run.slots)

@@ -1,4 +1,4 @@
-"""What runs say: started, reports, amendments, snapshots, the end."""
+"""Messages of runs: started, reports, answers to amendments, snapshots, the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _DOING = {
 
 
 def is_next(stream: Stream, event: RunMessage) -> bool:
-    """Whether a message is the one to take now. What was taken before is acknowledged again, a gap is ignored."""
+    """Returns whether a message is the next one of its channel. Acknowledges a repeated message again, and ignores one after a gap."""
     job = stream.jobs.get(event.job)
     channel = job.channels.get((event.attempt, event.rank)) if job is not None else None
     if channel is not None and channel.is_next(event.sequence):
@@ -68,7 +68,7 @@ def is_next(stream: Stream, event: RunMessage) -> bool:
 
 
 def take(stream: Stream, event: RunMessage) -> None:
-    """Takes the next message of a channel. An older attempt's word counts for nothing, but what it stored is stored."""
+    """Handles the next message of a channel. A message of an older attempt is refused, except the upload of a snapshot."""
     job = stream.jobs[event.job]
     channel = job.channels[event.attempt, event.rank]
     channel.received += 1
@@ -90,7 +90,7 @@ def take(stream: Stream, event: RunMessage) -> None:
         case Started():
             _started(stream, job, run, rank, body)
         case _ if event.rank != 0:
-            pass  # Only rank 0 speaks for the run.
+            pass  # Only rank 0 reports for the run.
         case Reports():
             cost_attribution.reported(stream, run, body.reports, event.at)
             for report in body.reports:
@@ -102,7 +102,7 @@ def take(stream: Stream, event: RunMessage) -> None:
 
 
 def current_run(job: Job, attempt: int) -> Run | None:
-    """The job's run if that is its present attempt: the fence."""
+    """Returns the job's run if it has this attempt number, else None (fencing)."""
     return job.run if job.run is not None and job.run.attempt == attempt else None
 
 
@@ -122,7 +122,7 @@ def _started(stream: Stream, job: Job, run: Run, rank: Rank, body: Started) -> N
     stream.hops.arrived(body.fetched, from_store=body.from_store)
     if run.source is not None:
         stream.snapshots.fetched(*run.source, rank.node)
-        stream.tidied = True  # What lies on two nodes needs no older one to fall back to.
+        stream.tidied = True  # A snapshot on two nodes needs no older fallback.
         if all(other.started for other in run.ranks):
             _let_source_go(stream, run)
     if rank is not run.ranks[0]:
@@ -169,7 +169,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
             stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
     elif run.ending is None:
         if run.completes and report.at_until:
-            if run.ended is None:  # Else another rank is lost: what rank 0 has still said completes nothing.
+            if run.ended is None:  # Else another rank is lost, and the report completes nothing.
                 runs.complete(stream, run, report.position)
         elif report.at_until or (new and (stream.settings.every_iteration or report.position >= run.allowed)):
             stream.call(IterationFinish(job.id, report, repeated=not new), run)
@@ -180,7 +180,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
 
 
 def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
-    """What was measured on slots of one kind holds for later experiments; a gang of several kinds is as fast as none of them."""
+    """Emits a profile for later experiments, if all slots of the run are on one known kind of host."""
     training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
     held = [stream.slots.get(rank.slot) for rank in run.ranks]
     kinds = {slot.hardware if slot is not None else "" for slot in held}
@@ -189,7 +189,7 @@ def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
 
 
 def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
-    """Records a report. Answers the experiment's metric at its position, evaluations by parts combined."""
+    """Records a new report. Returns the experiment's metric at its position, with the parts of an evaluation combined, or None."""
     job.losses = job.setbacks = job.unsaved = 0
     point = job.curve.add(report, run.parts, run.model)
     job.seconds += report.seconds
@@ -224,7 +224,7 @@ def _amended(stream: Stream, job: Job, run: Run, body: Amended) -> None:
 
 
 def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
-    """A snapshot of a job lies on a node."""
+    """Records a snapshot of a job on a node, and orders its upload if needed."""
     by_order = job.terms.ship_every != 1
     stream.drop(stream.snapshots.taken(job.id, snapshot, node, attempt, deferred=by_order))
     if by_order:
@@ -237,9 +237,9 @@ def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: 
 
 
 def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
-    """A snapshot arrived in the store: from now on it survives its nodes, and a forked job needs its origin no more.
+    """Records that a snapshot is in the store, so that it survives the loss of its nodes and a forked job needs its origin no more.
 
-    One that its agent could not bring there stays on its node, and nobody waits for it.
+    If the upload failed for good, the snapshot stays on its node, and nothing waits for the upload.
     """
     if body.error:
         if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
@@ -255,23 +255,21 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
 
 
 def survives(stream: Stream, job: Job, position: int) -> None:
-    """A snapshot of a job is in the store."""
+    """Performs the consequences of an upload: unpins the fork's origin, drops unneeded snapshots, and updates the row."""
     if (entry := stream.snapshots.get(job.id, position)) is not None:
         stream.hops.shipped(entry.info.size)
     stream.unpin_fork(job)
     stream.collect(job)
-    if (
-        job.state.ended or job.experiment.state is ExperimentState.PAUSED
-    ):  # It came late: what was kept back only until then follows.
+    if job.state.ended or job.experiment.state is ExperimentState.PAUSED:  # A late upload: order the deferred ones too.
         stream.upload_remaining(job)
     stream.changed(job)
 
 
 def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
-    """A process left its slot. Rank 0 ends the run; the loss or failure of another rank ends it too.
+    """Handles the end of a process: frees its slot. The end of rank 0 ends the run, and so does the loss or failure of another rank.
 
-    Another rank that leaves because rank 0 led it to the end of the run ends nothing: rank 0's own word may be on its way. What rank 0
-    has saved counts, whoever ended the run.
+    Another rank that leaves because rank 0 led it to the end of the run does not end it: rank 0's own message may be on its way. A
+    snapshot that rank 0 saved is recorded in any case.
     """
     rank.gone, rank.missed = True, body.snapshot_missing
     rank.channel.close()
@@ -285,12 +283,12 @@ def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: 
 
 
 def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
-    """What the end of one process means for its run, and so for the other processes."""
+    """Determines the consequences of a process's end for its run and for the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
         change_run(run, RunState.LEAVING, Reason.of(ReasonCode.RANK_0_ENDED, end=body.reason.value))
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
-            # It has led the others to the end; they leave by themselves, and their processes stay warm.
+            # The other ranks reach the end with it and leave by themselves, so that their processes stay warm.
             if not all(other.gone for other in run.ranks):
                 stream.set_timer(runs.kill_timer(run), stream.now + stream.settings.kill_after)
                 _others_leave(stream, job, run)
@@ -311,19 +309,19 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
 
 
 def _others_leave(stream: Stream, job: Job, run: Run) -> None:
-    """A run is over while other ranks are still on their slots: nobody can have it go on, or elsewhere, any more."""
+    """Makes a job SUSPENDING if its run has ended while other ranks are still on their slots."""
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
         stream.move(job, JobState.SUSPENDING, Reason(ReasonCode.RANKS_LEAVING))
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
-    """Whether a run may be coming to this end, for all that the core knows."""
-    by_itself = run.completes and reason is RunEndReason.UNTIL  # Before rank 0's last report is here.
+    """Returns whether a rank other than 0 may leave with this reason without ending the run."""
+    by_itself = run.completes and reason is RunEndReason.UNTIL  # Rank 0's last report may follow.
     return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
 
 def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
-    """All processes are gone: the lease ends, the job goes where the end leads it, the policy is told."""
+    """Closes a run whose processes are all gone: frees the job, changes its state according to the end, and tells the policy."""
     ended = run.ended
     assert ended is not None
     cost_attribution.over(stream, run, at)
@@ -353,7 +351,9 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
             state = JobState.PENDING
             if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
                 why = Reason.of(ReasonCode.BACK_AT_POSITION, position=job.position, cause=why)
-        elif job.position >= job.max_position and not job.terms.evaluates:  # Lost, but only after all was saved.
+        elif (
+            job.position >= job.max_position and not job.terms.evaluates
+        ):  # It was lost after its last snapshot was saved.
             state, why = JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END)
     stream.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
@@ -365,7 +365,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
 
 
 def end_reason(run: Run, ended: Ended) -> RunEndReason:
-    """Why a run ended whose rank 0's last word is `ended`."""
+    """Returns why a run ended, from the requested end and the reported one."""
     if run.ending is RunEndReason.TERMINATED:
         return RunEndReason.TERMINATED
     if run.ending is RunEndReason.PREEMPTED and ended.reason is RunEndReason.SUSPENDED:
@@ -376,11 +376,14 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
 
 
 def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, Reason]:
-    """A run came to its `until`. One that saves nothing there again and again would train the same for ever."""
+    """Returns the job's state after its run ended at `until`.
+
+    A job whose runs repeatedly leave no snapshot there would train the same positions forever, so it fails.
+    """
     source = stream.source_of(job)
     if run.mode is RunMode.TRAIN and (source is None or source[1] < position):
         job.unsaved += 1
-        if job.unsaved > job.terms.max_failures + 1:  # The first time it made progress.
+        if job.unsaved > job.terms.max_failures + 1:  # The first such run made progress.
             return JobState.FAILED, Reason.of(ReasonCode.NOTHING_SAVED, position=position, times=job.unsaved)
     return JobState.SUSPENDED, Reason.of(ReasonCode.UNTIL_REACHED, position=position)
 

@@ -1,1 +1,1 @@
-"""Operations on the state that several handlers use."""
+"""Operations on a stream's state that several handlers use."""

@@ -1,4 +1,4 @@
-"""What stands against a command. Each check returns what the command names, or refuses."""
+"""Checks of commands. Each returns the object that the command names, or raises `RefusedError`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 
 class RefusedError(Exception):
-    """A command that the core does not carry out.
+    """The core refuses a command.
 
     Attributes:
-        reason: What stands against it.
+        reason: Why it is refused.
     """
 
     def __init__(self, reason: Reason) -> None:
@@ -27,14 +27,14 @@ class RefusedError(Exception):
 
 
 class NotYetError(RefusedError):
-    """A command that may be carried out later; the policy is asked again then, not at once."""
+    """The core refuses a command that may succeed later. The policy gets its next up-call when the state has changed, not at once."""
 
 
 def find_job(stream: Stream, job: str) -> Job:
-    """The job that a command names.
+    """Returns the job that a command names.
 
     Raises:
-        RefusedError: There is none.
+        RefusedError: The job does not exist.
     """
     found = stream.jobs.get(job)
     if found is None:
@@ -43,10 +43,10 @@ def find_job(stream: Stream, job: str) -> Job:
 
 
 def free(job: Job) -> Job:
-    """The job, which no person has paused.
+    """Returns the job, if no person has paused it.
 
     Raises:
-        RefusedError: A person has.
+        NotYetError: A person has paused the job.
     """
     if job.held:
         raise NotYetError(Reason.of(ReasonCode.JOB_HELD, job=job.id))
@@ -54,10 +54,11 @@ def free(job: Job) -> Job:
 
 
 def idle(stream: Stream, job: str) -> Job:
-    """A job that may be started now.
+    """Returns a job that may be started now.
 
     Raises:
-        RefusedError: It is not idle, paused by a person, or waits after losses.
+        RefusedError: The job is unknown or not idle.
+        NotYetError: A person has paused the job, or it backs off after losses or failures.
     """
     found = free(find_job(stream, job))
     if not found.state.idle:
@@ -68,10 +69,10 @@ def idle(stream: Stream, job: str) -> Job:
 
 
 def run_of(stream: Stream, job: str) -> Run:
-    """A job's run.
+    """Returns a job's live run.
 
     Raises:
-        RefusedError: It has none.
+        RefusedError: The job is unknown, has no run, or its run has ended.
     """
     run = find_job(stream, job).run
     if run is None or run.ended is not None:
@@ -80,10 +81,10 @@ def run_of(stream: Stream, job: str) -> Run:
 
 
 def find_experiment(stream: Stream, name: str) -> Experiment:
-    """The experiment of the group that a command names.
+    """Returns the experiment of the stream that a command names.
 
     Raises:
-        RefusedError: There is none, or it is over or ending.
+        RefusedError: The experiment is unknown, ending or ended.
     """
     experiment = stream.experiments.get(ExperimentId(name))
     if experiment is None:
@@ -95,15 +96,15 @@ def find_experiment(stream: Stream, name: str) -> Experiment:
 
 
 def no_experiment(stream: Stream, name: str) -> Reason:
-    """That the stream has no experiment of this name."""
+    """Returns the reason for a command that names an unknown experiment."""
     return Reason.of(ReasonCode.NO_SUCH_EXPERIMENT, experiment=name, experiments=", ".join(stream.experiments))
 
 
 def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
-    """The snapshot (job, position) that a command names.
+    """Returns the available snapshot (job, position) that a command names.
 
     Raises:
-        RefusedError: There is none.
+        RefusedError: There is no such snapshot.
     """
     entry = stream.snapshots.get(*source)
     if entry is None or not entry.available:
@@ -112,10 +113,10 @@ def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
 
 
 def values(stream: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, object]) -> None:
-    """See whether a job with such hyperparameters can go on from a snapshot of a job.
+    """Checks that a job with these hyperparameters can resume from a snapshot.
 
     Raises:
-        RefusedError: It is of processes, which have others.
+        RefusedError: The snapshot is a process image with other hyperparameters.
     """
     owner = stream.jobs.get(entry.job)
     if entry.info.keeps_values and owner is not None and owner.hyperparameters != hyperparameters:
@@ -124,10 +125,10 @@ def values(stream: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, o
 
 
 def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
-    """The snapshot that a run is to start from: a job's, or an earlier experiment's as a job would have it.
+    """Returns the snapshot from which a run starts: a job's entry, or a temporary entry for a snapshot of an earlier experiment.
 
     Raises:
-        RefusedError: There is none.
+        RefusedError: There is no such snapshot.
     """
     name, position = source
     if name not in stream.earlier:

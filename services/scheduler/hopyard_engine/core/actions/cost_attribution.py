@@ -1,8 +1,8 @@
-"""Who pays for slots: the time of a run, from its start to its end, is its experiment's.
+"""Cost attribution: bills the slot time of each run to experiments.
 
-In a group a policy may say who else wants what a run trains (`BillRun`). Then those who want it at a position have equal parts of the
-time up to there; whoever is over pays for nothing more but its own runs. What is there already costs nobody anything. So the bills of a
-group add up to the time of its runs.
+By default a run's time is billed to its own experiment. In a group the policy can state which experiments want what a run trains,
+each up to a position (`BillRun`). Those that want a position and have not ended pay equal parts of the time up to it. Reused results
+cost nothing. So the bills of a group add up to the time of its runs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def bill(stream: Stream, command: BillRun) -> None:
-    """From its next report on a run is billed to those who want what it trains.
+    """Sets the experiments that pay for a run from its next report on.
 
     Raises:
-        RefusedError: There is no such run, or no such experiment.
+        RefusedError: The job has no run, or an experiment is unknown.
     """
     run = command_checks.run_of(stream, command.job)
     for name, _ in command.wanted:
@@ -30,7 +30,7 @@ def bill(stream: Stream, command: BillRun) -> None:
 
 
 def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
-    """Bills the time up to some reports that came together, by what each of them took."""
+    """Bills the time since the last bill, divided among these reports in proportion to their training times."""
     whole = sum(report.seconds for report in reports)
     since = at - run.accounted
     for report in reports:
@@ -40,7 +40,7 @@ def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> 
 
 
 def over(stream: Stream, run: Run, at: float) -> None:
-    """Bills the time since a run's last report: it has left its slots."""
+    """Bills the rest of a run's time, since its last report, when it has left its slots."""
     _charge(stream, run, run.position, at - run.accounted)
     run.accounted = at
 

@@ -1,8 +1,8 @@
-"""What earlier experiments have trained that an experiment shares with them: it came with its first event.
+"""Reuse of the results of earlier experiments, which arrive with an experiment's first event.
 
-The results are the experiment's own from the moment a job is answered from them: they become its reports, as if it had trained.
-So is a snapshot from the moment a job starts from it, or is complete with it. Until then the store keeps the snapshots for the
-experiment beside their own one, which may end or give them up meanwhile; no longer than until it is over.
+When a job is answered from such results, they become its own reports, as if it had trained. When a job starts from a snapshot of
+them, or is completed with it, the snapshot becomes its own. Until then the store keeps the snapshots for this experiment too (a
+loan), even if the earlier experiment deletes them, but only while this experiment has not ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
-    """A job has an earlier training's results up to a position; those that it has itself stay as they are."""
+    """Copies reports of an earlier training into a job: those above the job's high-water mark, up to a position."""
     for report in reports:
         if job.high_water < report.position <= position:
             point = job.curve.add(report)
@@ -31,9 +31,10 @@ def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) ->
 
 
 def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
-    """A job has an earlier training's results up to a position, and its snapshot there, if there is one.
+    """Copies an earlier training's reports up to a position into a job, and its snapshot at that position, if there is one.
 
-    Answers which of its own that is then.
+    Returns:
+        The id of the job's own snapshot.
     """
     name, position = source
     trial = stream.earlier[name]
@@ -46,7 +47,7 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
 
 
 def lend_no_more(stream: Stream, hashes: Collection[str] | None = None) -> None:
-    """No further job starts from these snapshots of earlier experiments, or from any."""
+    """Ends the loans of snapshots with these hashes, or of all: no further job can start from them."""
     ended = list[str]()
     for trial in stream.earlier.values():
         for position, info in list(trial.snapshots.items()):

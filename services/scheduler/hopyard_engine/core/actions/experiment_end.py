@@ -1,4 +1,4 @@
-"""How experiments come to their ends: a target that is reached, time that is over, the policy's word, a failure."""
+"""Ends of experiments: by a reached target, by `max_seconds`, by the policy, by a failure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def check_target(stream: Stream, job: Job, position: int, value: float, at: float) -> None:
-    """Ends the experiment when a job reaches the target; that job is saved and completed, the others are terminated."""
+    """Ends the experiment if a report reaches its target. The job is saved and completed; the others are terminated."""
     found = target.at(stream, job, position, value) if job.experiment.running else None
     if found is not None:
         _reached(stream, job, position, found, at)
 
 
 def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Ends the experiment if a result reaches the target already: the target was moved, or it was paused then."""
+    """Ends the experiment if a recorded report reaches its target.
+
+    Call it when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
+    """
     if not experiment.running or experiment.best is None:
         return
-    single = experiment.settings.target_over == 1  # Then nobody's results are better than these.
+    single = experiment.settings.target_over == 1  # Then the best job has the best result.
     jobs = (
         [stream.jobs[experiment.best[0]]]
         if single
@@ -48,10 +51,10 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
 
 
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
-    """The policy ends its experiment, or one of a group.
+    """Ends the experiment that the policy names, or all of the stream.
 
     Raises:
-        RefusedError: What stands against it.
+        RefusedError: The reason is empty, the winner is invalid, or the experiments are unknown, ending or ended.
     """
     if not command.reason.strip():
         raise command_checks.RefusedError(Reason(ReasonCode.END_REASON_MISSING))
@@ -75,7 +78,7 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
 
 
 def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
-    """Why a job cannot have won, as its policy says, in an experiment (empty: in its own); None: it can."""
+    """Returns why a job cannot be the winner of an experiment (empty: of its own), or None if it can."""
     if winner.high_water == 0:
         return Reason.of(ReasonCode.WINNER_UNREPORTED, job=winner.id)
     if winner.state in (JobState.TERMINATED, JobState.FAILED):
@@ -88,7 +91,10 @@ def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
 
 
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Its time is over. Its jobs are suspended as in a pause, but within bounds, and go on if it gets more time."""
+    """Ends an experiment whose time has passed. Its runs are suspended, and killed if they do not leave within `kill_after` seconds.
+
+    Its jobs continue if the experiment gets more time.
+    """
     reason = Reason.of(ReasonCode.TIME_OVER, seconds=experiment.settings.max_seconds)
     experiment.out_of_time = True
     enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
@@ -104,7 +110,7 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
 def enter_end(
     stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason, at: float, winner: str = ""
 ) -> None:
-    """It is decided how it ends: nothing new begins."""
+    """Makes an experiment ENDING and records its final state. Nothing new begins."""
     if experiment.running_since is not None:
         experiment_state.stop_clock(stream, experiment, at)
     experiment.final = (state, reason)
@@ -115,16 +121,16 @@ def enter_end(
 def begin_end(
     stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason, at: float, winner: Job | None = None
 ) -> None:
-    """Lets nothing new begin and ends all its runs; `advance` finishes when they are gone.
+    """Makes an experiment ENDING and ends all its runs and jobs; `lifecycle.advance` finishes it when the runs are gone.
 
-    What they have trained is saved first if others of the group train alike: they may go on from there.
+    Runs are saved instead of terminated if other experiments of the group have the same search plan and may resume from there.
     """
     alike = stream.alike(experiment)
     enter_end(stream, experiment, state, reason, at, winner.id if winner is not None else "")
     for run in experiment_state.runs_of(stream, experiment):
         keep = winner is not None and run.job == winner.id
         if keep and run.mode is not RunMode.TRAIN:
-            continue  # It ends by itself, and has nothing to save.
+            continue  # It ends by itself and has no state to save.
         lends = bool(alike) and run.mode is RunMode.TRAIN
         stream.jobs[run.job].lends = lends
         runs.end_run(stream, run, RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED)

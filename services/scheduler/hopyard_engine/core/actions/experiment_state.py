@@ -1,4 +1,4 @@
-"""Where an experiment stands, and its clock."""
+"""State changes of an experiment, and its clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopyard_engine.core.state_machines.experiment_states import change_experime
 
 
 def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason | None) -> None:
-    """Moves an experiment to a state. Its idle jobs wait for it while it does not run."""
+    """Changes the state of an experiment. Its idle jobs leave the queue unless it is RUNNING."""
     change_experiment(experiment, state, reason)
     if state is ExperimentState.RUNNING:
         back, experiment.paused_jobs = list(experiment.paused_jobs), {}
@@ -23,26 +23,26 @@ def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason
         for name in [job for job in stream.idle if stream.jobs[job].experiment is experiment]:
             stream.withdraw(stream.jobs[name])
             stream.offer(stream.jobs[name])
-    stream.tidied = True  # What the policy asked for is not needed any more when the end is decided.
+    stream.tidied = True  # Requested snapshots are not needed in ENDING.
     stream.emit(ExperimentChanged(experiment.id))
 
 
 def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Counts the experiment's time from now on, and sets its end."""
+    """Starts the experiment's clock and sets the timer of its end."""
     experiment.running_since = at
     if experiment.settings.max_seconds is not None:
         stream.set_timer(EndTimer(experiment.id), at + max(experiment.settings.max_seconds - experiment.spent, 0.0))
 
 
 def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Stops counting the experiment's time."""
+    """Stops the experiment's clock and cancels the timer of its end."""
     experiment.spent = experiment.running_seconds(at)
     experiment.running_since = None
     stream.set_timer(EndTimer(experiment.id), None)
 
 
 def revive(stream: Stream) -> None:
-    """A stream whose experiments were all over goes on."""
+    """Revives a stream whose experiments had all ended: resets its demand, sets its timers again, and requests slots."""
     stream.demand = stream.claimed = None
     stream.gang = stream.claimed_gang = 1
     stream.nodes = stream.claimed_nodes = ()
@@ -53,5 +53,5 @@ def revive(stream: Stream) -> None:
 
 
 def runs_of(stream: Stream, experiment: Experiment) -> list[Run]:
-    """Live runs of an experiment's jobs."""
+    """Returns the live runs of an experiment's jobs."""
     return [run for run in stream.live.values() if stream.jobs[run.job].experiment is experiment]

@@ -1,4 +1,4 @@
-"""Runs and snapshots that are lost: where a job goes on from, and when it may try again."""
+"""Lost runs and snapshots: where a job resumes, and its backoff before the next attempt."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hopyard_engine.core.state_machines.snapshot_states import SnapshotState, ch
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
+"""The first and the longest backoff in seconds."""
 MISSES = 6
-"""After so many vain tries a snapshot counts as lost, though a node still claims it: with the waits, some 15 seconds."""
+"""Runs that fail to find a snapshot before it counts as lost even though a node announced it; about 15 s with the backoff."""
 
 
 def back_off(stream: Stream, job: Job, at: float) -> None:
-    """A job that was lost or failed again without progress waits before its next try, twice as long each time."""
+    """Delays the next attempt of a job after repeated losses or failures without progress, with exponential backoff."""
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
         stream.withdraw(job)
@@ -26,21 +27,21 @@ def back_off(stream: Stream, job: Job, at: float) -> None:
 
 
 def is_backing_off(stream: Stream, job: Job) -> bool:
-    """Whether a job waits after a loss or a failure."""
+    """Returns whether a job is in backoff."""
     return stream.due(BackoffTimer(job.id)) is not None
 
 
 def end_backoff(stream: Stream, job: Job | None) -> None:
-    """The wait after a loss or a failure is over."""
+    """Makes a job available again after its backoff."""
     if job is not None and job.state.idle and job.id not in stream.idle:
         stream.offer(job)
         stream.conversation.demand_outdated = stream.demand is not None
 
 
 def missed(stream: Stream, source: SnapshotId, node: str) -> None:
-    """The agent of a node found a snapshot neither on its own disk nor with the nodes that have it nor in the store.
+    """Handles a run on a node that found its snapshot neither on the nodes that have it nor in the store.
 
-    A node that is only away for a moment may bring it back, so it counts as lost when nobody claims it, or after some tries.
+    A node that is away only for a moment may bring it back, so the snapshot is lost only when no node has it or after `MISSES` runs.
     """
     entry = stream.snapshots.get(*source)
     if entry is None:
@@ -57,7 +58,7 @@ def missed(stream: Stream, source: SnapshotId, node: str) -> None:
 
 
 def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
-    """Some jobs lost a snapshot: that concerns them and those that were forked from them."""
+    """Rewinds the idle jobs affected by lost snapshots: the jobs that had them and the jobs forked from those."""
     losers = {entry.job for entry in lost}
     for entry in lost:
         stream.drop(stream.snapshots.released(entry))
@@ -68,7 +69,7 @@ def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
 
 
 def _rewind(stream: Stream, job: Job) -> None:
-    """A job without a run lost a snapshot: it waits with what is left."""
+    """Rewinds an idle job to the newest snapshot that it has left, or fails a fork that has none."""
     if not (job.state.idle or job.state is JobState.HELD):
         return
     source = stream.source_of(job)

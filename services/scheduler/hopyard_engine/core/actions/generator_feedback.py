@@ -1,4 +1,4 @@
-"""Reports for generators that read them. `Stream.tell_generator` passes the ends of jobs."""
+"""Reports to generators that read them. `Stream.tell_generator` reports the ends of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hopyard_engine.core.state.experiment import GeneratorCall
 
 
 def tell_report(job: Job, report: Report) -> None:
-    """A report is new: the generator that proposed the job learns of it, if it reads reports."""
+    """Records a new report for the generator that proposed the job, if the generator reads reports."""
     if job.generated and job.experiment.settings.generator_reads == "reports":
         told = GeneratorCall("report", job.id, metrics=report.metrics, position=report.position)
         job.experiment.generator_calls.append(told)

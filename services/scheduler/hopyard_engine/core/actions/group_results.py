@@ -1,7 +1,7 @@
-"""What experiments of a group take over from each other: results become reports of their own, snapshots become their own, too.
+"""Reuse of results between experiments of a group: a job gets its own copy of the reports and snapshots.
 
-So what an experiment has stands by itself: its best result, its target, its rows, what it leaves when it is over. Between jobs of one
-experiment nothing is copied (`Job.origin`).
+So an experiment does not depend on others for its best result, its target, its rows, and what it leaves when it ends. Between jobs of
+one experiment nothing is copied (`Job.origin`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def is_one(stream: Stream, job: Job, source: str) -> bool:
-    """Whether a job is one of another experiment of the group."""
+    """Returns whether `source` is a job of another experiment of the group than `job`'s."""
     return source in stream.jobs and stream.jobs[source].experiment is not job.experiment
 
 
 def adopt(stream: Stream, job: Job, source: Job, position: int) -> None:
-    """A job has another's results up to a position; those that it has itself stay as they are."""
+    """Copies results of another job into a job: those above the job's high-water mark, up to a position."""
     new = list(takewhile(lambda point: point.position > job.high_water, stream.back(source, position)))
     reports = [Report(point.position, point.metrics, point.seconds) for point in reversed(new)]
     earlier_results.adopt(stream, job, reports, position)
 
 
 def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
-    """A job has another's results up to a position, and its snapshot there, if there is one.
+    """Copies another job's results up to a position into a job, and its snapshot at that position, if there is one.
 
-    Answers which of its own that is then.
+    Returns:
+        The id of the job's own snapshot.
     """
     name, position = source
     adopt(stream, job, stream.jobs[name], position)
@@ -39,7 +40,7 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     entry = stream.snapshots.get(name, position)
     if entry is not None and entry.available:
         own = stream.snapshots.copy(job.id, entry)
-        if own is not None:  # Whoever brings the other one to the store may be told to stop.
+        if own is not None:  # The upload of the other one may be cancelled.
             node = min(own.nodes)
             stream.snapshots.order((job.id, position), node)
             stream.emit(OrdersGiven(node))

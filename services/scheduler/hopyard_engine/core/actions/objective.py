@@ -1,4 +1,4 @@
-"""Which of a job's points is its best, and which job is its experiment's."""
+"""The best report of each job, and the best job of each experiment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
-    """Keeps the job's and its experiment's best. A point that parts still change is judged anew with each of them."""
+    """Updates the best report of a job and of its experiment. A position with new parts of an evaluation is rated again."""
     if value is None:
         return
     before = job.best
@@ -22,7 +22,7 @@ def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
     experiment = job.experiment
     previous = experiment.best
     if previous is not None and previous[0] == job.id and _worse(stream, job, previous):
-        # Only a part can make the best worse.
+        # A further part of an evaluation made the best value worse.
         rated = [j for j in stream.jobs.values() if j.experiment is experiment and j.best is not None]
         experiment.best = max(
             ((j.id, j.best[1], j.best[0]) for j in rated if j.best), key=lambda b: stream.sign(b[2]), default=None

@@ -1,4 +1,4 @@
-"""Failures that no other try heals: a program that cannot run on any node where its experiment has slots."""
+"""Detects permanent failures: a program that cannot run on any node where its experiment has slots."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> Reason | None:
-    """Takes note of a run that failed; answers why its experiment is to end by that, None: it is not.
+    """Records a failed run, and returns the reason why its experiment must end, or None.
 
-    Where something was trained already it is the node that has changed, or the moment: such failures are counted as others are.
+    The experiment must end if its program cannot run (`Ended.unable`) on any node where it holds slots. If one of its jobs has
+    trained before, the program can run, so the failure counts as any other.
     """
     if not ended.unable:
         return None

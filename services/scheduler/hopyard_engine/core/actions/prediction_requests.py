@@ -1,4 +1,4 @@
-"""Predictions that a policy asks for: what is asked, and what becomes of it when the job ends first."""
+"""Prediction requests of a policy: their validation and the question sent to the predictor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
 
 PREDICT = "predict"
-"""The kind of these questions."""
+"""The kind of a question to a predictor."""
 
 MAX_POINTS: Final = 2000
-"""Of a curve with more reports every second, third, .. goes into a question, counted back from the last one."""
+"""Maximum number of points of a curve in a question. A longer curve is thinned to every second, third, ... point."""
 
 T = TypeVar("T")
 
 
 def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
-    """What stands against predicting a job's curve; None: nothing."""
+    """Returns why a job's curve cannot be predicted, or None if it can."""
     target, horizon = parameters.get("target"), parameters.get("horizon")
     if unknown := sorted(parameters.keys() - {"target", "horizon"}):
         return Reason.of(ReasonCode.PREDICTION_PARAMETERS_UNKNOWN, found=", ".join(unknown))
@@ -39,7 +39,7 @@ def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
 
 
 def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked: plain data, all from the experiment's events."""
+    """Returns the question as plain data. It depends only on the stream's events."""
     metric, terms = stream.settings.metric, job.terms
     points = [(point.position, point.metrics) for point in stream.curve(job)]
     known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
@@ -62,13 +62,13 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
 
 
 def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
-    """At most so many of a curve's points, evenly spaced if they were, with the last one."""
+    """Returns every n-th point of a curve, with the smallest n that gives at most `most` points. The last point is included."""
     step = -(-len(points) // most)
     return points if step <= 1 else points[(len(points) - 1) % step :: step]
 
 
 def _seed(seed: int, hyperparameters: Mapping[str, Any], position: int) -> int:
-    """Of a prediction's chance: it belongs to the configuration, as that of its training does, and never to the job's id."""
+    """Returns the seed of a prediction. It depends on the configuration, as the training's seed does, and not on the job's id."""
     values = json.dumps(hyperparameters, sort_keys=True)
     digest = hashlib.sha256(f"{seed}/{values}/{position}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,7 +1,7 @@
-"""A job that goes on from, or is answered by, what another one trained behind its own training.
+"""Prefix joins: a job gets the results of another job that continued the first one's own training.
 
-It trains up to 4, waits, and another one goes on from there to 8: now it is to have that one's results. Jobs of one experiment refer to
-each other's results (`Job.origin`), but these two would refer to each other, and nobody could tell where either begins.
+Example: job 1 trains up to 4, job 2 continues from there to 8, and then job 1 is to have job 2's results. Normally a job refers to
+the results of another one by `Job.origin`. Here both jobs would refer to each other, so job 1 copies the results instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def rejoin(stream: Stream, job: Job, source: SnapshotId) -> bool:
-    """Gives a job the results of another one that continued it, as its own. False: it did not, or not as the job has gone on since."""
+    """Copies the results of a job that continued this one. Returns False if it did not, or if their results differ."""
     other, position = source
     if not _descends(stream, other, job) or not agree(stream, job, stream.jobs[other], min(job.high_water, position)):
         return False
@@ -23,7 +23,7 @@ def rejoin(stream: Stream, job: Job, source: SnapshotId) -> bool:
 
 
 def agree(stream: Stream, one: Job, other: Job, position: int) -> bool:
-    """Whether two jobs have the same results up to a position."""
+    """Returns whether two jobs have the same results up to a position."""
     mine, theirs = ([point for point in stream.curve(each) if point.position <= position] for each in (one, other))
     return [p.position for p in mine] == [p.position for p in theirs] and all(
         same_metrics(first.metrics, second.metrics) for first, second in zip(mine, theirs, strict=True)

@@ -1,4 +1,4 @@
-"""Runs: how commands start, change and end them, and how decisions let them go on."""
+"""Runs: start, amend, end, and decide at boundaries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(stream: Stream, command: StartJob) -> None:
     """Starts or resumes a job on idle slots.
 
     Raises:
-        RefusedError: What stands against it.
+        RefusedError: The command is refused; the error has the reason.
     """
     job = command_checks.idle(stream, command.job)
     slots = _gang(stream, job, command)
@@ -52,7 +52,7 @@ def start(stream: Stream, command: StartJob) -> None:
     for index, slot in enumerate(slots):
         channel = job.channels[job.attempt, index] = RunChannel(slot.node)
         ranks.append(Rank(slot.id, slot.node, channel))
-    # What an earlier attempt reported is only repeated, so nothing needs to be decided before the high-water mark.
+    # Reports up to the high-water mark repeat those of earlier attempts, so they need no decision.
     allowed = max(command.allowed or 0, min(job.high_water, until), start)
     run = Run(
         job.id,
@@ -89,7 +89,11 @@ def start(stream: Stream, command: StartJob) -> None:
 
 
 def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
-    """Where a run that is placed at a position ends; `saved`: it begins from a snapshot."""
+    """Returns the position at which a run ends. `saved`: it starts from a snapshot.
+
+    Raises:
+        RefusedError: The command's `until`, `parts` or mode is invalid.
+    """
     if command.mode is RunMode.EVALUATE and not saved:
         raise RefusedError(Reason.of(ReasonCode.NOTHING_TO_EVALUATE, job=job.id))
     if command.parts and (command.mode is not RunMode.EVALUATE or set(command.inputs) != set(command.slots)):
@@ -104,7 +108,10 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
 
 
 def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict[str, Argument]]:
-    """The snapshot that a run loads, as its job has it, and for the reason whose it was that another experiment trained."""
+    """Returns the snapshot that a run loads, and arguments for the job's reason.
+
+    A snapshot of another experiment is first copied to the job. The arguments then name its original owner; else they are empty.
+    """
     name, position = source
     if name in stream.earlier:
         return earlier_results.take_over(stream, job, source), {"position": position, "trial": name}
@@ -114,12 +121,17 @@ def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict
 
 
 def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
-    """Whether a job has the results up to another's snapshot already, as that one has: its curve goes on beyond and stays as it is."""
+    """Returns whether a job already has the same results as another one up to its snapshot. Then the job keeps its longer curve."""
     return job.high_water >= source[1] and prefix_join.agree(stream, job, stream.jobs[source[0]], source[1])
 
 
 def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
-    """The slots of a start, all or none."""
+    """Returns the slots that a command names.
+
+    Raises:
+        RefusedError: A slot cannot be used, the share is exceeded, or the experiment is not running.
+        NotYetError: The maximum number of jobs is training.
+    """
     if not job.experiment.running:
         raise RefusedError(Reason.of(ReasonCode.EXPERIMENT_NOT_RUNNING, state=job.experiment.state.value))
     if not command.slots or len(set(command.slots)) != len(command.slots):
@@ -136,7 +148,11 @@ def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
 
 
 def _places(stream: Stream, command: StartJob, slots: list[GrantedSlot]) -> dict[str, Place]:
-    """Where each slot's partition is; without partitioned data inputs are paths."""
+    """Returns the location of the partition for each slot; empty if the data is not partitioned, since inputs are paths then.
+
+    Raises:
+        RefusedError: An input is for a slot that the command does not name, or the slot's node cannot read the partition.
+    """
     if stream.data is None:
         return {}
     if strange := [name for name in command.inputs if name not in command.slots]:
@@ -180,10 +196,10 @@ def _send(
 
 
 def amend(stream: Stream, command: AmendRun) -> None:
-    """Changes where a run ends and saves; the run says whether it could.
+    """Requests a change of a run's `until` or save points. The run answers whether it accepted.
 
     Raises:
-        RefusedError: What stands against it.
+        RefusedError: The run is ending or not training, or `until` is above the job's maximum position.
     """
     run, job = command_checks.run_of(stream, command.job), stream.jobs[command.job]
     if run.ending is not None:
@@ -194,13 +210,11 @@ def amend(stream: Stream, command: AmendRun) -> None:
         raise RefusedError(Reason.of(ReasonCode.UNTIL_TOO_FAR, most=job.max_position, found=command.until))
     wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
     late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
-    if late:  # Known to be too late already: the run need not be asked.
+    if late:  # It is too late: the run need not be asked.
         stream.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
         return
     run.amends[command.ticket] = (command.until, command.snapshot_at)
-    stream.send(
-        run, 0, Amend(command.ticket, command.until, command.snapshot_at)
-    )  # The other ranks go where rank 0 leads.
+    stream.send(run, 0, Amend(command.ticket, command.until, command.snapshot_at))  # The other ranks follow rank 0.
 
 
 _ENDINGS = {
@@ -211,7 +225,7 @@ _ENDINGS = {
 
 
 def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
-    """Ends a run at its next boundary. A run that is ending already ends as it was told, unless it is now terminated."""
+    """Ends a run at its next boundary. If it is already ending, only TERMINATED changes the reason."""
     if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
         return
     run.ending = reason
@@ -228,12 +242,12 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
 
 
 def kill_timer(run: Run) -> KillTimer:
-    """The timer after which a terminated run that reaches no boundary, and a rank that stays behind, is killed."""
+    """Returns the key of the timer that kills the processes of a run which do not leave in time."""
     return KillTimer(run.job, run.attempt)
 
 
 def kill(stream: Stream, timer: KillTimer) -> None:
-    """A terminated run has reached no boundary in its time, or a rank has not followed: they are ended as they are."""
+    """Kills the processes of a run that did not leave in time."""
     job = stream.jobs.get(timer.job)
     run = job.run if job is not None else None
     if run is not None and run.attempt == timer.attempt:
@@ -243,10 +257,10 @@ def kill(stream: Stream, timer: KillTimer) -> None:
 
 
 def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
-    """Carries out the decision on a run that finished an iteration, after the commands of the same answer.
+    """Applies the policy's decision at a boundary, after the commands of the same answer.
 
     Raises:
-        RefusedError: PARK anywhere else than at `until`.
+        RefusedError: The decision is PARK before `until`.
     """
     if stream.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
         return
@@ -265,7 +279,7 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
 
 
 def complete(stream: Stream, run: Run, position: int) -> None:
-    """A run that has reached its `until` saves and ends. One that does so by itself is told all the same."""
+    """Lets a run at its `until` save and end. The command is also sent to a run that does so by itself."""
     run.ending = RunEndReason.UNTIL
     job = stream.jobs[run.job]
     over = run.finished or position >= job.max_position

@@ -1,4 +1,4 @@
-"""When a job has reached its experiment's target: by a report, or by the mean of its last reports."""
+"""Checks whether a job has reached its experiment's target, with one report or with the mean of its last reports."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
-    """What reached the target with the job's report at a position: its value, or the mean that it completes; None: nothing.
+    """Returns the value with which a job's report at a position reaches the target, or the mean that it completes; None: it does not.
 
-    A value that is not finite reaches no target, and neither does a mean with one in it.
+    A value that is not finite does not reach a target, and neither does a mean that includes one.
     """
     terms = job.terms
     if terms.target is None or not math.isfinite(value):
@@ -28,7 +28,10 @@ def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
 
 
 def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
-    """(position, what reached the target there) of a job that reached it at any time, the best report if one is enough."""
+    """Returns the (position, value) with which a job reached the target at any time, or None.
+
+    If `target_over` is 1, it is the job's best report; else it is the first mean that reaches the target.
+    """
     if job.terms.target is None:
         return None
     if job.terms.target_over == 1:
@@ -40,7 +43,7 @@ def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
 
 
 def _means(stream: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Where means reach the target, and these. Sums are exact: a mean of equal values is that value."""
+    """Iterates over the positions and means that reach the target. Sums are exact, so the mean of equal values is that value."""
     terms = job.terms
     assert terms.target is not None
     window: deque[Fraction] = deque()

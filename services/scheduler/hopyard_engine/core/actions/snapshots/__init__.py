@@ -1,1 +1,1 @@
-"""Actions on snapshots: when they are uploaded, and which are deleted when a quota is exceeded."""
+"""Uploads of snapshots, and their deletion when a quota is exceeded."""

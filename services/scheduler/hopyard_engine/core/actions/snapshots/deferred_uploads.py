@@ -1,9 +1,9 @@
-"""Snapshots that move from node to node, and whose upload to the store is deferred.
+"""Deferred uploads: snapshots that stay on the node that took them until the scheduler orders the upload.
 
-With `ship_every` other than 1 a snapshot stays on the node that took it, and the next run gets it from there. The store gets those at
-multiples of `ship_every` (0: none), what is left of a job that has ended, all of an experiment that pauses or ends, and what lies on a
-node that is drained. Until then the loss of one node costs a job its newest snapshot at most: while that lies on one node only,
-the one before it is kept where it came from.
+With `ship_every` other than 1 the next run fetches a snapshot from the node that took it. The store gets the snapshots at multiples
+of `ship_every` (0: none), those retained of a job that has ended, those of an experiment that pauses or ends, and those that are only
+on a drained node. Until then the loss of one node costs a job at most its newest snapshot: while that is on one node only, the one
+before it is kept elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def taken(stream: Stream, job: Job, position: int, node: str) -> None:
-    """A run has taken a snapshot that nobody ships unasked: ask now if the store is to have it."""
+    """Orders the upload of a new deferred snapshot if the store must have it: at multiples of `ship_every`, or if its node drains."""
     every = job.terms.ship_every
     leaving = any(stream.slots[slot].node == node for slot in stream.draining)
     if leaving or (every and position % every == 0):
@@ -22,11 +22,11 @@ def taken(stream: Stream, job: Job, position: int, node: str) -> None:
 
 
 def wound_up(stream: Stream, experiment: Experiment) -> None:
-    """An experiment has left its slots: so is all that it keeps."""
+    """Orders the upload of the retained snapshots of an experiment that has left its slots."""
     stream.order_uploads(stream.snapshots.wanted(lambda name: stream.jobs[name].experiment is experiment))
 
 
 def node_leaves(stream: Stream, node: str) -> None:
-    """A node is drained: so is what it alone has."""
+    """Orders the upload of the snapshots that only a drained node has."""
     entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.deferred)
     stream.order_uploads([one for one, entry in entries if entry is not None and entry.nodes == {node}])

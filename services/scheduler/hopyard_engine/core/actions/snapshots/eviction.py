@@ -1,19 +1,19 @@
-"""What is given up when an experiment's snapshots take more bytes than its `snapshot_quota`, and what never is.
+"""Eviction of an experiment's snapshots when they exceed its `snapshot_quota`.
 
-Never dropped, however many bytes they take:
+Never dropped, even above the quota:
 
-* what is pinned: a run loads it, or a forked job starts from it;
+* pinned snapshots: a run loads it, or a forked job starts from it;
 * the newest snapshot and the newest STORED one of every job that has not ended;
-* those at positions that the policy asked for (`snapshot_at`), while it may still fork from them, unless it `rebuilds` them;
+* those at positions that the policy requested (`snapshot_at`), while it may still fork from them, unless it `rebuilds` them;
 * the result: the best job's snapshot at its best position, or its newest one if it has none there.
 
-All else is dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone, or for later
-experiments), the latest of ended jobs, the best and then the latest of jobs that have not ended, and last what a COMPLETED job
-would go on from if the experiment were extended. Within each of these groups the jobs with the worst results come first, and of a
-job the lowest positions. Of a policy that `rebuilds` what is gone, those that are the quickest to train again go first (`recompute`),
-and of two that take as long the one that is known for longer; what an extension goes on from is last there, too.
+All others are dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone, or for later
+experiments), the latest of ended jobs, the best and then the latest of jobs that have not ended, and last those that a COMPLETED job
+would resume from if the experiment were extended. Within each of these groups the jobs with the worst results come first, and within
+a job the lowest positions. If the policy `rebuilds` missing snapshots, those with the lowest recompute cost go first
+(`recompute_cost`), and at equal cost the oldest; those that an extension would resume from are last in this case too.
 
-Equal contents count once: they are dropped together, when the last of them may be, or not at all.
+Equal contents count once: they are dropped together when all of them may be dropped.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
 
 Worth = tuple[int, float, int, int]
-"""Orders snapshots: group, the job's best value, position, the job's ordinal. Least valuable first."""
+"""The sort key of snapshots: group, the job's best value, position, the job's ordinal. The least valuable has the lowest key."""
 
 _BEST_OF_ENDED, _LATEST_OF_ENDED, _BEST_OF_OPEN, _LATEST_OF_OPEN, _END_OF_COMPLETED = range(5)
 
 _TOLD_AGAIN = 1.1
-"""People are told again when what is too much has grown by a tenth: not at each of the snapshots that come and go."""
+"""A notice is repeated when the excess has grown by this factor, not at each change."""
 
 
 def keep_within(stream: Stream) -> None:
-    """Drops the least valuable snapshots until the others keep within the quota, as far as they are not needed.
+    """Drops the least valuable snapshots until the others fit the quota, except those that are needed.
 
-    To be called when an event was taken, since only then it is known what is needed, if snapshots came or went (`tidied`).
+    Call it at the end of an event in which snapshots changed (`Stream.tidied`), because only then it is known which are needed.
     """
     limit = stream.snapshot_quota
     if limit is None:
@@ -62,7 +62,7 @@ def keep_within(stream: Stream) -> None:
 
 
 def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
-    """Whether a snapshot may not be dropped, whatever the quota."""
+    """Returns whether a snapshot must not be dropped, whatever the quota."""
     position = entry.info.position
     return bool(
         entry.pins
@@ -73,23 +73,23 @@ def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
 
 
 class Spare(NamedTuple):
-    """Bytes that may be given up, and whose snapshots they are."""
+    """Contents that may be dropped, and the entries that have them."""
 
     sha256: str
     entries: list[SnapshotEntry]
 
     @property
     def size(self) -> int:
-        """How many bytes."""
+        """The size in bytes."""
         return self.entries[0].info.size
 
     def seconds(self, stream: Stream) -> float:
-        """Of training to have them back: the snapshot that is the quickest to train again has all of them."""
+        """Returns the seconds of training needed to recreate the contents: those of the entry that is the quickest to recreate."""
         return min(seconds_again(stream, entry) for entry in self.entries)
 
 
 def spare(stream: Stream) -> list[Spare]:
-    """All contents that nobody needs now, in no special order."""
+    """Returns all contents that nobody needs now, in no particular order."""
     found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
     for entry in stream.snapshots.entries():
@@ -101,7 +101,7 @@ def spare(stream: Stream) -> list[Spare]:
 
 
 def _droppable(stream: Stream) -> Iterator[Spare]:
-    """Contents that nobody needs, the least valuable first. Each is dropped before the next is asked for."""
+    """Iterates over the contents that may be dropped, the least valuable first. The caller drops each before it takes the next."""
     if stream.settings.rebuilds:
         yield from _quickest_again(stream)
         return
@@ -111,9 +111,9 @@ def _droppable(stream: Stream) -> Iterator[Spare]:
 
 
 def _quickest_again(stream: Stream) -> Iterator[Spare]:
-    """Those first that take the least training to have back, as it is after all before them were dropped.
+    """Iterates over the contents that may be dropped by recompute cost, lowest first, after those before are dropped.
 
-    That takes ever longer the fewer others there are, so that only the first of the heap need be looked at again.
+    Costs only rise when others are dropped, so only the first element of the heap must be checked again.
     """
     waiting = [(_price(stream, one), one.sha256, one) for one in spare(stream)]
     heapify(waiting)
@@ -127,13 +127,13 @@ def _quickest_again(stream: Stream) -> Iterator[Spare]:
 
 
 def _price(stream: Stream, one: Spare) -> tuple[bool, float, int]:
-    """What an extension goes on from comes last, then by time, then by age."""
+    """Returns the sort key: contents that an extension would resume from last, then by recompute cost, then by age."""
     goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)
 
 
 def ends(stream: Stream, job: Job, position: int) -> bool:
-    """Whether an extension would go on from there."""
+    """Returns whether a completed job would resume from this position if its experiment were extended."""
     return job.state is JobState.COMPLETED and position in stream.snapshots.vital(job.id)
 
 
@@ -151,7 +151,7 @@ def _worth(stream: Stream, entry: SnapshotEntry) -> Worth:
 
 
 def _result(stream: Stream, job: Job) -> int | None:
-    """The position of the experiment's result, if this is the best job."""
+    """Returns the position of the experiment's result, if this is its best job; else None."""
     best = job.experiment.best
     if best is None or best[0] != job.id:
         return None
@@ -163,7 +163,7 @@ def _result(stream: Stream, job: Job) -> int | None:
 
 
 def _tell(stream: Stream, limit: int) -> None:
-    """Says it when even what is needed is too much."""
+    """Updates the excess above the quota, and emits a notice when it has grown."""
     crowded = max(stream.snapshots.size - limit, 0)
     if crowded == stream.crowded:
         return
@@ -176,7 +176,7 @@ def _tell(stream: Stream, limit: int) -> None:
 
 
 def warning(stream: Stream) -> Reason | None:
-    """What a person should know of the quota; None: all is well."""
+    """Returns the warning that needed snapshots exceed the quota, or None."""
     return _exceeded(stream) if stream.crowded else None
 
 

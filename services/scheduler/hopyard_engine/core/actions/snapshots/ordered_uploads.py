@@ -1,7 +1,7 @@
-"""Uploads that the scheduler orders: the run that took the snapshot is forgotten on its node, or defers uploads (`deferred_uploads`).
+"""Uploads ordered by the scheduler, for snapshots that their run no longer uploads.
 
-An agent that is killed between a snapshot and its arrival in the store has the bytes on its disk and nobody who ships them. When
-it is back it gets an order for each (`NodeBack.ship`), and again after every hello until it has answered.
+The uploads of such a run are deferred (`deferred_uploads`), or its agent was killed between taking a snapshot and uploading it. A
+restarted agent gets an order for each such snapshot on its disk (`NodeBack.ship`), repeated in each session until it answers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
-    """Whether an answer is the one that its snapshot waits for.
+    """Returns whether an answer belongs to the current upload order of its snapshot.
 
-    Any other is acknowledged, and what it stored is deleted if nobody needs it.
+    Any other answer is acknowledged, and the contents that it stored are deleted if nobody needs them.
     """
     if stream.snapshots.of_order((event.job, event.position), event.node, event.order) is not None:
         return True
@@ -27,7 +27,7 @@ def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
 
 
 def take(stream: Stream, event: SnapshotShipped) -> None:
-    """A snapshot is in the store, or will stay on its node."""
+    """Records the answer to an upload order: the snapshot is in the store, or stays on its node after an error."""
     entry = stream.snapshots.of_order((event.job, event.position), event.node, event.order)
     assert entry is not None
     stream.emit(AcknowledgeShipment(event.node, stream.id, event.order))

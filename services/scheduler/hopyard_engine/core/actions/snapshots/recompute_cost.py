@@ -1,8 +1,8 @@
-"""What it would take to have a snapshot back: the seconds of training behind the nearest other one on its job's path.
+"""The recompute cost of a snapshot: the seconds of training from the nearest other snapshot on its job's path.
 
-A job's path leads through its own positions back to where it started from another's snapshot, and on along that job's. The seconds
-are those that were measured when the path was trained. Hippo (section 3.2) keeps snapshots so that nothing is trained twice; this
-says which of them are worth their bytes.
+A job's path goes back through its own positions to the snapshot of another job that it started from, and then along that job's path.
+The seconds are those measured when the path was trained. Hippo (section 3.2) keeps snapshots so that nothing is trained twice; the
+cost determines which of them are worth their size.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class RecomputeCost(NamedTuple):
-    """What it takes to have a snapshot back: `seconds` (>= 0) of training from `base`, the nearest other one before it on its path."""
+    """The cost to recreate a snapshot: `seconds` (>= 0) of training from `base`, the nearest other snapshot before it on its path."""
 
     seconds: float
     base: SnapshotEntry | None
 
 
 def seconds_again(stream: Stream, entry: SnapshotEntry) -> float:
-    """Seconds of training, >= 0, that would have to be done again if this snapshot, and all with its bytes, were gone."""
+    """Returns the seconds of training, >= 0, needed to recreate a snapshot if it and all others with its contents were gone."""
     return again(stream, entry).seconds
 
 
 def again(stream: Stream, entry: SnapshotEntry) -> RecomputeCost:
-    """What it would take to have a snapshot back if it, and all with its bytes, were gone."""
+    """Returns the cost to recreate a snapshot if it and all others with its contents were gone."""
     base = _before(stream, entry)
     start = base.info.position if base is not None else 0
     points = stream.back(stream.jobs[entry.job], entry.info.position)
@@ -35,7 +35,7 @@ def again(stream: Stream, entry: SnapshotEntry) -> RecomputeCost:
 
 
 def _before(stream: Stream, entry: SnapshotEntry) -> SnapshotEntry | None:
-    """The nearest other snapshot before one on its path; None: there is none."""
+    """Returns the nearest other snapshot before one on its path, or None."""
     best: SnapshotEntry | None = None
     name, limit = entry.job, entry.info.position - 1
     seen = set[str]()

@@ -1,12 +1,12 @@
-"""What is given up when the snapshots of all experiments together take more bytes than the store may hold.
+"""Eviction when the snapshots of all experiments exceed the quota of the store.
 
-What somebody needs now never is: what the quota of an experiment never takes (`eviction`), and beside that all that the policy of one
-that is not over may still start from, and what earlier experiments lend it. All else goes in this order: first what is the quickest
-to train again for its bytes, of whichever experiment; at last, in the same order, what COMPLETED jobs would go on from if their
-experiments were extended. Contents that several have go only if none of them needs them, and count once.
+Snapshots that are needed now are never deleted: those that an experiment's quota never drops (`eviction`), those that the policy of
+an experiment which has not ended may still start from, and those lent by earlier experiments. All others are deleted by recompute
+cost per byte, lowest first, across all experiments; those that COMPLETED jobs would resume from in an extension come last, in the
+same order. Contents with several owners are deleted only if none of them needs them, and count once.
 
-The cluster part decides, as it does for slots. Each experiment that loses something has an event of that in its own stream, and
-looks itself whether it needs what it is to give up.
+The decision is made across streams, as for slots. Each stream that loses snapshots gets an event (`SnapshotsGivenUp`), and checks
+again whether it needs them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class EvictionRank(enum.IntEnum):
-    """Who goes first."""
+    """The order of eviction: SPARE first, then END (an extension would resume from it); NEEDED contents are never deleted."""
 
     SPARE = 0
     END = 1
@@ -37,14 +37,14 @@ class EvictionRank(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredContents:
-    """Contents that an experiment has in the store, or on their way there.
+    """Contents that a stream has in the store or is uploading.
 
     Attributes:
         sha256: Their hash.
-        size: Their bytes.
-        rank: What the experiment would lose with them.
-        seconds: Of training, >= 0, from the nearest snapshot before one with these contents on its path; 0 for what is needed.
-        before: That one's hash; empty: there is none.
+        size: Their size in bytes.
+        rank: Their rank in the order of eviction.
+        seconds: Seconds of training (>= 0) from the nearest snapshot before one with these contents on its path; 0 if needed.
+        before: Hash of that snapshot; empty: none.
     """
 
     sha256: str
@@ -54,30 +54,30 @@ class StoredContents:
     before: str = ""
 
     def and_also(self, other: StoredContents) -> StoredContents:
-        """The same contents where somebody else has them: who can spare them says what they cost, the quickest to train again first."""
+        """Combines two records of the same contents: the higher rank, and the lower recompute cost of those that can spare them."""
         least = min(self, other, key=lambda one: (one.rank is EvictionRank.NEEDED, one.seconds))
         return StoredContents(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
 
 
 def stored_contents(stream: Stream) -> list[StoredContents]:
-    """What a stream's experiments have in the store, as it is now; what several jobs have, for each of them."""
+    """Returns the contents that a stream has in the store, including loans. Contents of several jobs are repeated."""
     return [*lent(stream), *(one for job in stream.jobs.values() for one in of_job(stream, job))]
 
 
 def lent(stream: Stream) -> list[StoredContents]:
-    """What earlier experiments lend them."""
+    """Returns the contents lent to a stream by earlier experiments."""
     infos = (info for trial in stream.earlier.values() for info in trial.snapshots.values())
     return [StoredContents(info.sha256, info.size, EvictionRank.NEEDED) for info in infos]
 
 
 def of_job(stream: Stream, job: Job) -> list[StoredContents]:
-    """What a job has there."""
+    """Returns the contents that a job has in the store or is uploading."""
     entries = [entry for entry in stream.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
     return [_contents_of(stream, job, entry) for entry in entries]
 
 
 def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
-    """Drops what the cluster part has chosen, but for what is needed by now."""
+    """Drops the snapshots chosen for eviction, except those that are needed by now."""
     found: dict[str, list[SnapshotEntry]] = {sha256: [] for sha256 in event.snapshots}
     for entry in stream.snapshots.entries():
         if entry.info.sha256 in found:
@@ -112,7 +112,7 @@ def _contents_of(stream: Stream, job: Job, entry: SnapshotEntry) -> StoredConten
 
 @dataclass(slots=True)
 class Contents:
-    """The same bytes, whoever has them: `owners` are streams. The rest is as of `Held`."""
+    """Contents in the store with all `owners` (stream ids). The other fields are those of `StoredContents`."""
 
     sha256: str
     size: int
@@ -123,22 +123,22 @@ class Contents:
 
     @property
     def price(self) -> tuple[int, float, float, str]:
-        """Orders what may be given up."""
+        """The sort key of eviction: rank, recompute seconds per byte, recompute seconds, hash."""
         return self.rank, self.seconds / max(self.size, 1), self.seconds, self.sha256
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUsage:
-    """What the snapshots of all experiments take in the store.
+    """The use of the store by the snapshots of all experiments.
 
     Attributes:
-        quota: Bytes that they may take; None: any.
-        used: Bytes that they take.
-        needed: Those of them that somebody needs now.
-        spare: How many others there are.
-        spare_seconds: Of training to have all of these back.
-        next_size: Bytes of the one that would go first; 0: there is none.
-        next_seconds: Of training to have that one back.
+        quota: Maximum size in bytes; None: no limit.
+        used: Bytes used.
+        needed: Bytes of contents that are needed now.
+        spare: Number of contents that may be deleted.
+        spare_seconds: Seconds of training to recreate all of these.
+        next_size: Size in bytes of the first one to delete; 0: there is none.
+        next_seconds: Seconds of training to recreate that one.
     """
 
     quota: int | None
@@ -151,13 +151,13 @@ class StoreUsage:
 
 
 class Room:
-    """The store as it is, and as it becomes.
+    """The contents of the store, for choosing what to delete.
 
     Args:
-        holdings: What each stream has in it; contents may come more than once.
+        holdings: The contents of each stream; contents may be repeated.
 
     Attributes:
-        used: Bytes of all contents.
+        used: Size of all contents in bytes.
     """
 
     def __init__(self, holdings: Mapping[StreamId, Iterable[StoredContents]]) -> None:
@@ -174,7 +174,7 @@ class Room:
         self.used = sum(one.size for one in self._all.values())
 
     def use(self, quota: int | None) -> StoreUsage:
-        """How full it is, of so many bytes; None: there is no limit."""
+        """Returns the use of the store under a quota in bytes; None: no limit."""
         spare = self._spare()
         first = min(spare, key=lambda one: one.price, default=None)
         return StoreUsage(
@@ -188,10 +188,11 @@ class Room:
         )
 
     def keep_within(self, limit: int) -> list[Contents]:
-        """Gives up the cheapest until the rest takes at most `limit` bytes, as far as it is not needed.
+        """Removes the contents with the lowest cost until the rest has at most `limit` bytes, except those that are needed.
 
         Returns:
-            What went, in order, each at its price by then: it makes dearer what lies behind it.
+            The removed contents, in order, each with its cost at that time: a removal raises the cost of contents that were based on
+            it.
         """
         behind: dict[str, list[Contents]] = {}
         for one in self._all.values():
@@ -214,5 +215,5 @@ class Room:
         return gone
 
     def _spare(self) -> list[Contents]:
-        """What may be given up. What has no bytes makes no room."""
+        """Returns the contents that may be deleted, without empty ones, which free no space."""
         return [one for one in self._all.values() if one.rank is not EvictionRank.NEEDED and one.size]

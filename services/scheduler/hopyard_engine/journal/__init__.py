@@ -1,1 +1,1 @@
-"""The format of the journal: events to records and back."""
+"""The journal format: converts events to records and back."""

@@ -1,7 +1,7 @@
-"""Core events as the JSON of journal records, and back.
+"""The codec of the journal: converts core events to JSON payloads of records and back.
 
-Members of a union carry their class name under "is", so that a record can be read by people and by later versions; fields
-added later need a default. NaN and infinities are written as JavaScript writes them, which Python reads again.
+Members of a union have their class name under "is", so that people and later versions can read a record. Fields added later need a
+default. NaN and infinities are written as in JavaScript, which Python's parser accepts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _converter() -> Converter:
     for exact in (int, str, bool):
         converter.register_structure_hook(exact, _exact)
     converter.register_structure_hook(float, _number)
-    # Named tuples whose annotations are strings are not resolved by the library.
+    # cattrs does not resolve named tuples whose annotations are strings.
     converter.register_structure_hook(RunKey, lambda raw, _: RunKey(*raw))
     converter.register_structure_hook(SlotSpec, lambda raw, _: SlotSpec(raw[0], raw[1], tuple(raw[2]), *raw[3:]))
     converter.register_unstructure_hook(Reason, Reason.plain)
@@ -36,7 +36,10 @@ def _converter() -> Converter:
 
 
 def _tag(converter: Converter, union: Any) -> None:
-    """Members of a union carry their names. What a class needs is made when it is met: all at once would take half a second."""
+    """Registers hooks that tag the members of a union with their class names.
+
+    cattrs creates the converter of each class on first use: creating all of them at once would take half a second.
+    """
     classes = {cls.__name__: cls for cls in get_args(union)}
 
     def unstructure(value: Any) -> Any:
@@ -65,20 +68,20 @@ _EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}
 
 
 def encode(event: Event) -> bytes:
-    """An event as a record's payload."""
+    """Returns an event as the JSON payload of a record."""
     return json.dumps(_converter().unstructure(event, type(event)), separators=(",", ":")).encode()
 
 
 def kind_of(event: Event) -> str:
-    """An event's kind, as records name it."""
+    """Returns the kind of an event as in records: its class name."""
     return type(event).__name__
 
 
 def decode(kind: str, payload: bytes) -> Event:
-    """The event of a record.
+    """Returns the event of a record's payload.
 
     Raises:
-        ValueError: A kind that this version does not know, or a payload that does not fit it.
+        ValueError: The kind is unknown, or the payload does not match it.
     """
     cls = _EVENTS.get(kind)
     if cls is None:
@@ -91,10 +94,10 @@ def decode(kind: str, payload: bytes) -> Event:
 
 
 def event_of(record: StoredRecord) -> Event:
-    """The event of a record as it is stored: the version is checked first, and an older record is upgraded.
+    """Returns the event of a stored record. It checks the record's version and upgrades an older record.
 
     Raises:
-        RecordError: The version is not supported, or the record does not fit it.
+        RecordError: The version is not supported, or the payload does not match the kind.
     """
     present = upgrade(record)
     try:

@@ -1,4 +1,4 @@
-"""The version of the journal format, and the upgrade of records that have an older one.
+"""The version of the journal format, and the upgrade of older records.
 
 Each record has a version, which is read before its kind and its payload. docs/recovery.md describes how to change the format.
 """
@@ -15,15 +15,15 @@ from hopyard.policy.vocabulary import StreamId
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as AppStat or an exported file has it.
+    """A record as stored in AppStat or in an exported file.
 
     Attributes:
-        stream: The stream.
-        number: Its position in the stream: 1, 2, 3, ...
-        version: The version of its format; 0: it has none.
-        kind: The kind of its event.
+        stream: Id of the stream.
+        number: Number of the record in its stream, from 1.
+        version: Version of its format; 0: none.
+        kind: Kind of its event.
         payload: Its event as JSON.
-        checksum: A checksum of the record; empty: it has none.
+        checksum: Checksum of the record; empty: none.
     """
 
     stream: StreamId
@@ -35,26 +35,26 @@ class StoredRecord:
 
 
 FORMAT: Final = 2
-"""The version that this code writes. Raise it when a recorded event changes its meaning or its form."""
+"""The version that this code writes. Increase it when the meaning or the form of a recorded event changes."""
 
 UPGRADES: Final[Mapping[int, Callable[[StoredRecord], StoredRecord]]] = {}
-"""For each older version a function that converts a record to the next version. It is empty: no older version was released."""
+"""For each older version, a function that converts a record to the next version. Empty: no older version was released."""
 
 
 class RecordError(InvalidInput):
-    """A record that this version cannot read. The message names the stream, the record and the reason, in one line."""
+    """A record cannot be read by this version. The message names the stream, the record and the reason, in one line."""
 
     def __init__(self, record: StoredRecord, reason: str) -> None:
         super().__init__(f"journal of {record.stream}, record {record.number}: {reason}")
 
 
 def upgrade(record: StoredRecord) -> StoredRecord:
-    """Return the record in the present version.
+    """Returns the record in the current version.
 
-    An upgraded record has no checksum: its content is no longer the one of which the checksum was made.
+    An upgraded record has no checksum, because the checksum covers the original content.
 
     Raises:
-        RecordError: The record has no version, one that is newer than `FORMAT`, or an older one that `UPGRADES` lacks.
+        RecordError: The record has no version, a version newer than `FORMAT`, or an older one that `UPGRADES` cannot convert.
     """
     if record.version == FORMAT:
         return record
@@ -72,7 +72,7 @@ def upgrade(record: StoredRecord) -> StoredRecord:
         version = upgraded.version + 1
         try:
             upgraded = replace(step(upgraded), version=version, checksum="")
-        except Exception as error:  # whatever the function says to a payload that it does not expect
+        except Exception as error:  # an upgrade may raise any error on an unexpected payload
             reason = f"the upgrade to format version {version} failed: {type(error).__name__}: {error}"
             raise RecordError(record, reason) from error
     return upgraded
@@ -82,7 +82,7 @@ _THE_WRITER: Final = "use the version of Hopyard that wrote it"
 
 
 def _supported() -> str:
-    """The versions that can be read, as text: those from which a chain of upgrades leads to the present one."""
+    """Returns the supported versions as text: those that a chain of upgrades converts to the current one."""
     oldest = FORMAT
     while oldest - 1 in UPGRADES:
         oldest -= 1

@@ -1,4 +1,4 @@
-"""Hosts policies: loads them, shows them their experiment, collects their answers."""
+"""Policy hosts: load policies, give them views of their experiments, and return their answers as events."""
 
 from hopyard_engine.policy_host.host import Host, MissingPolicy, PolicyHost, as_recorded, took_too_long
 from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, slot_view, terms_view

@@ -1,4 +1,4 @@
-"""Up-calls, commands and answers of policies in words."""
+"""Describes up-calls, commands and answers of policies in text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from hopyard_engine.core.types import PlacedPartition
 
 
 def told(call: Call) -> str:
-    """What an up-call says, as in "the policy was ..."."""
+    """Describes an up-call, as the end of a sentence that begins with "the policy was"."""
     match call:
         case AllocateJobs():
             return "offered idle slots"
@@ -90,17 +90,17 @@ def told(call: Call) -> str:
 
 
 def job_of_call(call: Call) -> str:
-    """The job that an up-call is about; empty: none."""
+    """Returns the id of the job that an up-call is about, or ""."""
     return getattr(call, "job", "")
 
 
 def decision(given: Decision) -> str:
-    """A decision, such as `CONTINUE up to 10`."""
+    """Returns a decision as text, such as `CONTINUE up to 10`."""
     return given.kind.value + (f" up to {given.up_to}" if given.up_to is not None else "")
 
 
 def command(given: Command) -> str:
-    """What a command does, as in "the policy ..."."""
+    """Describes a command, as the end of a sentence that begins with "the policy"."""
     match given:
         case ReserveSlot():
             return f"keeps slot {given.slot} for later"
@@ -149,7 +149,7 @@ def command(given: Command) -> str:
 
 
 def job_of_command(given: Command) -> str:
-    """The job that a command is about; empty: none."""
+    """Returns the id of the job that a command is about, or ""."""
     return getattr(given, "job", "")
 
 
@@ -173,7 +173,7 @@ def _start(given: StartJob) -> str:
 
 
 def _for(given: CreateJob | ForkJob) -> str:
-    """Which experiment of its group a new job is for, if that is said."""
+    """Describes the experiment of the group that a new job is for, if the command names one."""
     return f" for experiment {given.experiment}" if given.experiment else ""
 
 
@@ -182,7 +182,7 @@ def _positions(positions: tuple[int, ...]) -> str:
 
 
 def answer(event: StreamEvent) -> str:
-    """A whole answer: the decision, the commands in order, how many slots it could use."""
+    """Describes an answer by its decision, its commands in order and the demand, or a failure by its reason."""
     match event:
         case PolicyAnswered():
             parts = [decision(event.answer.decision)] if event.answer.decision is not None else []
@@ -201,7 +201,7 @@ def answer(event: StreamEvent) -> str:
 
 
 def unwanted(node: str, run: RunKey, attempt: int) -> str:
-    """What becomes of a run that a node still has when it is back, and that was given up meanwhile."""
+    """Describes that a node which opened a session again must end a run that was given up meanwhile."""
     now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
     return (
         f"run {run.attempt} of job {run.job}, which node {node} still has, is ended there, "
@@ -210,19 +210,19 @@ def unwanted(node: str, run: RunKey, attempt: int) -> str:
 
 
 def partition(one: PlacedPartition) -> str:
-    """Who holds a partition now."""
+    """Describes which nodes hold a partition."""
     if one.places:
         return f"partition {one.name} is on {', '.join(sorted(one.places))}"
     return f"no node has read partition {one.name} yet" if one.url else f"no live node holds partition {one.name}"
 
 
 def ship(node: str, job: str, position: int) -> str:
-    """What a node is told that comes back with a snapshot which the store has not."""
+    """Describes an order to a node to upload a snapshot."""
     return f"node {node} is told to bring the snapshot of job {job} at {position} to the store"
 
 
 def shipped(event: SnapshotShipped) -> str:
-    """What became of that."""
+    """Describes the answer to an upload order."""
     what = f"the snapshot of job {event.job} at {event.position}"
     if event.error:
         return f"node {event.node} could not bring {what} to the store: {event.error}"

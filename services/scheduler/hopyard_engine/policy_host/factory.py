@@ -1,4 +1,4 @@
-"""Making the policy that an experiment's file names."""
+"""Creates the policy of an experiment, and checks that it fits the experiment."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ __all__ = [
 
 
 MAX_VERSION: Final = 100
-"""Longest version of a policy, in characters: each journal begins with one."""
+"""Maximum length of a policy's version in characters. The first record of each journal contains a version."""
 
 
 def with_capabilities(settings: Settings, capabilities: PolicyCapabilities) -> Settings:
-    """The settings of an experiment whose policy has these capabilities."""
+    """Returns an experiment's settings with the capabilities of its policy."""
     names = {one.name for one in fields(Settings)}
     return replace(settings, **{name: value for name, value in asdict(capabilities).items() if name in names})
 
 
 def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
-    """Looks whether a policy fits the program and the data of its experiment.
+    """Checks that a policy fits the program and the data of its experiment.
 
     Raises:
-        InvalidInput: It does not; names the field.
+        InvalidInput: It does not fit; the message names the field.
     """
     version = capabilities.version
     if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION:
@@ -62,20 +62,20 @@ def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
 def review(
     name: str, policy: Policy, settings: Settings, space: Space | None = None, data: PlacedData | None = None
 ) -> str:
-    """Asks a policy whether it can serve an experiment with these settings. It is not to be used any more after that.
+    """Asks a policy whether it can serve an experiment with these settings. The policy object must not be used afterwards.
 
     Args:
-        name: The policy's.
-        policy: A fresh one.
-        settings: The experiment's.
-        space: Its search space.
-        data: Its partitioned data; None: it names none.
+        name: Name of the policy.
+        policy: A new policy object.
+        settings: Settings of the experiment.
+        space: Search space of the experiment.
+        data: Partitioned data of the experiment; None: it names none.
 
     Returns:
-        What a person should know before the experiment begins; empty: nothing.
+        A warning for the user; empty: none.
 
     Raises:
-        InvalidInput: It says that it cannot, or fails to say.
+        InvalidInput: The policy refuses the experiment, or raises another error.
     """
     try:
         said = policy.review(terms_of(settings, space, data))
@@ -89,7 +89,7 @@ def review(
 
 
 def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
-    """What a person should know whose data leave nothing to evaluate on; empty: nothing."""
+    """Returns a warning for the user if the data has no partition to evaluate on; else ""."""
     if data is None or units(data) < len(data.partitions):
         return ""
     return (
@@ -99,14 +99,17 @@ def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
 
 
 def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -> ExperimentView:
-    """The terms of an experiment that is not there yet: all its jobs are left."""
+    """Returns the view of an experiment that does not exist yet, with all its jobs left."""
     size = space.size if space is not None else None
     partitions = units(data) if data is not None else 0
     return terms_view(settings, min(settings.jobs, size or ENDLESS), partitions, space)
 
 
 def host_of(spec: ExperimentSpec) -> Host:
-    """The host of an experiment's policy, fresh. A policy that cannot be made fails its up-calls instead of the scheduler."""
+    """Returns a host with a new policy for an experiment.
+
+    If the policy cannot be created here, the host fails each up-call, so that the scheduler continues.
+    """
     if spec.policy.remote:
         return MissingPolicy(Reason.of(ReasonCode.POLICY_ELSEWHERE, policy=spec.policy.label))
     try:

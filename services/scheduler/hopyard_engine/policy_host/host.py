@@ -22,29 +22,29 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """What answers an experiment's up-calls."""
+    """Answers the up-calls of a stream."""
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call; answers its result or its failure."""
+        """Makes one up-call. Returns the answer, or the failure of the policy."""
 
 
 class MissingPolicy:
-    """Stands for a policy that cannot be made (any more): every up-call fails, which pauses its experiment and nothing else."""
+    """Replaces a policy that cannot be created: every up-call fails, which pauses its experiment but affects no other."""
 
     def __init__(self, reason: Reason) -> None:
         self.reason = reason
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
-        """Fails with the reason."""
+        """Returns a failure with the reason."""
         return PolicyFailed(call.at, call.stream, call.number, self.reason)
 
 
 class PolicyHost:
-    """One experiment's policy. Its memory is a function of the up-calls made on it, so it is rebuilt by making them again.
+    """Hosts the policy of one stream. The policy's state depends only on its up-calls, so repeating them rebuilds it.
 
     Args:
-        policy: Fresh.
-        recorded: Whether answers are journalled: then they are what the journal gives back.
+        policy: A new policy object.
+        recorded: Whether answers are journalled. If True, an answer is returned as the journal would return it.
     """
 
     def __init__(self, policy: Policy, *, recorded: bool = True) -> None:
@@ -61,7 +61,7 @@ class PolicyHost:
         """Makes one up-call.
 
         Returns:
-            The answer, or the failure that pauses the experiment: whatever the policy raised, or an answer of the wrong kind.
+            The answer, or a failure if the policy raised an error or returned an invalid answer. A failure pauses the experiment.
         """
         try:
             said = ask(
@@ -73,30 +73,30 @@ class PolicyHost:
             )
             answered = PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes)
             return as_recorded(answered) if self._recorded else answered
-        except BaseException as error:  # noqa: BLE001 - a policy is somebody else's code; even sys.exit is its answer
+        except BaseException as error:  # noqa: BLE001 - a policy is foreign code and may even call sys.exit
             return PolicyFailed(call.at, call.stream, call.number, raised(self._policy, call.number, call.call, error))
 
     def rungs(self, experiment: Stream, at: float) -> tuple[Rung, ...] | None:
-        """Who stands where after the up-calls so far; None: the policy has no rungs.
+        """Returns the rungs of the policy after the up-calls so far, or None if it has none.
 
         Raises:
-            InvalidInput: The policy raised, or did more than look.
+            InvalidInput: The policy raised an error or gave a command.
         """
         return self._look(experiment, at, "rungs", self._policy.rungs)
 
     def stages(self, experiment: Stream, at: float) -> tuple[StageView, ...] | None:
-        """What trials have in common after the up-calls so far; None: the policy trains every trial for itself.
+        """Returns the stages that trials share after the up-calls so far, or None if the policy trains each trial separately.
 
         Raises:
-            InvalidInput: The policy raised, or did more than look.
+            InvalidInput: The policy raised an error or gave a command.
         """
         return self._look(experiment, at, "stages", self._policy.stages)
 
     def confidences(self, experiment: Stream, at: float) -> dict[str, float]:
-        """How likely the policy thinks each job is to reach what it looks for, after the up-calls so far; empty: it has no idea.
+        """Returns the policy's probability for each job to reach the policy's goal, after the up-calls so far; empty: it has none.
 
         Raises:
-            InvalidInput: The policy raised, or did more than look.
+            InvalidInput: The policy raised an error or gave a command.
         """
         return dict(self._look(experiment, at, "confidences", self._policy.confidences))
 
@@ -112,11 +112,11 @@ class PolicyHost:
 
 
 def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
-    """The answer as the journal gives it back, so that the core never acts on anything else.
+    """Returns the answer as the journal would return it, so that the core acts only on recorded values.
 
     Raises:
-        TypeError, ValueError, InvalidInput: A command holds what no record, or no message to an agent, can hold, or all together
-            are too large for one.
+        TypeError, ValueError, InvalidInput: A command contains a value that a record or a message to an agent cannot, or the answer
+            is too large for a record.
     """
     for command in answered.answer.commands:
         if isinstance(command, CreateJob | ForkJob) and command.hyperparameters is not None:
@@ -131,7 +131,10 @@ def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
 
 
 def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> Reason:
-    """The failure of a policy that was given up over an up-call; None: while it was made."""
+    """Returns the reason for giving up a policy that took too long in an up-call, or in its creation (`call` None).
+
+    `seconds` is the time limit. `again` says that the up-call was repeated from the journal.
+    """
     source = "the journal" if again else None
     if call is None:
         return Reason.of(ReasonCode.POLICY_CREATION_TOO_SLOW, policy=policy, seconds=seconds, source=source)

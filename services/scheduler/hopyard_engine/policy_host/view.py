@@ -1,4 +1,7 @@
-"""What a policy in this process sees of its experiment: the core's state, read-only, with the answer's own commands counted in."""
+"""The view that a policy in this process has of its experiment.
+
+It shows the core's state, read-only, with the commands of the current answer applied.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from hopyard_engine.core.types import Settings
 
 
 def job_view(job: Job) -> JobView:
-    """A job as policies see it."""
+    """Returns a job as policies see it."""
     return JobView(
         id=job.id,
         state=job.state,
@@ -46,19 +49,19 @@ def job_view(job: Job) -> JobView:
 
 
 def slot_view(slot: GrantedSlot) -> SlotView:
-    """A slot as policies see it."""
+    """Returns a slot as policies see it."""
     running = slot.run.job if slot.run is not None else ""
     return SlotView(slot.id, slot.node, running, slot.hardware)
 
 
 def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space | None = None) -> ExperimentView:
-    """The terms of an experiment that does not exist yet, as its policy sees them.
+    """Returns an experiment that does not exist yet as its policy sees it.
 
     Args:
         settings: Its settings.
         jobs_left: The number of jobs that may be created.
-        partitions: The number of partitions to train on; 0: it names no data.
-        space: Its search space; None: not known.
+        partitions: The number of training partitions; 0: it has no partitioned data.
+        space: Its search space; None: unknown.
     """
     return ExperimentView(
         metric=settings.metric,
@@ -78,7 +81,7 @@ def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space
 def experiment_view(
     experiment: Experiment, jobs_left: int, partitions: int, space: Space | None = None
 ) -> ExperimentView:
-    """An experiment as its policy sees it now. The arguments are those of `terms_view`."""
+    """Returns an experiment as its policy sees it now. The arguments are those of `terms_view`."""
     terms = terms_view(experiment.settings, jobs_left, partitions, space)
     return replace(
         terms, end_at=experiment.end_at(), id=experiment.id, running=experiment.running, plan=experiment.settings.plan
@@ -86,9 +89,9 @@ def experiment_view(
 
 
 class JobViews:
-    """One policy's views of its jobs, and where they have snapshots. They are made anew only of jobs that have changed.
+    """A cache of one policy's views of jobs and their snapshot positions. Only the views of changed jobs are created again.
 
-    Policies look at all jobs again and again, and between two looks few are other than they were.
+    Policies look at all jobs often, and few jobs change between two looks.
     """
 
     def __init__(self) -> None:
@@ -101,7 +104,10 @@ class JobViews:
         self._spaces: dict[str, Space] = {}
 
     def look(self, stream: Stream) -> None:
-        """Forgets what has changed since the look before. To be called before others are, whenever something may have happened."""
+        """Drops the cached views of jobs that have changed since the last call.
+
+        Call it before the other methods when events were handled.
+        """
         settings = {experiment.id: experiment.settings for experiment in stream.experiments.values()}
         seen, touched, saved = self._looked
         if seen is not stream or any(self._settings.get(name) is not terms for name, terms in settings.items()):
@@ -117,21 +123,21 @@ class JobViews:
         self._live = frozenset(stream.live)
 
     def saved(self, stream: Stream, job: str) -> list[int]:
-        """Positions of a job's own snapshots, ascending."""
+        """Returns the positions of a job's own snapshots, ascending."""
         found = self._saved.get(job)
         if found is None:
             found = self._saved[job] = stream.snapshots.positions(job)
         return found
 
     def space(self, experiment: Experiment) -> Space | None:
-        """The search space of an experiment, which never changes."""
+        """Returns the search space of an experiment, which never changes; None: unknown."""
         written, constraints = experiment.settings.space, experiment.settings.constraints
         if written is not None and experiment.id not in self._spaces:
             self._spaces[experiment.id] = Space.from_dict(written).constrained(constraints)
         return self._spaces.get(experiment.id)
 
     def terms(self, experiment: Experiment, jobs_left: int, partitions: int) -> ExperimentView:
-        """The terms of an experiment as they are now, with so many jobs left, and partitions to train on."""
+        """Returns the current view of an experiment, with this number of jobs left and training partitions."""
         settings, end_at, running = experiment.settings, experiment.end_at(), experiment.running
         known = self._terms.get(experiment.id)
         if known is not None and known[0] is settings:
@@ -143,7 +149,7 @@ class JobViews:
         return view
 
     def of(self, job: Job) -> JobView:
-        """The view of a job as it is now."""
+        """Returns the current view of a job."""
         view = self._known.get(job.id)
         if view is None:
             view = self._known[job.id] = job_view(job)
@@ -151,7 +157,7 @@ class JobViews:
 
 
 class _Jobs(Mapping[str, JobView]):
-    """Jobs by id, made into views as they are looked at: ten thousand jobs cost nothing until somebody asks."""
+    """A mapping of job ids to views. Each view is created on first access, so unread jobs cost nothing."""
 
     def __init__(self, jobs: Mapping[str, Job], views: JobViews) -> None:
         self._jobs = jobs
@@ -175,12 +181,12 @@ class _Jobs(Mapping[str, JobView]):
         return _Values(self)
 
     def all(self) -> Iterator[JobView]:
-        """All views in order."""
+        """Iterates over all views in order."""
         return map(self._views.of, self._jobs.values())
 
 
 class _Values(ValuesView[JobView]):
-    """All views of a mapping, without looking each up by its name."""
+    """All views of a mapping, iterated without a lookup for each id."""
 
     def __init__(self, jobs: _Jobs) -> None:
         super().__init__(jobs)
@@ -192,7 +198,7 @@ class _Values(ValuesView[JobView]):
 
 
 class CoreView(CollectingView):
-    """The view of one up-call on one experiment of the core."""
+    """The view of one stream of the core during one up-call."""
 
     def __init__(self, experiment: Stream, call: UpCall, views: JobViews | None = None) -> None:
         stream = self._stream = experiment
@@ -207,7 +213,7 @@ class CoreView(CollectingView):
     @property
     @override
     def experiment(self) -> ExperimentView:
-        given = len(self.commands)  # Only they change anything in the course of an up-call.
+        given = len(self.commands)  # Only commands change the view during an up-call.
         if self._terms is None or self._terms[0] != given:
             self._terms = given, self._experiment()
         return self._terms[1]

@@ -1,1 +1,1 @@
-"""Text for people: why something waits, what an event says, the story of a job."""
+"""Text for people: why something waits, what an event says, the history of a job."""

@@ -1,4 +1,4 @@
-"""What one event says, in words."""
+"""Describes single events in text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from hopyard_engine.policy_host import answer_text
 
 
 class EventPart(NamedTuple):
-    """Something that an event says, and the job that it is about; empty: the experiment as a whole."""
+    """A statement of an event, and the job that it is about; empty: the whole experiment."""
 
     job: str
     text: str
@@ -78,7 +78,7 @@ class EventPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a sentence needs to know of the state before its event."""
+    """The parts of the state before an event that its description needs."""
 
     live: dict[str, Run]
     positions: dict[str, int]
@@ -93,12 +93,12 @@ class Before:
 
 
 def name_of(stream: Stream, experiment: ExperimentId) -> str:
-    """How a sentence calls an experiment: by its id where it is one of several."""
+    """Returns an experiment's name in a sentence. It includes the id if the stream has several experiments."""
     return "the experiment" if len(stream.experiments) == 1 else f"experiment {experiment}"
 
 
 def before_event(stream: Stream | None, event: Event) -> Before:
-    """The state before an event is taken; of no experiment yet, if it is its first."""
+    """Returns the state before an event is handled. `stream` is None for the first event of a stream."""
     if stream is None:
         return Before({}, {}, {}, 0, "", "", 0, "", "", {})
     call = stream.conversation.in_flight.call if stream.conversation.in_flight is not None else None
@@ -123,13 +123,13 @@ def _known(earlier: Sequence[EarlierTrial]) -> str:
 
 
 def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
-    """What an event of an experiment says itself.
+    """Describes an event of a stream.
 
     Args:
-        stream: The experiment, after the event.
-        before: What was before.
+        stream: The stream after the event.
+        before: The state before the event.
         event: The event.
-        effects: What followed from it.
+        effects: The effects of the event.
     """
     match event:
         case StreamCreated():
@@ -223,7 +223,7 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
 def of_cluster(
     event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted | StoreQuotaSet,
 ) -> EventPart:
-    """What an event of the cluster says."""
+    """Describes a cluster event."""
     match event:
         case NodeJoined():
             slots = ", ".join(slot.id for slot in event.slots) or "no slot"
@@ -243,7 +243,7 @@ def of_cluster(
 
 
 def _process(event: PolicyProcess) -> str:
-    """What a process of the policy did."""
+    """Describes that a policy process connected or disconnected."""
     if not event.here:
         return "the process of the policy went away"
     again = f", and was told {count(event.again, 'up-call')} again" if event.again else ""
@@ -260,7 +260,7 @@ def _terms(s: Settings) -> str:
 
 
 def _scaling(known: Sequence[Measured]) -> Iterator[str]:
-    """What was known of the training when the experiment began, by kind of host."""
+    """Describes the known scaling profiles at the experiment's creation, one text for each kind of host."""
     for hardware in sorted({one.hardware for one in known}):
         sizes = [one for one in known if one.hardware == hardware]
         told = ", ".join(f"{one.seconds:.3g} s on {one.slots}" for one in sorted(sizes, key=lambda one: one.slots))
@@ -358,12 +358,12 @@ def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
     if event.diverged:
         return "the scheduler restarted and found that the policy decides otherwise now"
     paused = any(m.state is not before.states.get(m.id) for m in stream.experiments.values())
-    said = "" if paused else f": {event.reason}"  # Else the pause says it.
+    said = "" if paused else f": {event.reason}"  # Else the text of the pause contains it.
     return f"the policy was {before.call} and failed{said}"
 
 
 def _origin(node: str, start: Start) -> str:
-    """What a run on a node begins from, and where that is if it has to hop."""
+    """Describes the snapshot from which a run on a node starts, and its location if the node does not have it."""
     if start.snapshot is None:
         return _source(0)
     there = ", ".join(start.snapshot_nodes)
@@ -433,7 +433,7 @@ def _report(report: Report, high_water: int, stream: Stream) -> str:
 
 
 def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
-    """The runs that an event of a node ended."""
+    """Describes the runs that a node event ended."""
     over = [(name, run) for name, run in before.live.items() if stream.live.get(name) is not run]
     return [
         EventPart(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}")
@@ -442,7 +442,7 @@ def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
 
 
 def _went_back(stream: Stream, before: Before) -> list[EventPart]:
-    """The jobs without a run whose newest snapshot went with a node."""
+    """Describes the jobs without a run that lost their newest snapshot with a node."""
     return [
         EventPart(
             name,
@@ -454,7 +454,7 @@ def _went_back(stream: Stream, before: Before) -> list[EventPart]:
 
 
 def runs_over(stream: Stream, before: Before) -> list[EventPart]:
-    """Where the jobs stand whose runs are over."""
+    """Describes the state of the jobs whose runs have ended."""
     parts = []
     for name, run in before.live.items():
         if stream.live.get(name) is run or name not in stream.jobs:

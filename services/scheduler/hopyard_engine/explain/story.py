@@ -1,4 +1,4 @@
-"""What an experiment's events mean, in words: one line an event."""
+"""Describes the events of a stream in text, one line for each event."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """An event in words.
+    """The description of an event.
 
     Attributes:
-        number: Of the event in its stream, from 1.
-        at: When it happened, in seconds since the epoch.
-        kind: The event's class.
-        parts: What it says, in order; never empty.
-        routine: Whether it says only that a snapshot, whose taking was told, has reached the store.
+        number: Number of the event in its stream, from 1.
+        at: Time of the event in seconds since the epoch.
+        kind: Class name of the event.
+        parts: Its statements, in order; never empty.
+        routine: Whether it says only that a snapshot, already described when it was taken, is in the store.
     """
 
     number: int
@@ -35,22 +35,22 @@ class StoryLine:
 
     @property
     def text(self) -> str:
-        """All that it says."""
+        """All statements as one text."""
         return "; ".join(part.text for part in self.parts)
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """The jobs that it is about."""
+        """The ids of the jobs that it is about."""
         return tuple(dict.fromkeys(part.job for part in self.parts if part.job))
 
     def about(self, job: str) -> StoryLine | None:
-        """What it says about a job; None: nothing."""
+        """Returns the line with only the statements about a job, or None if there are none."""
         parts = tuple(part for part in self.parts if part.job == job)
         return replace(self, parts=parts) if parts else None
 
 
 class Story:
-    """Tells one experiment's events. It re-applies them to a core of its own, so that it knows what follows from them."""
+    """Describes the events of one stream. It applies them to a separate core to know their consequences."""
 
     def __init__(self) -> None:
         self._core = Core()
@@ -59,7 +59,7 @@ class Story:
         self.experiment: Stream | None = None
 
     def tell(self, event: Event) -> StoryLine:
-        """Takes the stream's next event and tells it."""
+        """Applies the stream's next event and describes it."""
         self._number += 1
         kind = type(event).__name__
         if isinstance(event, ClusterEvent):
@@ -86,7 +86,7 @@ class Story:
         return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
     def _states_changed(self, stream: Stream, before: Before, effects: Sequence[Effect]) -> list[EventPart]:
-        """Changes that the sentences do not say themselves."""
+        """Describes the state changes of jobs that the statements so far do not contain."""
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
             job = stream.jobs.get(name)

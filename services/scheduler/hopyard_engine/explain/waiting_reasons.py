@@ -1,7 +1,7 @@
-"""Why a job or an experiment waits, made from the state as it is: nothing here is stored, and nothing changes.
+"""Explains why a job or an experiment waits. The reason is computed from the current state and not stored.
 
-What the last transition said (`Job.reason`) tells the past; a waiting job's reason is a matter of the present: of its
-experiment's state and share, of the slots of the cluster, of what the others hold.
+`Job.reason` is the reason of the last state change. Why a job waits now depends on the present: on the state and share of its
+experiment, on the cluster's slots, and on the slots that other streams hold.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, IdleTimer, ShareTimer
 
 _NAMED = 3
-"""So many neighbours or nodes are named, the others counted."""
+"""Maximum number of other streams or nodes to name; further ones are counted."""
 
 _LONG = 2.0
-"""Seconds after which it is said how long a policy has been thinking."""
+"""Seconds without a policy's answer after which the reason contains the time."""
 
 _SHORT = 60
-"""Characters of an experiment's reason that each of its jobs repeats."""
+"""Maximum length in characters of an experiment's reason that is repeated in the reason of each of its jobs."""
 
 _PAST = frozenset(
     [
@@ -39,17 +39,17 @@ _PAST = frozenset(
         ReasonCode.BACK_AT_POSITION,
     ]
 )
-"""Reasons of last transitions that are worth telling beside why the job waits now."""
+"""Reasons of the last state change that are added to the reason why a job waits."""
 
 
 class WaitingReasons:
-    """Says why the jobs and experiments of one stream wait, at one moment: made anew for each look.
+    """Explains why the jobs and experiments of a stream wait at one time. Create a new object for each query.
 
     Args:
         stream: The stream.
-        cluster: The cluster that it shares with others.
-        at: The time, of the clock that the core's events carry.
-        policy: Why the policy cannot answer now, where it has no process; None: it can.
+        cluster: The state of its cluster.
+        at: The time, on the clock of the core's events.
+        policy: Why the policy cannot answer now, if its process is missing; None: it can.
     """
 
     def __init__(self, stream: Stream, cluster: ClusterState, at: float, policy: Reason | None = None) -> None:
@@ -61,9 +61,9 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------------- jobs
 
     def job(self, job: Job) -> Reason | None:
-        """Why a job waits; how it ended, if it has; None while it trains.
+        """Returns why a job waits, or how it ended, or None while it trains.
 
-        A job that waits, in whatever state, always has a reason.
+        A waiting job always has a reason.
         """
         match job.state:
             case JobState.CREATING:
@@ -87,7 +87,7 @@ class WaitingReasons:
         if state is ExperimentState.ENDING:
             return Reason(ReasonCode.WAITS_EXPERIMENT_ENDING)
         if state is not ExperimentState.RUNNING:
-            why = job.experiment.reason  # A long one is told of the experiment, and not by each of its jobs again.
+            why = job.experiment.reason  # A long reason is shown once, for the experiment.
             cause = why if len(str(why)) <= _SHORT else None
             return Reason.of(ReasonCode.WAITS_EXPERIMENT_PAUSED, state=state.value.lower(), cause=cause)
         if (again_at := self._stream.due(BackoffTimer(job.id))) is not None:
@@ -115,7 +115,7 @@ class WaitingReasons:
 
     @cached_property
     def _for_a_slot(self) -> Reason:
-        """Why the jobs that any idle slot would serve have none: the same for all of them."""
+        """The reason why jobs that can use any idle slot have none. It is the same for all of them."""
         stream = self._stream
         if self._impossible is not None:
             return Reason.of(ReasonCode.WAITS_FOR_SLOT, cause=self._impossible)
@@ -129,7 +129,7 @@ class WaitingReasons:
 
     @property
     def _within_the_share(self) -> Reason | None:
-        """That the share gives no further slot; None: it gives one."""
+        """The reason if the share has no further slot; None if it has."""
         stream, whose, limit = self._stream, self._whose, self._limit
         if stream.share == 0:
             return Reason.of(ReasonCode.WAITS_SHARE_EMPTY, whose=whose, slots=self._usable, limit=limit)
@@ -141,7 +141,12 @@ class WaitingReasons:
         return None
 
     def _unstarted(self, idle: int, free: int) -> Reason:
-        """Why a job has none of the slots of the share, of which so many are idle, and so many of these free."""
+        """Returns why a job has no slot although the share is not used up.
+
+        Args:
+            idle: Number of idle slots of the stream.
+            free: Number of these that are not reserved.
+        """
         stream = self._stream
         if idle and idle < stream.gang:
             return Reason.of(ReasonCode.WAITS_FOR_GANG, gang=stream.gang, idle=idle)
@@ -163,7 +168,7 @@ class WaitingReasons:
 
     @property
     def _thinking(self) -> Reason:
-        """What is said of a policy that was asked and has not answered."""
+        """The reason while an up-call has no answer."""
         if self._policy is not None:
             return Reason.of(ReasonCode.WAITS_FOR_POLICY, cause=self._policy)
         thought = _seconds(self._at - self._stream.conversation.asked_at) if self._thinks_long else None
@@ -195,7 +200,7 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------ experiments
 
     def experiment(self, experiment: Experiment) -> Reason | None:
-        """Why an experiment stands where it does, and what it waits for; None while its jobs train within its share."""
+        """Returns the reason of an experiment's state and what it waits for, or None while its jobs train within its share."""
         if experiment.state in (ExperimentState.PAUSING, ExperimentState.ENDING):
             leaving = self._leaving(experiment)
             return experiment.reason.plus(waits=leaving) if experiment.reason is not None else leaving
@@ -209,7 +214,7 @@ class WaitingReasons:
         return self._nothing_runs(experiment)
 
     def _leaving(self, experiment: Experiment) -> Reason | None:
-        """What pausing and ending wait for."""
+        """Returns what a pausing or ending experiment waits for, or None."""
         runs = len(runs_of(self._stream, experiment))
         if runs:
             return Reason.of(ReasonCode.LEAVING_RUNS, runs=runs)
@@ -218,9 +223,9 @@ class WaitingReasons:
         return Reason.of(ReasonCode.LEAVING_SNAPSHOTS, snapshots=unsettled) if unsettled else None
 
     def _only_held(self, experiment: Experiment) -> Reason | None:
-        """That it goes on when a person resumes a job, and not before; None: it goes on."""
+        """Returns the reason if the experiment continues only when a person resumes a job, else None."""
         stream, held, still = self._stream, experiment.states.get(JobState.HELD, 0), experiment.jobs_left
-        # Others may stand where the policy never lets them go on, as at a rung.
+        # The policy may never continue the other jobs, for example at a rung.
         done = stream.demand == 0 and not (
             stream.live or stream.asks or stream.conversation.busy or stream.conversation.demand_outdated
         )
@@ -249,7 +254,7 @@ class WaitingReasons:
         coming = [job for job in waiting if job.state is JobState.CREATING]
         if stream.conversation.in_flight is not None and not self._thinks_long:
             return self._thinking
-        # Who has run already and has no slot now waits by the will of the policy: for others, as at a rung.
+        # A job that has run before and has no slot now waits for the policy, for example at a rung.
         first = next(
             (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
         )
@@ -263,7 +268,7 @@ class WaitingReasons:
 
     @property
     def _shrinking(self) -> Reason | None:
-        """What it has yet to leave to others."""
+        """The reason while the stream holds more slots than its share; None if it does not."""
         stream = self._stream
         if stream.granted <= stream.share:
             return None
@@ -281,7 +286,7 @@ class WaitingReasons:
 
     @cached_property
     def _usable(self) -> int:
-        """Slots of the cluster that are divided: all but those of drained nodes."""
+        """The number of slots in the cluster, without those of drained nodes."""
         nodes = self._cluster.nodes
         return sum(not nodes[slot.node].draining for slot in self._cluster.slots.values())
 
@@ -291,12 +296,12 @@ class WaitingReasons:
 
     @property
     def _whose(self) -> str:
-        """Whose share it is."""
+        """The owner of the share, as a word in a sentence."""
         return "its" if len(self._stream.experiments) == 1 else "its group's"
 
     @cached_property
     def _impossible(self) -> Reason | None:
-        """Why no slot of the cluster can serve it, whoever has it now; None: they can."""
+        """The reason if no slot of the cluster can serve the stream, even if all were free; None if one can."""
         cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
             return self._no_slot
@@ -319,7 +324,7 @@ class WaitingReasons:
 
     @cached_property
     def _missing(self) -> Reason | None:
-        """Partitions of the experiment's data that no live node holds, and where they should be; None: none is."""
+        """The reason if no live node holds some partitions of the data; None if none is missing."""
         data = self._stream.data
         missing = data.missing() if data is not None else []
         if data is None or not missing:
@@ -334,7 +339,7 @@ class WaitingReasons:
 
     @cached_property
     def _no_slot(self) -> Reason:
-        """Why the cluster has no slot that may be used."""
+        """The reason why the cluster has no usable slot."""
         cluster = self._cluster
         if cluster.slots:
             return Reason.of(ReasonCode.NO_SLOT_DRAINED, slots=len(cluster.slots))
@@ -347,7 +352,7 @@ class WaitingReasons:
 
     @cached_property
     def _limit(self) -> Reason | None:
-        """What keeps the share from being larger; None: it is all there is."""
+        """The reason that limits the share; None if the share has all usable slots."""
         stream = self._stream
         tenant = self._cluster.tenants.get(stream.id)
         if tenant is None or stream.share >= self._usable:
@@ -374,7 +379,7 @@ def _seconds(left: float) -> int:
 
 
 def _listed(names: list[str]) -> str:
-    """`a`, `a and b`, `a, b and 3 more`."""
+    """Returns `a`, `a and b`, or `a, b and 3 more`."""
     return _and(names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"])
 
 

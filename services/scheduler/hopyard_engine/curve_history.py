@@ -1,4 +1,4 @@
-"""Other jobs' curves for predictors that read them, as JSON: each curve is written once, until it grows."""
+"""The learning curves of other jobs as JSON, for predictors that read them. The text of each curve is cached until the curve grows."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from hopyard_engine.core.state.stream import Stream
 
 MAX_CURVES: Final = 200
 MAX_POINTS: Final = 50_000
-"""A question carries at most so many other curves, with so many points together: those that went furthest, then the oldest."""
+"""Maximum number of other curves in a question, and of their points in total. The longest curves are chosen, then the oldest."""
 
 
 class Histories:
-    """The curves of all experiments that were asked for."""
+    """A cache of the curves of all experiments."""
 
     def __init__(self) -> None:
         self._written: dict[str, dict[str, tuple[tuple[int, bool, object], str]]] = {}
 
     def others(self, stream: Stream, job: Job) -> str:
-        """A JSON list of the curves of the other jobs of a job's experiment, in the order of their creation."""
+        """Returns a JSON list of the curves of the other jobs of a job's experiment, in order of creation."""
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
 
     def forget(self, experiment: StreamId) -> None:
-        """An experiment is over."""
+        """Drops the cached curves of an experiment that has ended."""
         self._written.pop(experiment, None)
 
 
 def others(stream: Stream, job: Job) -> list[Job]:
-    """The other jobs of a job's experiment whose curves go with a question, in the order of their creation."""
+    """Returns the other jobs of a job's experiment whose curves are sent with a question, in order of creation."""
     candidates = (
         one for one in stream.jobs.values() if one.experiment is job.experiment and one is not job and one.high_water
     )
@@ -49,7 +49,7 @@ def others(stream: Stream, job: Job) -> list[Job]:
 
 
 def state_of(job: Job) -> tuple[int, bool, object]:
-    """A job's curve has grown or ended when this has changed."""
+    """Returns a value that changes when a job's curve grows or ends."""
     return len(job.curve.points), job.state.ended, job.origin
 
 

@@ -1,15 +1,15 @@
-"""Re-driving an experiment from its journal: the core's state again, and the policy's decisions compared with the recorded ones.
+"""Replay: rebuilds an experiment from its journal and compares its policy's decisions with the recorded ones.
 
-Recovery and `hopyard replay` are both this. The events are applied to a core in their order; each up-call that follows is made
-on a fresh policy at the place of its recorded answer, on the state on which it was first made. The recorded answers hold in
-any case. What is compared are answers: a recorded failure decided nothing, so nothing can differ from it.
+Recovery and `hopyard replay` both use it. The events are applied to a core in order. Each resulting up-call is made on a fresh policy
+just before its recorded answer is applied, so the policy sees the original state. The core always applies the recorded answers. Only
+answers are compared: a recorded failure contains no decision.
 
-When recovery finds a difference, the next up-call of the running experiment is failed with it (`Objecting`), which pauses the
-experiment and stands in the journal. So a later recovery knows which differences people have been shown, and a resumed
-experiment goes on from the recorded decisions without being paused for the same difference again.
+When recovery finds a difference, `Objecting` fails the next up-call of the running experiment with it. This pauses the experiment,
+and the journal records which differences people have seen. A resumed experiment continues from the recorded decisions and is not
+paused for the same difference again.
 
-An up-call whose policy was given up because it took too long (`PolicyFailed.unheard`) is not made again at its record: it comes
-again, recorded anew, when the experiment is resumed.
+An up-call whose policy was given up because it took too long (`PolicyFailed.unheard`) is not repeated at its record: it was made
+again, with its own record, when the experiment was resumed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from hopyard_engine.policy_host import Host, PolicyHost, answer_text
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An answer that is not what the journal has.
+    """A recorded answer that differs from the policy's present answer.
 
     Attributes:
-        event: Number of the recorded event in the experiment's stream.
-        at: When it happened.
-        up_call: The up-call's number.
-        call: The up-call; None: the core makes none here any more, so the record is no answer to anything.
-        recorded: What stands in the journal.
-        computed: What the policy answers now; None without an up-call.
+        event: Number of the recorded event in its stream.
+        at: Time of the event.
+        up_call: Number of the up-call.
+        call: The up-call; None: the core makes no up-call here any more, so the record answers nothing.
+        recorded: The recorded answer.
+        computed: The policy's present answer; None without an up-call.
         versions: How the policy's version differs from the recorded one; empty: it does not.
     """
 
@@ -56,12 +56,12 @@ class Difference:
 
     @property
     def then(self) -> str:
-        """What was recorded, in words."""
+        """The recorded answer as text."""
         return answer_text.answer(self.recorded)
 
     @property
     def now(self) -> str:
-        """What comes now, in words."""
+        """The present answer as text."""
         return (
             answer_text.answer(self.computed)
             if self.computed is not None
@@ -70,28 +70,29 @@ class Difference:
 
     @property
     def told(self) -> str:
-        """The up-call in words; without one the record."""
+        """The up-call as text, or the record's class without one."""
         return answer_text.told(self.call) if self.call is not None else f"record {type(self.recorded).__name__}"
 
     @property
     def text(self) -> str:
-        """All of it in one sentence."""
+        """The whole difference as one sentence."""
         versions = f"; {self.versions}" if self.versions else ""
         return f"event {self.event} ({self.told}): recorded is {self.then}; now it is {self.now}{versions}"
 
 
 class Replay:
-    """Re-applies one experiment's events to a core, and drives its policy along.
+    """Applies the events of one stream to a core and repeats the up-calls on its policy.
 
     Args:
-        core: Where the experiment is rebuilt.
-        make_host: Makes the experiment's policy, fresh; called once. None: it runs elsewhere, and is not driven along.
+        core: The core in which the stream is rebuilt.
+        make_host: Creates a host with a fresh policy; called once. It returns None if the policy runs elsewhere: then no up-call is
+            made.
 
     Attributes:
-        number: Events taken so far: the number of the last one.
-        up_calls: Recorded answers that were compared.
-        failures: Recorded failures of the policy: nothing to compare with.
-        first: The first difference of all.
+        number: Number of the last applied event.
+        up_calls: Number of recorded answers that were compared.
+        failures: Number of recorded failures, which are not compared.
+        first: The first difference; None: there is none.
     """
 
     def __init__(self, core: Core, make_host: Callable[[Stream], Host | None]) -> None:
@@ -110,10 +111,10 @@ class Replay:
         self.first: Difference | None = None
 
     def take(self, event: Event) -> list[Effect]:
-        """Takes the stream's next event; answers the core's effects.
+        """Applies the stream's next event and returns the core's effects.
 
         Raises:
-            Internal: The event does not belong to an experiment's stream.
+            Internal: The event is a cluster event.
         """
         self.number += 1
         event = of_experiment(event, self.number)
@@ -135,7 +136,7 @@ class Replay:
 
     @property
     def version_change(self) -> str:
-        """How the policy's version differs from the recorded one, in a sentence; empty: it does not, or it is not known here."""
+        """A sentence about how the policy's version differs from the recorded one; empty if it does not, or is unknown."""
         recorded, host = self._recorded_policy, self.host
         if recorded is None or not isinstance(host, PolicyHost) or host.version == recorded.version:
             return ""
@@ -143,16 +144,16 @@ class Replay:
 
     @property
     def unseen(self) -> Difference | None:
-        """The first difference that nobody has been shown, if there is one."""
+        """The first difference that people have not seen; None: there is none."""
         if self.first is not None and objection(self.first) not in self._shown:
             return self.first
         return self._since
 
     def unanswered(self, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
-        """The answer to the up-call that the journal has none for, if it ends with one.
+        """Answers the last up-call of the journal if it has no recorded answer. Returns None if there is no such up-call or no policy.
 
         Args:
-            host: Makes it, instead of the replayed policy.
+            host: The host to use instead of the replayed policy.
         """
         call, stream = self.unmade, self.experiment
         if call is None or stream is None:
@@ -161,7 +162,7 @@ class Replay:
 
     @property
     def unmade(self) -> UpCall | None:
-        """The up-call that the journal has no answer for, if it ends with one."""
+        """The last up-call of the journal if it has no recorded answer; else None."""
         call, stream = self._pending, self.experiment
         if call is None or stream is None or not stream.conversation.is_answered_by(call.number):
             return None
@@ -175,7 +176,7 @@ class Replay:
         return host.answer(stream, call) if host is not None else None
 
     def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
-        """Makes the up-call that waits, if it has this number."""
+        """Makes the pending up-call if it has this number. Returns it with the policy's answer, or None."""
         call = self._pending
         if call is None or call.number != number or self.experiment is None:
             return None
@@ -186,7 +187,7 @@ class Replay:
     def _answered(self, event: PolicyAnswered) -> None:
         made = self._answer(event.answer.number)
         if made is None:
-            return  # The core will not take it: that is the difference then.
+            return  # Nothing to compare. If the core ignores the record, `take` reports that.
         self.up_calls += 1
         call, computed = made
         if not same(event, computed):
@@ -195,14 +196,14 @@ class Replay:
 
     def _failed(self, event: PolicyFailed) -> None:
         self.failures += 1
-        if event.diverged:  # The policy was never asked.
+        if event.diverged:  # The policy was not asked.
             self._pending = None
             self._shown.add(event.reason)
             self._since = None
         elif event.unheard:
             self._pending = None
         else:
-            self._answer(event.number)  # It may have learned something before it failed.
+            self._answer(event.number)  # The up-call may have changed the policy's state before it failed.
 
     def _differs(self, difference: Difference) -> None:
         self.first = self.first or difference
@@ -210,10 +211,10 @@ class Replay:
 
 
 def of_experiment(event: Event, number: int) -> StreamEvent:
-    """An event of an experiment's stream.
+    """Checks that an event belongs to the stream of an experiment, and returns it. `number` is for the error message.
 
     Raises:
-        Internal: It is one of the cluster's.
+        Internal: It is a cluster event.
     """
     if isinstance(event, ClusterEvent):
         raise Internal(f"event {number}: {type(event).__name__} belongs to the stream of the cluster")
@@ -221,7 +222,7 @@ def of_experiment(event: Event, number: int) -> StreamEvent:
 
 
 def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> bool:
-    """Whether two answers say the same, as the journal writes them: NaN is NaN, and a tuple is a list there."""
+    """Returns whether two answers are equal as the journal writes them: NaN equals NaN, and a tuple equals a list."""
     if not isinstance(computed, PolicyAnswered):
         return False
     if (recorded.answer, recorded.demand, recorded.gang, recorded.nodes) == (
@@ -233,12 +234,12 @@ def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> b
         return True
     try:
         return encode(recorded) == encode(replace(computed, at=recorded.at))
-    except (TypeError, ValueError):  # It says something that could not even be recorded.
+    except (TypeError, ValueError):  # The computed answer cannot be recorded.
         return False
 
 
 def objection(difference: Difference) -> Reason:
-    """The reason that pauses an experiment for a difference. The same difference has the same reason."""
+    """Returns the reason that pauses an experiment for a difference. Equal differences have equal reasons."""
     return Reason.of(
         ReasonCode.POLICY_DIVERGED,
         event=difference.event,
@@ -249,9 +250,10 @@ def objection(difference: Difference) -> Reason:
 
 
 class Objecting:
-    """Stands before a policy that would have decided otherwise: the first up-call of the running experiment fails with the reason.
+    """Wraps the host of a policy that decides differently from its journal: fails the first up-call while the experiment is running.
 
-    That pauses the experiment, visibly. All other up-calls go to the policy, whose memory is what the recorded up-calls made it.
+    This pauses the experiment with a reason that people can see. All other up-calls reach the policy, whose state follows from the
+    recorded up-calls.
     """
 
     def __init__(self, host: Host, difference: Difference) -> None:
@@ -259,7 +261,7 @@ class Objecting:
         self._reason: Reason | None = objection(difference)
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Fails once while the experiment runs, then lets the policy answer."""
+        """Fails once while the experiment is running; all other calls are answered by the policy."""
         if self._reason is not None and experiment.state is ExperimentState.RUNNING:
             reason, self._reason = self._reason, None
             return PolicyFailed(call.at, call.stream, call.number, reason)
@@ -271,11 +273,11 @@ class Objecting:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Where a replay stops: with an event's number, or before the first event later than a time; one of them is set.
+    """The end of a replay: after the event with a number, or before the first event after a time. Exactly one field is set.
 
     Attributes:
-        event: The last event taken.
-        seconds: Since the experiment's creation.
+        event: Number of the last event to apply.
+        seconds: Seconds since the experiment's creation.
         at: Seconds since the epoch.
     """
 
@@ -284,7 +286,7 @@ class Until:
     at: float | None = None
 
     def passed(self, number: int, event: Event, created_at: float) -> bool:
-        """Whether an event is not to be taken any more."""
+        """Returns whether an event is after the end."""
         if self.event is not None:
             return number > self.event
         end = self.at if self.at is not None else created_at + (self.seconds or 0.0)
@@ -295,10 +297,12 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_until(text: str, option: str = "--until") -> Until:
-    """What an option says: `120` is an event's number, `90s`, `2.5m`, `1h` or `12.5` a time since the start, else an ISO time.
+    """Parses the value of an option that sets the end of a replay.
+
+    `120` is the number of an event; `90s`, `2.5m`, `1h` or `12.5` (seconds) is a time since the start; anything else is an ISO time.
 
     Raises:
-        InvalidInput: None of these.
+        InvalidInput: The text has none of these forms.
     """
     if text.isdecimal():
         return Until(event=int(text))
@@ -319,7 +323,7 @@ def parse_until(text: str, option: str = "--until") -> Until:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job as it stood at an event; `snapshots` are the positions that it can be loaded from."""
+    """The state of a job after an event. `snapshots` are the positions of its available snapshots."""
 
     id: str
     state: str
@@ -335,7 +339,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """An experiment as it stood after an event."""
+    """The state of an experiment after an event. `slots` has the job that runs on each slot; empty: none."""
 
     event: int
     at: float
@@ -349,13 +353,13 @@ class ReplayState:
 
 
 def _told(reason: Reason | None) -> dict[str, Any]:
-    """A reason for people and for programs."""
+    """Returns a reason as text, and as code and arguments for programs."""
     code, args = (reason.code, reason.args) if reason is not None else (None, {})
     return {"reason": explain(reason), "reason_code": code, "reason_args": args}
 
 
 def state_of(stream: Stream, event: int, at: float) -> ReplayState:
-    """The experiment as it stands now, after an event; `slots` names the job that runs on each, or nothing."""
+    """Returns the current state of a stream, labelled with the number and time of the last event."""
     return ReplayState(
         event=event,
         at=at,

@@ -1,1 +1,1 @@
-"""The Hopyard scheduler: resource manager, job manager, experiment front door and policy host."""
+"""The Hopyard scheduler: manages nodes, slots, experiments and jobs, and calls the policies."""

@@ -1,4 +1,4 @@
-"""`python -m hopyard_scheduler`: the same as `hopyard scheduler`."""
+"""Runs `hopyard scheduler` as `python -m hopyard_scheduler`."""
 
 import typer
 

@@ -1,4 +1,7 @@
-"""Between the core's words and the wire's. Wire types stop here and in the servicers."""
+"""Conversion between types of the core and protobuf messages.
+
+Only this module and the servicers use protobuf types of experiments, jobs and runs.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ from hopyard_engine.core.types import Settings, SlotSpec, SnapshotInfo
 from hopyard_scheduler.experiments.program import ExperimentProgram
 
 MAX_MESSAGE: Final = 16_384
-"""Bounds, with those of reports, what a run may put into the journal; Hopyard's own runner keeps to it, other libraries may not."""
+"""Maximum characters of a message from a run. With the bounds of reports, it limits what a run can add to the journal.
+Hopyard's runner keeps these bounds; other libraries may not.
+"""
 
 EXPERIMENT_STATES: Final = EnumMap(
     experiment_pb2.ExperimentState,
@@ -60,20 +65,24 @@ EXPERIMENT_STATES: Final = EnumMap(
 
 
 def slot_from_proto(message: resource_manager_pb2.Slot) -> SlotSpec:
-    """A slot as its agent announces it."""
+    """Converts a slot that an agent announces."""
     return SlotSpec(message.id, message.cpus, tuple(message.gpus), message.hardware)
 
 
 def snapshot_from_proto(message: common_pb2.Snapshot) -> SnapshotInfo:
-    """A snapshot as the agent that took it describes it."""
+    """Converts the description of a snapshot."""
     return SnapshotInfo(message.position, message.sha256, message.size_bytes, message.provider)
 
 
 def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) -> RunMessage:
-    """A message of a run, at the time it is taken.
+    """Converts a message of a run.
+
+    Args:
+        message: The message.
+        at: The time of its arrival, for the event.
 
     Raises:
-        InvalidInput: No body, or one with values that this version does not know.
+        InvalidInput: The message has no body, or its body has an unknown type or an unknown end reason.
     """
     run = message.run
     body = _body_from_proto(message)
@@ -81,7 +90,7 @@ def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) 
 
 
 def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str, at: float) -> SnapshotShipped:
-    """What became of an order to ship, at the time it is taken."""
+    """Converts the result of an upload order into an event at time `at`."""
     order = message.order
     return SnapshotShipped(
         at,
@@ -96,7 +105,7 @@ def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str,
 
 
 def order_to_proto(order: ShipmentOrder) -> resource_manager_pb2.ShipmentOrder:
-    """An order to ship."""
+    """Converts an upload order."""
     return resource_manager_pb2.ShipmentOrder(
         experiment=order.stream,
         number=order.number,
@@ -138,7 +147,7 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
-    """Reports, or the end of a run that reports more than a journal can hold."""
+    """Converts reports. A report with more metrics or longer names than allowed becomes a failed end of the run."""
     for report in message.reports:
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
@@ -153,15 +162,15 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
 def command_to_proto(
     key: RunKey, sequence: int, epoch: int, body: CommandBody, program: ExperimentProgram, addresses: dict[str, str]
 ) -> resource_manager_pb2.RunCommand:
-    """A command to a run.
+    """Converts a command to a run.
 
     Args:
         key: The run's channel.
-        sequence: The command's number in it.
-        epoch: This scheduler's.
-        body: What to do.
-        program: What the experiment's runs execute.
-        addresses: NodeAgentService addresses by node.
+        sequence: The number of the command in its channel.
+        epoch: The epoch of this scheduler.
+        body: The command.
+        program: The program of the experiment's runs.
+        addresses: Addresses of NodeAgentService by node.
     """
     command = resource_manager_pb2.RunCommand(run=run_key_to_proto(key), sequence=sequence, epoch=epoch)
     match body:
@@ -220,13 +229,15 @@ def _start_to_proto(
 def experiment_to_proto(
     stream: Stream, experiment: Experiment, at: float, reason: Reason | None
 ) -> experiment_pb2.Experiment:
-    """An experiment as it stands. Of a group's slots those are its own that its runs hold; the share is the group's.
+    """Converts an experiment for clients.
+
+    For an experiment of a group, `slots` counts only the slots of its own runs, and `share` is the group's share.
 
     Args:
-        stream: Its stream.
+        stream: The stream of the experiment.
         experiment: The experiment.
-        at: Now.
-        reason: Why it is in its state, or waits; None: there is nothing to say.
+        at: The present time.
+        reason: Why the experiment is in its state or waits; None: no reason is shown.
     """
     alone = len(stream.experiments) == 1
     held = len(stream.slots) if alone else sum(len(run.slots) for run in runs_of(stream, experiment))
@@ -256,7 +267,7 @@ def experiment_to_proto(
 
 
 def _spec_json(experiment: Experiment) -> str:
-    """The specification as it is in force: what was extended or set since, counted in."""
+    """Returns the specification with all later extensions and updates applied."""
     text: str = experiment.payload["spec"]
     return _changed_spec(text, experiment.settings) if experiment.changed else text
 
@@ -284,12 +295,12 @@ def _metric_to_proto(experiment: Experiment) -> common_pb2.Metric:
 
 
 def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_pb2.Job:
-    """A job as it stands.
+    """Converts a job for clients.
 
     Args:
-        stream: Its stream.
+        stream: The stream of the job.
         job: The job.
-        reason: Why it is in its state, or waits; None: there is nothing to say.
+        reason: Why the job is in its state or waits; None: no reason is shown.
     """
     message = experiment_pb2.Job(
         experiment=job.experiment.id,
@@ -324,7 +335,7 @@ def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_
 
 
 def snapshot_to_proto(entry: SnapshotEntry) -> common_pb2.Snapshot:
-    """A snapshot and where it is."""
+    """Converts a snapshot with its places."""
     return common_pb2.Snapshot(
         job=entry.job,
         position=entry.info.position,
@@ -337,7 +348,7 @@ def snapshot_to_proto(entry: SnapshotEntry) -> common_pb2.Snapshot:
 
 
 def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
-    """How full the store is."""
+    """Converts the usage of the store."""
     return experiment_pb2.StoreUse(
         quota_bytes=use.quota or 0,
         used_bytes=use.used,
@@ -350,7 +361,7 @@ def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
 
 
 def point_to_proto(job: str, point: CurveEntry) -> experiment_pb2.JobReport:
-    """A point of a curve as a report."""
+    """Converts a point of a job's learning curve to a report."""
     report = common_pb2.Report(position=point.position, metrics=point.metrics, seconds=point.seconds)
     return experiment_pb2.JobReport(job=job, report=report)
 

@@ -1,4 +1,4 @@
-"""Pages of lists that are in memory."""
+"""Pagination of lists in memory."""
 
 from __future__ import annotations
 

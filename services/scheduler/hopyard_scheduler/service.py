@@ -1,4 +1,4 @@
-"""The scheduler as a service: recover, serve, watch the leases, stop in order."""
+"""The scheduler service: recovery, gRPC servers, lease monitoring, ordered shutdown."""
 
 from __future__ import annotations
 
@@ -58,25 +58,27 @@ DEFAULT_ABSENCE_SECONDS = 30.0
 DEFAULT_LEASE_SECONDS = 10.0
 DEFAULT_HEARTBEAT_SECONDS = 1.0
 EPOCH_SECONDS = 2.0
-"""How often a scheduler looks whether it is still the newest."""
+"""Seconds between two checks that no newer scheduler has begun an epoch."""
 
 
 class SchedulerService:
-    """Scheduler: resource manager, job manager, experiment front door, policy host.
+    """The scheduler service: creates its parts, connects them, and starts and stops them in order.
 
     Args:
-        appstat: AppStatService address.
-        hpgen: HyperparameterGeneratorService address.
-        host: Where to listen; loopback unless `insecure`.
-        port: 0 takes a free one.
+        appstat: Address of AppStatService, HOST:PORT.
+        hpgen: Address of HyperparameterGeneratorService, HOST:PORT.
+        host: Address to listen on; a loopback address unless `insecure`.
+        port: Port to listen on; 0 selects a free one.
         data: Folder for the address file; None: no file.
-        insecure: Listen beyond this machine without encryption.
-        lease_seconds: An agent silent for longer loses its runs.
-        heartbeat_seconds: How often agents give a sign of life.
-        data_seconds: How often nodes are asked which partitions of data they hold (> 0).
-        policy_seconds: How long a policy in a process may take over an up-call; then its experiment is paused.
-        absence_seconds: How long the process that a policy runs in may be away when it is needed; then likewise.
-        store_quota: Bytes that the snapshots of all experiments together may take in the store, 0: any; None: as many as before.
+        insecure: Allow to listen on other addresses than loopback without encryption.
+        lease_seconds: Time without a message after which a node counts as lost.
+        heartbeat_seconds: Interval of the agents' heartbeats.
+        data_seconds: Interval at which nodes are asked which data partitions they hold (> 0).
+        policy_seconds: Time limit of a policy process for one up-call. When it is exceeded, the experiment is paused.
+        absence_seconds: Time limit for a needed policy process to connect. When it is exceeded, the experiment is
+            paused.
+        store_quota: Quota of the store in bytes for the snapshots of all experiments; 0: no quota; None: the quota set
+            before.
     """
 
     def __init__(
@@ -181,13 +183,16 @@ class SchedulerService:
 
     @property
     def address(self) -> str:
-        """HOST:PORT; empty before `start`."""
+        """The address HOST:PORT on which the service listens; empty before `start`."""
         return self._server.address
 
     async def start(self) -> str:
-        """Begins an epoch, recovers from the journal and listens; answers the address.
+        """Begins an epoch, recovers from the journal, and listens.
 
-        It waits for AppStat, and begins without hpgen and without agents: services start in any order.
+        It waits for AppStat. It needs neither hpgen nor agents, so the services can start in any order.
+
+        Returns:
+            The address HOST:PORT.
         """
         await self._remotes.start()
         epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
@@ -220,11 +225,17 @@ class SchedulerService:
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; raises what ended a background task."""
+        """Waits until `stop` is set. Raises the error that ended a background task."""
         await self._background.wait(stop)
 
     async def stop(self, grace: float = 5.0) -> None:
-        """No new calls, sessions end, what is queued is journalled within the grace, then close. Safe twice."""
+        """Stops the service in order; may be called twice.
+
+        It ends sessions, refuses new calls, journals queued events, and closes the connections.
+
+        Args:
+            grace: Time limit in seconds for open calls, and again for queued events.
+        """
         self._sessions.close()
         self._desk.close()
         try:
@@ -241,13 +252,13 @@ class SchedulerService:
             await self._hpgen.close()
 
     async def _watch_epoch(self) -> None:
-        """Ends this scheduler soon after another has taken over, even if nothing happens that would have to be written."""
+        """Confirms the epoch periodically, so that a superseded scheduler stops even when it has nothing to write."""
         while True:
             await asyncio.sleep(EPOCH_SECONDS)
             await self._live.journal.confirm()
 
     async def _watch_leases(self) -> None:
-        """Declares nodes lost whose agents are silent beyond their lease; after a stall of this process all get a full one."""
+        """Expires leases and reports their nodes as lost. After a stall of this process, it renews all leases instead."""
         interval = self._sessions.lease_seconds / 4
         before = time.monotonic()
         while True:

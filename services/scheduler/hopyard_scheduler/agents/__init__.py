@@ -1,1 +1,1 @@
-"""Sessions of node agents, and questions to nodes."""
+"""Sessions of node agents, and queries to nodes."""

@@ -1,4 +1,4 @@
-"""Asking nodes what lies at places on them."""
+"""Queries to nodes about files and URLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _Answer = asyncio.Future[resource_manager_pb2.NodeAnswer]
 
 
 class Inspections:
-    """Questions to nodes, each of which lasts as long as the session over which it went: reading a large file takes its time."""
+    """Sends path queries to nodes and waits for the answers.
+
+    A query has no timeout, because reading a large file takes long. It fails when its session ends.
+    """
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -23,11 +26,18 @@ class Inspections:
         sessions.left.append(self._left)
 
     async def ask(self, node: str, wanted: Sequence[PathQuery]) -> list[FoundPath]:
-        """What lies at places on a node, in their order.
+        """Asks a node for the size, the hash and the number of examples of files or URLs.
+
+        Args:
+            node: The node to ask.
+            wanted: The paths and URLs; empty: the node is not asked.
+
+        Returns:
+            One answer for each query, in the order of the queries.
 
         Raises:
-            Unavailable: The node is not there, or went while it read.
-            Unsupported: Its agent is of a version that does not look at places.
+            Unavailable: The node is not connected, or its session ended before the answer.
+            Unsupported: The agent does not support this query, or its answer is invalid.
         """
         if not wanted:
             return []
@@ -51,7 +61,11 @@ class Inspections:
             raise Unsupported(f"node {node}: {error}") from error
 
     def answered(self, answer: resource_manager_pb2.NodeAnswer) -> bool:
-        """A node has answered something; whether that is a question of ours, or was one."""
+        """Delivers an answer to the query that waits for it.
+
+        Returns:
+            True if the answer belongs to a path query, even if nobody waits for it any more.
+        """
         known = self._open.get(answer.ticket)
         if known is not None and not known[1].done():
             known[1].set_result(answer)

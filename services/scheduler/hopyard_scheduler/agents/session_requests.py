@@ -1,4 +1,4 @@
-"""The requests of an agent's session: the first one opens it, each further one goes to the part of the scheduler that handles it."""
+"""Dispatch of the requests on an agent's session."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 
 
 class SessionRequests:
-    """Reads the requests of agents' sessions.
+    """Opens sessions and passes each request to the part of the scheduler that handles it.
 
     Args:
-        live: Takes the events that follow from requests.
-        sessions: Registers the sessions that open.
-        garbage: Gets the inventories of nodes.
-        predictions: Gets the answers of predictors.
-        catalog: Looks again for data on a node.
-        inspections: Gets the answers to questions about nodes.
+        live: Receives the events that follow from requests.
+        sessions: Registers sessions.
+        garbage: Receives the snapshot inventories of nodes.
+        predictions: Receives the answers of predictors.
+        catalog: Asks a node again for its data partitions.
+        inspections: Receives the answers to path queries.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class SessionRequests:
         self._inspections = inspections
 
     async def open(self, requests: AsyncIterator[pb.AgentSessionRequest]) -> Session:
-        """Opens the session that the first request, a hello, announces.
+        """Opens a session from its first request, which must be a hello.
 
         Raises:
-            InvalidInput: The first request is no hello, the hello is incomplete, or the agent has seen a newer scheduler.
-            Conflict: Another agent with the same name has a session.
+            InvalidInput: The first request is not a hello, the hello is incomplete, or the agent knows a newer epoch.
+            Conflict: Another live agent has a session for the same node.
         """
         first = await anext(requests, None)
         if first is None or first.WhichOneof("message") != "hello":
@@ -89,10 +89,10 @@ class SessionRequests:
         return session
 
     async def read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:
-        """Takes all further requests, to the end of the session, which it closes.
+        """Handles all further requests of a session until its stream ends, then closes the session.
 
         Raises:
-            InvalidInput: A request that does not belong here.
+            InvalidInput: A request is not allowed after the hello.
         """
         try:
             async for request in requests:

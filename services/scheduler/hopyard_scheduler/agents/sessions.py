@@ -1,4 +1,4 @@
-"""Agent sessions: who is connected, what waits to be sent, who has been silent for too long."""
+"""Agent sessions: open streams, queues of outgoing messages, and leases."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from hopyard.v1 import resource_manager_pb2
 _LOG = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
-"""Messages that may wait for one agent. One that reads slower is cut off; it comes back and gets what it has not taken over."""
+"""Maximum number of queued messages per session. When a slow agent exceeds it, its session is closed. The agent
+reconnects and receives again what it has not acknowledged.
+"""
 
 MAX_BUNDLE_BYTES = 1 << 20
-"""When those that are sent together have so many bytes, no further one joins them."""
+"""Size in bytes at which a bundle of messages takes no further message."""
 
 
 class Session:
-    """One open stream of an agent.
+    """One open stream of an agent, with its queue of outgoing messages.
 
     Args:
-        node: Its name.
-        incarnation: Of its agent.
-        address: Where its NodeAgentService answers.
-        home: Names its data folder; empty: not known.
-        bundles: Whether what waits may be sent together.
+        node: The id of the node.
+        incarnation: The id of this start of the agent.
+        address: The address of the agent's NodeAgentService.
+        home: Identifies the agent's data folder; empty: unknown.
+        bundles: True if the agent accepts several messages in one response.
     """
 
     def __init__(self, node: str, incarnation: str, address: str, home: str = "", *, bundles: bool = False) -> None:
@@ -40,12 +42,15 @@ class Session:
         self._welcomed = False
 
     def welcome(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Queues the welcome, which comes before anything else."""
+        """Queues the welcome, which must be the first message of a session."""
         self._welcomed = True
         self.send(message)
 
     def send(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Queues a message. A session that is full, closed or not welcomed yet drops it: what matters is sent again later."""
+        """Queues a message.
+
+        A session that is full, closed or not welcomed yet drops it. The scheduler sends important messages again later.
+        """
         if not self.ready:
             return
         try:
@@ -56,16 +61,16 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether what is sent now goes out."""
+        """True between the welcome and the end of the session: messages are sent."""
         return self._welcomed and not self._closed
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """True if the session has ended."""
         return self._closed
 
     def close(self) -> None:
-        """Ends the stream after what is queued."""
+        """Ends the stream after the queued messages. If the queue is full, its oldest message is dropped."""
         if not self._closed:
             self._closed = True
             if self._queue.full():
@@ -73,7 +78,7 @@ class Session:
             self._queue.put_nowait(None)
 
     async def next(self) -> resource_manager_pb2.AgentSessionResponse | None:
-        """The next message to send, with others behind it that wait too; None when the session is over."""
+        """Waits for the next message to send, bundled with further queued messages; None: the session has ended."""
         if self._over:
             return None
         first = await self._queue.get()
@@ -91,17 +96,17 @@ class Session:
 
 
 class Sessions:
-    """The open session of each node, and the lease of each node that is up.
+    """The open session and the lease of each node.
 
     Args:
-        lease_seconds: A node silent for longer is lost.
-        clock: Monotonic seconds.
+        lease_seconds: Time without a message after which a lease expires.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, lease_seconds: float, clock: Callable[[], float]) -> None:
         self.lease_seconds = lease_seconds
         self.left: list[Callable[[Session], None]] = []
-        """Told of each session that is over."""
+        """Callbacks that receive each session that ends."""
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._seen: dict[str, float] = {}
@@ -109,7 +114,7 @@ class Sessions:
         self._addresses: dict[str, str] = {}
 
     def open(self, session: Session) -> None:
-        """A node opened a session; an older one of the same node ends."""
+        """Registers a session and renews the node's lease. An older session of the node is closed."""
         older = self._open.get(session.node)
         if older is not None:
             older.close()
@@ -118,9 +123,10 @@ class Sessions:
         self.seen(session.node)
 
     def occupied(self, node: str, incarnation: str, home: str = "") -> bool:
-        """Whether another agent of that name is alive: its session is open and was heard within a third of its lease.
+        """Returns True if another live agent uses the node's name.
 
-        One of the same `home` is not: only one agent at a time can use that, so it has died and this is its next start.
+        That agent has an open session and sent a message within the last third of a lease. An agent with the same
+        `home` does not count: a data folder has one agent at a time, so the older one has died and this is its restart.
         """
         session = self._open.get(node)
         if session is None or session.closed or session.incarnation == incarnation:
@@ -130,7 +136,7 @@ class Sessions:
         return self.silent_seconds(node) < self.lease_seconds / 3
 
     def gone(self, session: Session) -> None:
-        """A session's stream is over; the lease runs on."""
+        """Removes a session whose stream has ended, and calls the callbacks in `left`. The lease continues."""
         session.close()
         if self._open.get(session.node) is session:
             del self._open[session.node]
@@ -138,50 +144,50 @@ class Sessions:
             told(session)
 
     def of(self, node: str) -> Session | None:
-        """The node's open session."""
+        """Returns the node's session; None: it has none."""
         return self._open.get(node)
 
     def connected(self) -> list[Session]:
-        """The open sessions, by node."""
+        """Returns the open sessions, sorted by node."""
         return [session for _, session in sorted(self._open.items()) if not session.closed]
 
     def seen(self, node: str) -> None:
-        """The node's lease begins anew."""
+        """Starts the node's lease, or renews it."""
         self._seen[node] = self._clock()
         self._leased.add(node)
 
     def alive(self, session: Session) -> None:
-        """A sign of life on a session; one on a session that is over counts for nothing."""
+        """Renews the lease of a session's node, unless the session has ended or was replaced."""
         if self._open.get(session.node) is session and not session.closed:
             self.seen(session.node)
 
     def forget(self, node: str) -> None:
-        """The node is lost: its lease is over, and its session too, so that it says hello again if it lives."""
+        """Ends the lease of a lost node and closes its session, so that a live agent opens a new one."""
         self._leased.discard(node)
         session = self._open.get(node)
         if session is not None:
             session.close()
 
     def silent_seconds(self, node: str) -> float:
-        """Seconds since the node's last sign of life."""
+        """Returns the seconds since the node's last message; infinite if there was none."""
         return self._clock() - self._seen[node] if node in self._seen else float("inf")
 
     def expired(self) -> list[str]:
-        """Nodes whose lease has run out."""
+        """Returns the nodes whose leases have expired, sorted."""
         now = self._clock()
         return sorted(node for node in self._leased if now - self._seen[node] > self.lease_seconds)
 
     def renew_all(self) -> None:
-        """Gives every node a full lease: after a recovery, or after this process itself was stalled."""
+        """Renews all leases, after a stall of this process."""
         for node in self._leased:
             self._seen[node] = self._clock()
 
     @property
     def addresses(self) -> dict[str, str]:
-        """NodeAgentService addresses by node."""
+        """NodeAgentService addresses by node, including nodes that are disconnected."""
         return self._addresses
 
     def close(self) -> None:
-        """Ends all sessions."""
+        """Closes all sessions."""
         for session in list(self._open.values()):
             session.close()

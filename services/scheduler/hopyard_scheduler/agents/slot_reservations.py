@@ -1,4 +1,4 @@
-"""Slots and nodes as clients see them, and what clients do with them."""
+"""Operations of clients on slots and nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard_scheduler.runtime.runtime import Live, experiment_of
 
 
 class SlotReservations:
-    """Lists slots and nodes; reserves and releases slots; drains nodes.
+    """Lists slots and nodes, reserves and releases slots, and drains nodes.
 
     Args:
-        live: Holds the state and takes the events.
-        sessions: Knows the addresses of the agents.
+        live: Provides the state and handles the events.
+        sessions: Provides the addresses of the agents.
     """
 
     def __init__(self, live: Live, sessions: Sessions) -> None:
@@ -26,15 +26,15 @@ class SlotReservations:
         """Reserves an idle slot of an experiment.
 
         Args:
-            experiment: Its id.
-            request: Identifies the reservation: a repetition returns the same slot as long as it is reserved.
+            experiment: The id of the experiment.
+            request: Idempotency key: a repetition returns the same slot while it is reserved.
 
         Returns:
             The id of the slot.
 
         Raises:
-            NotFound: There is no such experiment.
-            Exhausted: It has no idle slot.
+            NotFound: The experiment does not exist.
+            Exhausted: The experiment has no idle slot, or the reservation was refused.
         """
         stream, _ = experiment_of(self._live.core, ExperimentId(experiment))
         if (reserved := stream.reservation(request)) is not None:
@@ -48,11 +48,11 @@ class SlotReservations:
         return idle[0]
 
     async def release(self, name: str) -> None:
-        """Ends the reservation of a slot. A slot that no experiment holds stays as it is.
+        """Releases a reserved slot. A slot that no experiment holds is not changed.
 
         Raises:
-            NotFound: There is no such slot.
-            Conflict: A job runs on it.
+            NotFound: The slot does not exist.
+            Conflict: The engine refuses the release, because a job runs on the slot.
         """
         slot = self._live.core.cluster.slots.get(name)
         if slot is None:
@@ -65,21 +65,21 @@ class SlotReservations:
                 raise Conflict(refused)
 
     async def drain(self, node: str) -> None:
-        """Starts nothing more on a node, and suspends its runs at their next boundary.
+        """Drains a node: no run starts on it, and its runs are suspended at their next boundary.
 
         Raises:
-            NotFound: There is no such node.
+            NotFound: The node does not exist.
         """
         if node not in self._live.core.cluster.nodes:
             raise NotFound(f"there is no node {node!r}")
         await self._live.apply(NodeDrained(self._live.clock(), node))
 
     def show_all(self) -> list[pb.Slot]:
-        """All slots, by id."""
+        """Returns all slots, sorted by id."""
         return [self._slot(name) for name in sorted(self._live.core.cluster.slots)]
 
     def show_nodes(self) -> list[pb.Node]:
-        """All nodes with their slots, by id."""
+        """Returns all nodes with their slots, sorted by id."""
         return [self._node(name) for name in sorted(self._live.core.cluster.nodes)]
 
     def _slot(self, name: str) -> pb.Slot:

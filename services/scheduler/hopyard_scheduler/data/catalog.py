@@ -1,7 +1,7 @@
-"""The partition catalog: which data sets there are, which nodes hold their partitions now, and which experiments hear of it.
+"""The catalog of data sets: registered partitions, the nodes that hold them, and the notification of experiments.
 
-AppStat keeps what is registered. Who holds what is not kept: nodes are asked when they come, when something is registered, and
-again and again; until a node has answered, this scheduler believes what its experiments were told last.
+AppStat stores the registered data sets. The state of replicas is not stored: nodes are asked when they connect, after a
+registration, and periodically. Until a node has answered, each experiment's last known state of its replicas holds.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
-"""How often nodes are asked again what they hold."""
+"""Seconds between two queries to each node."""
 
 ARRIVAL_SECONDS: Final = 5.0
-"""How long a registration waits for nodes that may be about to open their sessions."""
+"""Maximum seconds for which a registration waits for nodes to connect."""
 
 _Key = tuple[str, str]
-"""A data set and a partition of it."""
+"""The name of a data set and the name of one of its partitions."""
 
 
 class Catalog:
-    """The data sets of this cluster.
+    """The data sets of the cluster and the state of their replicas.
 
     Args:
-        live: The shell, whose experiments hear of changes.
-        sessions: The nodes that are connected.
-        inspections: Asks them.
-        stub: AppStat's catalog.
-        background: Owns the questions.
-        interval: Seconds between two looks at what nodes hold (> 0).
+        live: The event loop of the scheduler; receives `DataChanged` events.
+        sessions: The sessions of nodes.
+        inspections: Sends path queries to nodes.
+        stub: The catalog service of AppStat.
+        background: Runs the queries as background tasks.
+        interval: Seconds between two queries to each node (> 0).
     """
 
     def __init__(
@@ -70,20 +70,20 @@ class Catalog:
         self._background = background
         self._interval = interval
         self._kept: dict[str, appstat_pb2.KeptDataSet] = {}
-        self._held: dict[str, dict[_Key, str]] = {}  # By node: what is wrong with its replica; empty: nothing.
-        self._asking: dict[str, bool] = {}  # Nodes that are being asked, and whether to ask once more then.
+        self._held: dict[str, dict[_Key, str]] = {}  # By node: the error of each replica; empty: no error.
+        self._asking: dict[str, bool] = {}  # Nodes with a pending query; True: query again afterwards.
         self._lives: dict[str, str] = {}
-        self._troubles: dict[str, str] = {}  # By node: why it could not be asked last; said once.
+        self._troubles: dict[str, str] = {}  # By node: the last error of a query, logged once.
         self._arrival = asyncio.Event()
         self._changes: set[asyncio.Task[None]] = set()
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.using = asyncio.Lock()
-        """Held while an experiment with data is made, so that its data are not dropped meanwhile."""
+        """Held while an experiment with data is created, so that its data set is not dropped at the same time."""
 
     # -------------------------------------------------------------------------------------------------------- what there is
 
     async def load(self) -> None:
-        """Reads what AppStat keeps."""
+        """Reads the registered data sets from AppStat."""
         token = ""
         while True:
             request = appstat_pb2.QueryDataSetsRequest(page_token=token)
@@ -94,10 +94,10 @@ class Catalog:
                 return
 
     def show(self, name: str) -> data_pb2.DataSet:
-        """A data set, and how its replicas stand.
+        """Returns a data set with the state of its replicas.
 
         Raises:
-            NotFound: There is none; names those there are.
+            NotFound: The data set is not registered; the message names those that are.
         """
         kept = self._kept.get(name)
         if kept is None:
@@ -117,14 +117,14 @@ class Catalog:
         return shown
 
     def show_all(self) -> list[data_pb2.DataSet]:
-        """All data sets by name."""
+        """Returns all data sets, sorted by name."""
         return [self.show(name) for name in sorted(self._kept)]
 
     def place(self, name: str) -> PlacedData:
-        """A data set as an experiment is to know it.
+        """Returns a data set with its places, for the first record of an experiment.
 
         Raises:
-            InvalidInput: There is none; names those there are.
+            InvalidInput: The data set is not registered; the message names those that are.
         """
         if name not in self._kept:
             raise InvalidInput(f"data: {self._unknown(name)}")
@@ -133,12 +133,17 @@ class Catalog:
     # ---------------------------------------------------------------------------------------------------------------- act
 
     async def register(self, data: data_pb2.DataSet, request: str) -> data_pb2.DataSet:
-        """Takes a data set into the catalog, once its nodes have read what they hold.
+        """Registers a data set after its nodes have read their files.
+
+        Args:
+            data: The data set.
+            request: Idempotency key: a repetition returns the registered data set.
 
         Raises:
-            InvalidInput: Everything that is wrong with it: names, nodes that are not known, files that are missing or differ.
-            AlreadyExists: The name is taken.
-            Conflict: A node that holds a part of it is not there.
+            InvalidInput: Names are invalid, nodes are unknown, or files are missing or differ; the message has all
+                errors.
+            AlreadyExists: Another data set has this name.
+            Conflict: A node that holds a replica is not connected.
         """
         wanted = dataset_validation.checked(data, request)
         async with self._names.setdefault(data.name, asyncio.Lock()):
@@ -153,17 +158,17 @@ class Catalog:
             inspected = await dataset_validation.inspected(wanted, self._inspections.ask, self._connected())
             inspected.registered_at = self._live.clock()
             await self._whole(self._keep(inspected, request))
-        for node in self._connected():  # Copies of URLs are here and there.
+        for node in self._connected():  # Other nodes may have copies of URLs.
             self.look(node)
         self.refresh()
         return self.show(data.name)
 
     async def drop(self, name: str) -> None:
-        """Takes a data set out of the catalog; its files stay.
+        """Removes a data set from the catalog and keeps its files.
 
         Raises:
-            NotFound: There is none.
-            Conflict: An experiment that is not over uses it.
+            NotFound: The data set is not registered.
+            Conflict: An unfinished experiment uses it.
         """
         async with self.using, self._names.setdefault(name, asyncio.Lock()):
             if name not in self._kept:
@@ -190,7 +195,7 @@ class Catalog:
                 del held[key]
 
     async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
-        """Makes a change to its end, also if its caller has gone: AppStat and this scheduler know the same."""
+        """Completes a change even if its caller is cancelled, so that AppStat and this scheduler agree."""
         task = asyncio.create_task(change, name="catalog change")
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -199,7 +204,7 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------ who holds what
 
     async def run(self) -> None:
-        """Asks again and again what nodes hold, and tells experiments of nodes that come and go, until cancelled."""
+        """Queries nodes and notifies experiments periodically, until cancelled."""
         while True:
             await asyncio.sleep(self._interval)
             for node in self._connected():
@@ -207,7 +212,7 @@ class Catalog:
             self.refresh()
 
     def joined(self, node: str) -> None:
-        """A node has opened a session. In another life of its agent it holds what it says anew."""
+        """Queries a node that has opened a session. If its agent was restarted, its earlier answers are discarded."""
         session = self._sessions.of(node)
         if session is None:
             return
@@ -219,7 +224,7 @@ class Catalog:
         self.look(node)
 
     def look(self, node: str) -> None:
-        """Asks a node what it holds."""
+        """Starts a query of a node for its replicas. If one is pending, another one follows it."""
         if node in self._asking:
             self._asking[node] = True
             return
@@ -256,7 +261,7 @@ class Catalog:
         self._held[node] = held
 
     def refresh(self) -> None:
-        """Tells experiments whose partitions are elsewhere than they know."""
+        """Posts `DataChanged` for each experiment whose known places differ from the present ones."""
         for node in self._held:
             if not self._is_up(node):
                 self._held[node] = {}
@@ -268,7 +273,8 @@ class Catalog:
             changed = []
             for known in stream.data.partitions.values():
                 one = now.get(known.name)
-                if one is None or one.sha256 != known.sha256:  # Another content is another data set.
+                # A partition with other content belongs to another data set.
+                if one is None or one.sha256 != known.sha256:
                     placed = PlacedPartition(known.name, known.size, known.sha256, known.examples)
                 else:
                     placed = self._placed(stream.data.name, one, known)
@@ -297,7 +303,7 @@ class Catalog:
         )
 
     def _holds(self, node: str, key: _Key, known: PlacedPartition | None = None) -> bool:
-        """Whether a node says that it holds a partition; before it has said anything, whether the experiment knows it so."""
+        """Returns True if a node holds an intact replica. Before the node's first answer, the experiment's last known state holds."""
         held = self._held.get(node)
         if held is None:
             return known is not None and node in known.places
@@ -321,7 +327,10 @@ class Catalog:
         return [session.node for session in self._sessions.connected() if session.ready]
 
     def _users(self, name: str) -> list[Stream]:
-        """Experiments that are not over and go on with what is registered: one that began with another content does not."""
+        """Returns unfinished experiments that use the registered content.
+
+        After a new registration with other content, experiments on the earlier content do not count.
+        """
         kept = self._kept.get(name)
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
         return [
@@ -342,7 +351,7 @@ class Catalog:
         known = self._live.core.cluster.nodes
 
         def awaited() -> bool:
-            """Whether one may be saying hello just now: it is up, or nobody has heard of it, as when a cluster begins."""
+            """Returns True if a needed node may be about to connect: it is up or unknown, or no node is connected yet."""
             there = self._connected()
             return not there or any(node not in known or self._is_up(node) for node in named.difference(there))
 

@@ -1,4 +1,4 @@
-"""What is wrong with a data set that is to be registered: looked at before anything is kept."""
+"""Validation of a data set before its registration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ask = Callable[[str, Sequence[PathQuery]], Awaitable[list[FoundPath]]]
 
 @dataclass(frozen=True, slots=True)
 class WantedPartition:
-    """A partition as it is wanted: on nodes at paths, or at a URL whose content may be known."""
+    """A partition to register: replicas at paths on nodes, or a URL, whose size and hash may be given."""
 
     data: str
     name: str
@@ -34,10 +34,13 @@ class WantedPartition:
 
 
 def checked(data: data_pb2.DataSet, request: str) -> list[WantedPartition]:
-    """The partitions of a request, in order.
+    """Checks a request without asking nodes.
+
+    Returns:
+        The partitions, in order.
 
     Raises:
-        InvalidInput: Everything that is wrong with it.
+        InvalidInput: The request is invalid; the message has all errors.
     """
     if not request:
         raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -84,7 +87,7 @@ def _part(data: str, one: data_pb2.DataPartition) -> WantedPartition:
 
 
 def _gaps(names: Sequence[str]) -> list[str]:
-    """Numbers begin at 0 and have no gaps, and there is something to train on."""
+    """Returns the errors in the numbering of partitions: it starts at 0 without gaps, and there is a training partition."""
     counts = {split: sum(name.startswith(f"{split}/") for name in names) for split in ("train", "eval")}
     if not counts["train"]:
         return ["partitions: found none to train on, needed are train/0, train/1, ..."]
@@ -101,11 +104,18 @@ def _gaps(names: Sequence[str]) -> list[str]:
 
 
 async def inspected(parts: Sequence[WantedPartition], ask: Ask, connected: Sequence[str]) -> data_pb2.DataSet:
-    """The data set as it is: each node named reads what it holds; URLs whose content is not known are got, by one node each.
+    """Reads all partitions on their nodes and returns the data set with sizes and hashes.
+
+    A URL without a given hash is read by one of the connected nodes.
+
+    Args:
+        parts: The partitions to register.
+        ask: Sends path queries to a node.
+        connected: The connected nodes.
 
     Raises:
-        InvalidInput: What is missing, and which replicas differ, with both sides.
-        Conflict: A node went meanwhile, or none is there to get a URL.
+        InvalidInput: Files are missing or replicas differ; the message has all errors.
+        Conflict: A node disconnected, or no node is connected that could read a URL.
     """
     places: dict[str, list[tuple[int, PathQuery]]] = {}
     unknown = [index for index, part in enumerate(parts) if part.url and part.known is None]

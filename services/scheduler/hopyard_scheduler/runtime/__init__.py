@@ -1,1 +1,1 @@
-"""The live loop around the engine: events in, records to the journal, effects out, and recovery after a restart."""
+"""The event loop of the scheduler: batches, journal, effects, recovery."""

@@ -1,4 +1,4 @@
-"""Which acknowledgements of a batch are sent: one takes in all before it."""
+"""Coalescing of acknowledgements: an acknowledgement covers all earlier messages of its channel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot
 
 
 def acknowledged(effects: Iterable[Effect]) -> Iterator[Effect]:
-    """The effects of a batch in order, with each run's last acknowledgement only, and the last before a snapshot is let go.
+    """Yields the effects of a batch in order, without superseded acknowledgements.
 
-    An agent that does not know yet that the scheduler has heard of a snapshot keeps its copy when it is told to let it go, and for
-    good: it may have been taken anew.
+    Of each channel it keeps the last acknowledgement, and the last one before each `ForgetSnapshot`. An agent keeps a
+    snapshot that it is ordered to forget while its message about the snapshot is unacknowledged, because it may have
+    taken the snapshot again. Such a copy would never be deleted.
     """
     waiting: list[Effect] = []
     for effect in effects:

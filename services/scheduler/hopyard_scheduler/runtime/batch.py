@@ -1,7 +1,8 @@
-"""One batch through the core: events in, the policies' answers to what follows, and what comes of it.
+"""A batch: events are handled by the core, and policies answer the up-calls that follow.
 
-All of it happens on the thread of the event loop. Policies that come with Hopyard are asked in the batch. An up-call of a policy in a
-process is parked: its experiment waits for the answer, and the others do not.
+A batch runs on the thread of the event loop. Built-in policies answer within the batch. An up-call of a policy process
+is
+parked: only its experiment waits for the answer.
 """
 
 from __future__ import annotations
@@ -30,12 +31,20 @@ _LOG = logging.getLogger(__name__)
 MAX_BATCH_EVENTS: Final = 1_000
 MAX_BATCH_BYTES: Final = 8 << 20
 MAX_BATCH_SECONDS: Final = 0.02
-"""What shares one append: no more events or bytes than these, and no more than this time at a stretch in the core."""
+"""Limits of a batch, whose records share one append: events, encoded bytes, and seconds in the core."""
 
 
 @dataclass(slots=True)
 class Item:
-    """An event on its way, who waits until it is journalled, and whether it came from outside."""
+    """An event in the queue, with the future of its caller.
+
+    Attributes:
+        event: The event.
+        outside: True if it came from outside and counts against the limit of waiting events.
+        done: Receives the outward effects once the event is journalled and they are carried out; None: no caller waits.
+        effects: The outward effects of the event and of the policy answers that follow from it.
+        error: The error if the event's experiment is unknown.
+    """
 
     event: Event
     outside: bool = True
@@ -46,24 +55,24 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """An up-call that nobody but its experiment waits for, and the policy that answers it."""
+    """An up-call whose answer is awaited outside the batch, and its policy."""
 
     call: UpCall
     policy: RemotePolicy
 
 
 class Batch:
-    """What is taken together.
+    """Handles a sequence of events and collects their records, row changes and effects.
 
     Args:
-        core: Nobody else may touch it while the batch is driven.
-        following: The next event that may be taken; None: there is none.
-        asked: Who answers an up-call: a host, or a policy in a process, which is asked after the batch.
+        core: The core. Nothing else may change it while the batch is driven.
+        following: Returns the next event to handle; None: there is none.
+        asked: Returns the host that answers an up-call, or the policy process whose answer is awaited after the batch.
 
     Attributes:
-        items: The events taken, with their outward effects.
-        entries: Their records.
-        changes: What is to be projected.
+        items: The handled events, with their outward effects.
+        entries: Their journal records.
+        changes: The jobs and experiments whose rows change.
     """
 
     def __init__(
@@ -85,9 +94,9 @@ class Batch:
         self._until = time.monotonic() + MAX_BATCH_SECONDS
 
     def drive(self) -> None:
-        """Takes as many events as fit into a batch, and asks the policies. Blocks for about a batch's time at most.
+        """Handles events until none is left or the batch is full, and asks built-in policies.
 
-        It may be called again, with what has arrived meanwhile.
+        It blocks for about `MAX_BATCH_SECONDS` at most. It may be called again for events that arrived since.
         """
         while True:
             if self._work:
@@ -100,12 +109,12 @@ class Batch:
                 return
 
     def take_parked(self) -> list[Parked]:
-        """The up-calls that wait for their answers, each once."""
+        """Returns the up-calls parked since the last call."""
         parked, self._parked = self._parked, []
         return parked
 
     def _more(self) -> bool:
-        """Begins with the next event, if there is one and it fits."""
+        """Takes the next event into the batch. Returns False if there is none or the batch is full."""
         full = len(self.items) >= MAX_BATCH_EVENTS or self._size >= MAX_BATCH_BYTES
         item = self._following() if not full and (not self.items or time.monotonic() < self._until) else None
         if item is None:
@@ -130,7 +139,7 @@ class Batch:
                     item.effects.append(effect)
 
     def _handle(self, event: Event, item: Item) -> list[Effect]:
-        """The core's effects. A mistake in the core costs the experiment that it struck, not the others."""
+        """Returns the effects of an event. An error in the core quarantines the stream of the event."""
         try:
             return self._core.handle(event)
         except UnknownStreamError as error:
@@ -146,10 +155,13 @@ class Batch:
             return quarantine(self._core, name, reason, event.at)
 
     def _answer(self, call: UpCall) -> PolicyAnswered | PolicyFailed | None:
-        """The answer to an up-call; None: there is none yet, or none is needed.
+        """Asks the policy of an up-call.
 
-        A policy is asked when nothing else of its event is left to take, so that nothing comes between what it sees and the
-        record of its answer: that is where recovery makes the up-call again.
+        It is asked after all other effects of its event, so that the policy sees the state that recovery reconstructs
+        for the same up-call.
+
+        Returns:
+            The answer or the failure; None: a policy process answers later, or the up-call is obsolete.
         """
         stream = self._core.streams[call.stream]
         if not stream.conversation.is_answered_by(call.number):

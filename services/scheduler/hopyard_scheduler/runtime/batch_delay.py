@@ -1,4 +1,4 @@
-"""Events that may wait a moment for others, so that they share an append: nobody waits for what follows from them."""
+"""Delay of a batch: events without urgent effects wait for others to share an append."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def patient(core: Core, event: Event) -> bool:
-    """Whether neither a run, nor a slot, nor a person waits for what follows from an event."""
+    """Returns True if an event may be delayed: no run, slot or person waits for its effects."""
     if not isinstance(event, RunMessage | Answered):
         return False
     stream = core.streams.get(event.stream)
     if stream is None:
         return False
     if isinstance(event, Answered):
-        return not stream.vacant  # A new job finds no slot anyway.
+        return not stream.vacant  # A new job would find no free slot.
     match event.body:
         case Started() | SnapshotTaken() | SnapshotStored():
             return True
@@ -26,7 +26,7 @@ def patient(core: Core, event: Event) -> bool:
 
 
 def _only_recorded(stream: Stream, event: RunMessage, body: Reports) -> bool:
-    """Whether the policy is not asked, and the run trains on."""
+    """Returns True if reports cause no up-call and the run continues without a decision."""
     job = stream.jobs.get(event.job)
     if job is None or job.run is None or stream.settings.statistics or stream.settings.every_iteration:
         return False

@@ -1,4 +1,4 @@
-"""Carrying out effects: commands and acknowledgements to agents, questions to generators, timers, deletions."""
+"""Execution of effects: commands and acknowledgements to agents, external requests, timers, deletions."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class Carrier:
-    """Carries out what the core wants done, after the journal has it.
+    """Carries out effects after their events are in the journal.
 
     Args:
-        journal: Its epoch goes with each command.
-        sessions: Where commands go.
-        store: Deletes what nobody needs.
-        generators: Proposes configurations.
-        predictions: Extrapolates curves.
-        solvers: Answer what else policies ask.
-        heartbeat_seconds: How often agents give a sign of life.
-        clock: Seconds since the epoch.
+        journal: Provides the epoch that each command carries.
+        sessions: The sessions through which commands are sent.
+        store: Deletes snapshots from the store.
+        generators: Requests configurations.
+        predictions: Requests predictions of learning curves.
+        solvers: Sends all other external requests of policies to solvers.
+        heartbeat_seconds: Interval of the agents' heartbeats.
+        clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Carrier:
     ) -> None:
         self.sessions = sessions
         self.stranger: Callable[[str, str], None] = lambda node, sha256: None
-        """Told of a node's snapshots that no experiment in the core knows."""
+        """Called with a node and a hash for each snapshot on a node that no experiment in the core knows."""
         self.welcomed: Callable[[str], None] = lambda node: None
-        """Told of each node that has opened a session."""
+        """Called with each node that has received its welcome."""
         self._journal = journal
         self._store = store
         self._generators = generators
@@ -82,7 +82,13 @@ class Carrier:
     def attach(
         self, core: Core, post: Callable[[Event], None], program: Callable[[ExperimentId], ExperimentProgram]
     ) -> None:
-        """Says where events go back to, and where the core's own records are."""
+        """Connects the core and the event queue; must be called before any effect is carried out.
+
+        Args:
+            core: The core.
+            post: Queues an event.
+            program: Returns the program of an experiment.
+        """
         self._core = core
         self._post = post
         self._program = program
@@ -91,11 +97,15 @@ class Carrier:
         self._solvers.attach(post)
 
     async def clear(self, effects: Iterable[Effect]) -> None:
-        """Deletes what a batch let go, before anything else of it is carried out."""
+        """Deletes the snapshots that a batch released from the store, before its other effects are carried out."""
         await self._store.delete(effect for effect in effects if isinstance(effect, ForgetSnapshot))
 
     def carry(self, effect: Effect) -> None:
-        """Carries out one effect whose event is journalled."""
+        """Carries out one effect of a journalled event.
+
+        Raises:
+            TypeError: The effect is not an outward effect.
+        """
         match effect:
             case Send():
                 self._send(effect)
@@ -129,13 +139,13 @@ class Carrier:
                 raise TypeError(f"effect {type(effect).__name__} is not for the shell")
 
     def ended(self, experiment: StreamId) -> None:
-        """An experiment is over: its generator is closed."""
+        """Closes the generator of a finished experiment and cancels its predictions and solver requests."""
         self._generators.close(experiment)
         self._predictions.ended(experiment)
         self._solvers.ended(experiment)
 
     def stop(self) -> None:
-        """Cancels the timers, and puts no more questions."""
+        """Cancels timers and outstanding predictions and solver requests."""
         self._predictions.stop()
         self._solvers.stop()
         for handle in self._timers.values():
@@ -145,7 +155,7 @@ class Carrier:
     def _send(self, send: Send) -> None:
         session = self.sessions.of(send.node)
         gang = send.body.rank_nodes if isinstance(send.body, Start) else ()
-        # The ranks of a gang are told where all of them are: not before all have said it since this scheduler began.
+        # A gang's start names the addresses of all its nodes, so it waits until each has connected to this scheduler.
         if session is not None and all(node in self.sessions.addresses for node in gang):
             program = self._program(self._core.streams[send.run.stream].jobs[send.run.job].experiment.id)
             command = command_to_proto(
@@ -154,7 +164,10 @@ class Carrier:
             session.send(resource_manager_pb2.AgentSessionResponse(command=command))
 
     def _acknowledge(self, ack: Acknowledge) -> None:
-        """To the node whose channel it is; a channel of a job that is no more is unknown to its agent's next hello."""
+        """Sends an acknowledgement to the node of its channel.
+
+        If the job no longer exists, nothing is sent: the next welcome reports the channel as unknown.
+        """
         stream = self._core.streams.get(ack.run.stream)
         job = stream.jobs.get(ack.run.job) if stream is not None else None
         channel = job.channels.get((ack.run.attempt, ack.run.rank)) if job is not None else None

@@ -1,4 +1,4 @@
-"""Events from outside for experiments whose policies think: kept in order, as if they had not arrived yet."""
+"""Inboxes: queues of outside events for experiments whose policy process is being asked."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Inboxes(Generic[T]):
-    """An inbox for each experiment that has something waiting.
+    """A queue of items for each experiment that cannot take them now.
 
     Args:
-        thinks: Whether an experiment's policy thinks, so that nothing of it may be taken.
+        thinks: Returns True while an experiment's policy is being asked, so that its items must wait.
     """
 
     def __init__(self, thinks: Callable[[StreamId], bool]) -> None:
@@ -23,7 +23,11 @@ class Inboxes(Generic[T]):
         self._waiting: dict[str, deque[T]] = {}
 
     def keep(self, experiment: StreamId, item: T) -> bool:
-        """Keeps an item that may not be taken now, behind those that wait already. False: nothing stands against it."""
+        """Queues an item if its experiment cannot take it now or has older items in the queue.
+
+        Returns:
+            False if the item can be handled at once; it is not queued then.
+        """
         waiting = self._waiting.get(experiment)
         if waiting is None:
             if not self._thinks(experiment):
@@ -33,21 +37,21 @@ class Inboxes(Generic[T]):
         return True
 
     def waiting(self, experiment: StreamId) -> int:
-        """How many items wait for an experiment."""
+        """Returns the number of queued items of an experiment."""
         return len(self._waiting.get(experiment, ()))
 
     @property
     def ready(self) -> bool:
-        """Whether an item may be taken."""
+        """True if an experiment with queued items can take one now."""
         return any(not self._thinks(StreamId(name)) for name in self._waiting)
 
     def take(self) -> T | None:
-        """The next item that may be taken, of each experiment in turn; None: there is none."""
+        """Removes and returns the next item that can be handled, round-robin over experiments; None: there is none."""
         name = next((name for name in self._waiting if not self._thinks(StreamId(name))), None)
         if name is None:
             return None
         waiting = self._waiting.pop(name)
         item = waiting.popleft()
         if waiting:
-            self._waiting[name] = waiting  # Behind the others.
+            self._waiting[name] = waiting
         return item

@@ -1,4 +1,4 @@
-"""The journal in AppStat, as the scheduler writes and reads it."""
+"""The scheduler's access to the journal in AppStat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An encoded event on its way to a stream."""
+    """An encoded event to append to a stream."""
 
     stream: StreamId
     kind: str
@@ -33,10 +33,11 @@ class JournalEntry:
 
 
 class Journal:
-    """Appends with this scheduler's epoch and the expected positions, so that two schedulers can never both write.
+    """Reads and appends the streams of the journal.
 
-    While AppStat is away or slow it tries again: an append is idempotent. A newer epoch or a foreign record is the end: another
-    scheduler has taken over (`StaleEpoch`, `Aborted` rise).
+    Each append carries this scheduler's epoch and the expected positions, so that two schedulers never both write.
+    Appends are idempotent and retried while AppStat is unavailable or slow. They raise `StaleEpoch` after another
+    scheduler began a newer epoch, and `Aborted` if a stream has records of another writer.
     """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -44,21 +45,26 @@ class Journal:
         self._ends: dict[str, int] = {}
         self.epoch = 0
         self.trouble = ""
-        """Why what happens cannot be written just now, so that nothing follows from it; empty: it can."""
+        """Why the journal cannot be written at present; empty: it can be written. No effect is carried out meanwhile.
+        """
 
     async def begin(self, holder: str) -> int:
-        """Begins a new epoch; every older scheduler's appends are refused from now on."""
+        """Begins a new epoch and returns it. Appends of earlier epochs are refused from then on.
+
+        Args:
+            holder: A name of this scheduler for people, such as HOST:PID.
+        """
         request = appstat_pb2.BeginEpochRequest(holder=holder)
         response = await persist(lambda: self._stub.BeginEpoch(request))
         self.epoch = response.epoch
         return self.epoch
 
     async def append(self, entries: Sequence[JournalEntry], rows: Sequence[appstat_pb2.Projection], at: float) -> None:
-        """Appends events and what follows from them, all or none, durably when it returns.
+        """Appends records and rows in one transaction; they are durable when it returns.
 
         Raises:
-            StaleEpoch: Another scheduler has begun.
-            Aborted: A stream is not where this scheduler left it.
+            StaleEpoch: Another scheduler has begun a newer epoch.
+            Aborted: A stream does not end at the expected position.
         """
         if not entries and not rows:
             return
@@ -73,13 +79,13 @@ class Journal:
             await self._append(request, self._delayed)
         finally:
             self.trouble = ""
-        self._ends.update(ends)  # Other streams may have been read meanwhile.
+        self._ends.update(ends)  # Positions of other streams may have been read during the append.
 
     async def confirm(self) -> None:
-        """Finds out whether this scheduler may still write, without writing anything.
+        """Checks that this scheduler's epoch is the newest, without writing.
 
         Raises:
-            StaleEpoch: Another scheduler has begun.
+            StaleEpoch: Another scheduler has begun a newer epoch.
         """
         await self._append(appstat_pb2.AppendJournalRequest(epoch=self.epoch))
 
@@ -97,10 +103,10 @@ class Journal:
         self.trouble = f"the journal cannot be written: {error}"
 
     async def read(self, stream: StreamId) -> AsyncIterator[Event]:
-        """The events of a stream in order; afterwards appends go on behind the last.
+        """Yields the events of a stream in order. Later appends continue after its last record.
 
         Raises:
-            RecordError: A record that this version cannot read.
+            RecordError: A record cannot be read by this version.
         """
         end = 0
         async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
@@ -110,30 +116,31 @@ class Journal:
         self._ends[stream] = end
 
     def forget(self, stream: StreamId) -> None:
-        """The stream will not be written any more until it is read again."""
+        """Drops the position of a stream. It must be read again before the next append."""
         self._ends.pop(stream, None)
 
 
 def stored(record: appstat_pb2.JournalRecord) -> StoredRecord:
-    """A record from AppStat as the engine reads it."""
+    """Converts a record of AppStat to a record of the engine."""
     return StoredRecord(
         StreamId(record.stream), record.position, record.version, record.kind, record.payload, record.checksum
     )
 
 
 async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception], None] = lambda error: None) -> T:
-    """Makes an idempotent call on AppStat until it is answered, however long that takes.
+    """Retries an idempotent call to AppStat without a time limit, with backoff.
+
+    Only an unavailable or slow AppStat and a full disk are retried; other errors are raised.
 
     Args:
-        call: Starts one try.
-        delayed: Told of each failure.
+        call: Starts one attempt.
+        delayed: Called with the error of each failed attempt.
     """
 
     async def attempt() -> T:
         try:
             return await call()
         except (TimedOut, Exhausted) as error:
-            # A slow database and a full disk are waited for like an absent service.
             raise Unavailable(str(error)) from error
 
     def waiting(error: Exception, wait: float) -> None:

@@ -1,4 +1,4 @@
-"""Rows of AppStat that follow from the journal, made from what a batch of events changed."""
+"""Projections: rows of AppStat for the jobs, experiments and reports that a batch changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hopyard_scheduler.search_plan.projection import PlanRows
 
 
 class Changes:
-    """What a batch changed: each job and experiment once, however often it changed."""
+    """The changes of a batch; each changed job and experiment is noted once."""
 
     def __init__(self) -> None:
         self.jobs: dict[tuple[str, str], None] = {}
@@ -30,7 +30,7 @@ class Changes:
         self.profiles: list[Profiled] = []
 
     def note(self, effect: JobChanged | ExperimentChanged | ReportAccepted | Profiled) -> None:
-        """Remembers one change."""
+        """Notes one change."""
         match effect:
             case JobChanged():
                 self.jobs[effect.experiment, effect.job] = None
@@ -43,7 +43,15 @@ class Changes:
                 self.profiles.append(effect)
 
     def rows(self, core: Core, at: float, plans: PlanRows) -> list[appstat_pb2.Projection]:
-        """The rows as they stand now. A job that is no more keeps its last row, marked as removed."""
+        """Returns the changed rows in their present state.
+
+        A job that no longer exists gets a row that marks it as removed.
+
+        Args:
+            core: The core with the changed streams.
+            at: The present time.
+            plans: Makes the rows of the search plan.
+        """
         rows = []
         for name in self.experiments:
             stream, experiment = _found(core, name)
@@ -71,7 +79,7 @@ class Changes:
 
 
 def _job(stream: Stream, job: Job) -> appstat_pb2.Projection:
-    """The row of a job, which says why it is in its state if it does not run."""
+    """Returns the row of a job, with the reason for its state unless it is running."""
     shown = job_to_proto(stream, job, None if job.state.live else job.reason)
     row = appstat_pb2.JobRow(
         experiment=job.experiment.id,
@@ -90,7 +98,7 @@ def _found(core: Core, name: str) -> tuple[Stream, Experiment]:
 
 
 def statistics(reports: Iterable[ReportAccepted], at: float) -> Iterator[appstat_pb2.Projection]:
-    """The rows of reports that were accepted at a time, those of one attempt together."""
+    """Returns rows with reports accepted at time `at`, one row for each attempt of a job."""
     found: dict[tuple[str, str, int], appstat_pb2.Statistics] = {}
     for accepted in reports:
         key = accepted.experiment, accepted.job, accepted.attempt
@@ -117,7 +125,7 @@ def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
 
 
 def failed_row(row: appstat_pb2.ExperimentRow, reason: Reason) -> appstat_pb2.Projection:
-    """The row of an experiment that cannot go on, made of what was last known of it."""
+    """Returns the last known row of an experiment, changed to FAILED with a reason."""
     shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
     shown.state = experiment_pb2.EXPERIMENT_STATE_FAILED
     set_reason(shown, reason)

@@ -1,9 +1,9 @@
-"""Rebuilding the core and the policies' memories from the journal when a scheduler starts.
+"""Recovery: rebuilds the core and the state of the policies from the journal when a scheduler starts.
 
-Finished experiments are not replayed. The events of the others are applied again; each up-call that follows is made on a fresh
-policy, and its answer is compared with the recorded one (`hopyard_engine.replay`). The recorded answers hold in any case: an experiment
-whose policy would decide otherwise now is paused with the first difference as its reason, and goes on from what is recorded
-when it is resumed.
+Finished experiments are not replayed. For all others, the recorded events are applied again. Each up-call is repeated
+on a fresh policy, and its answer is compared with the recorded one (`hopyard_engine.replay`). The recorded answer
+always holds. If a policy now decides differently, its experiment is paused with the first difference as its reason, and
+continues from the recorded state when it is resumed.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 STRETCH_SECONDS: Final = 0.02
-"""How long events are applied before others have their turn."""
+"""Seconds of replay after which other tasks get a turn."""
 
 LIVE_STATES = tuple(state.value for state in ExperimentState if not state.ended)
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found.
+    """The result of recovery.
 
     Attributes:
-        hosts: The policies by experiment, their memories rebuilt.
-        waiting: Up-calls that the journal has no answer for, of policies that run in processes: these remember themselves, or
-            their memories are rebuilt when their processes come.
-        unanswered: Answers to up-calls that the journal has no answer for: the first events of the new life.
-        diverged: The first difference that nobody was shown, of each experiment whose policy decides otherwise now.
-        outstanding: What to ask the outside again.
-        failed: Rows of the experiments whose journals cannot be applied again.
+        hosts: Built-in policies by stream, with their state rebuilt.
+        waiting: Unanswered up-calls of policy processes. A process keeps its state, or the state is rebuilt when it
+            connects.
+        unanswered: Answers of built-in policies to up-calls without a recorded answer: the first events after recovery.
+        diverged: By stream: the first difference, not yet reported, of a policy that now decides differently.
+        outstanding: External requests and other effects to carry out again.
+        failed: Rows of experiments whose journals cannot be replayed.
     """
 
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -69,13 +69,14 @@ class Recovered:
     failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
     def nudges(self, core: Core, at: float) -> list[Event]:
-        """What the new life begins with, beside the unanswered.
+        """Returns events to post after recovery, in addition to `unanswered`.
 
-        Experiments that are open for requests stay so for their full idle time: their clients could not keep them meanwhile. Each one
-        whose policy differs or was given up pauses, with that as its reason.
+        Experiments that wait for requests get their full idle time again, because clients could not send keep-alives
+        meanwhile.
 
-        Its share is announced once more: the up-call that follows is the one that fails (`Objecting`). One with an up-call
-        under way pauses by the answer to that; one that does not run pauses when it is resumed.
+        An experiment whose policy diverged gets its share announced again, so that the following up-call fails
+        (`Objecting`) and pauses it. If an up-call is already in flight, its answer pauses the experiment. An experiment
+        that is not running pauses when it is resumed.
         """
         found: list[Event] = [
             Operated(at, stream.id, "keep", experiment)
@@ -91,7 +92,11 @@ class Recovered:
 
 
 async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> Recovered:
-    """Re-applies the journals of the cluster and of all experiments that are not over."""
+    """Replays the journals of the cluster and of all unfinished experiments into the core.
+
+    Raises:
+        Internal: The journal of the cluster has an event of an experiment.
+    """
     found = Recovered()
     async for event in journal.read(CLUSTER_STREAM):
         if not isinstance(event, ClusterEvent):
@@ -109,7 +114,7 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
 async def _replay_or_fail(
     core: Core, journal: Journal, name: StreamId, rows: list[appstat_pb2.ExperimentRow], found: Recovered
 ) -> None:
-    """Re-applies one journal. What cannot be re-applied costs its own experiments, never the start of the scheduler."""
+    """Replays the journal of one stream. If it cannot be replayed, only its own experiments fail."""
     failures, backoff, rng = 0, Backoff(), random.Random()
     while True:
         try:
@@ -135,7 +140,7 @@ async def _replay_or_fail(
 
 
 async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, appstat_pb2.ExperimentRow]:
-    """Rows of the experiments that are not over, by id. Finished ones, however many, are not looked at."""
+    """Returns the rows of all unfinished experiments by id."""
     rows = {}
     for state in LIVE_STATES:
         token = ""
@@ -150,15 +155,16 @@ async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> di
 
 
 def group_of(row: appstat_pb2.ExperimentRow) -> str:
-    """The stream that an experiment's events are in: its own, or that of the group that it joined."""
+    """Returns the id of the stream of an experiment: its own id, or that of its group."""
     shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
     return shown.group or row.id
 
 
 async def replay(core: Core, journal: Journal, name: StreamId, found: Recovered) -> None:
-    """Re-applies one experiment's journal. An up-call is made when its answer comes: on the state it was first made on.
+    """Replays the journal of one stream into the core and adds the result to `found`.
 
-    Policies in processes are not asked here: they are told their up-calls again when they are needed.
+    An up-call is repeated when its answer is read, on the same state as the original. Policy processes are not asked
+    here: their state is rebuilt when they are needed.
     """
     driven = Replay(core, lambda stream: _host(stream) if _inline(stream) else None)
     began = time.monotonic()

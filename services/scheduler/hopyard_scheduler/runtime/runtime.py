@@ -1,4 +1,4 @@
-"""The live shell around the core: events in from queues and timers, effects out once the journal has them."""
+"""The event loop around the core: it takes queued events in batches and carries out effects after the journal has the events."""
 
 from __future__ import annotations
 
@@ -48,32 +48,32 @@ from hopyard_scheduler.search_plan.projection import PlanRows
 _LOG = logging.getLogger(__name__)
 
 MAX_EVENTS: Final = 100_000
-"""Events from outside that may wait; then agents' streams wait too."""
+"""Maximum number of waiting outside events. Beyond it, `submit` and `apply` wait, and so do the agents' streams."""
 
 DEFAULT_POLICY_SECONDS: Final = 10.0
-"""How long a policy in a process may take over an up-call."""
+"""Time limit in seconds of a policy process for one up-call."""
 
 MAX_INBOX: Final = 20_000
-"""Events that may wait for an experiment whose policy is asked; with more, the policy has taken too long."""
+"""Maximum number of waiting events for an experiment whose policy is being asked. Beyond it, the up-call fails."""
 
 _TOO_MANY: Final = "too many events wait"
-"""With this message the wait for a policy is cancelled for which too many events wait."""
+"""Cancellation message of an up-call that fails because too many events wait."""
 
 GATHER_SECONDS: Final = 0.005
-"""How long events that nobody waits for are kept for others to share their append."""
+"""Seconds for which non-urgent events wait for others to share their append."""
 
 MAX_FINISHED: Final = 32
-"""Finished experiments that stay in memory; older ones are read from the journal again when somebody asks."""
+"""Maximum number of finished experiments in memory. Older ones are replayed from the journal on demand."""
 
 
 class Live:
-    """Drives the core. One loop takes events in batches; a batch's effects go out when its records are durable.
+    """Drives the core: takes events in batches, journals them, and carries out their effects.
 
     Args:
-        journal: Begun.
+        journal: The journal, with its epoch begun.
         carrier: Carries out effects.
-        clock: Seconds since the epoch.
-        remotes: Makes policies that run in processes.
+        clock: Returns seconds since the Unix epoch.
+        remotes: Creates policies that run in processes.
     """
 
     def __init__(
@@ -99,32 +99,35 @@ class Live:
         self._finished: dict[str, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.turn = asyncio.Lock()
-        """Held while a batch is under way: whoever takes it sees the core between two, all effects carried out."""
+        """Held during a batch. Its holder sees the core between two batches, with all effects carried out."""
         self._changing: Mapping[str, object] = {}
         self._plans = PlanRows()
         self.batched: Callable[[], None] = lambda: None
         """Called after each batch."""
         self.leaves: Callable[[Stream], None] = lambda stream: None
-        """Told of each stream that is over and leaves the core."""
+        """Called with each finished stream before it leaves the core."""
         carrier.attach(self.core, self.post, self.program)
         remotes.attach(self.post, clock)
 
     # ------------------------------------------------------------------------------------------------------------ events
 
     def post(self, event: Event) -> None:
-        """Queues an event from inside, such as an answer or a timer: never refused, never waiting."""
+        """Queues an event from inside, such as an answer or a timer, without a limit."""
         self._queue.put_nowait(Item(event, outside=False))
 
     async def submit(self, event: Event) -> None:
-        """Queues an event from outside, waiting while too many wait already."""
+        """Queues an event from outside. Waits while the queue is full."""
         await self._room.acquire()
         self._queue.put_nowait(Item(event))
 
     async def apply(self, event: Event) -> list[Effect]:
-        """Takes an event and returns its outward effects, once it is journalled and they went out.
+        """Queues an event and waits until it is journalled and its effects are carried out.
+
+        Returns:
+            The outward effects of the event.
 
         Raises:
-            UnknownStreamError: The event's experiment is not there.
+            UnknownStreamError: The event's experiment is not in the core.
         """
         await self._room.acquire()
         done: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
@@ -132,12 +135,12 @@ class Live:
         return await done
 
     async def operate(self, event: JobHeld | JobOperated | SlotReserved | Requested | Updated) -> str:
-        """Takes what a person wants. Returns what stood against it; empty: it was carried out."""
+        """Applies an operation of a person. Returns why it was refused; empty: it was carried out."""
         effects = await self.apply(event)
         return next((str(effect.reason) for effect in effects if isinstance(effect, Refused)), "")
 
     async def run(self) -> None:
-        """Takes events until cancelled. What rises here is the scheduler's end: another one writes the journal."""
+        """Takes events until cancelled. An error ends the scheduler, such as `StaleEpoch` when another one has taken over."""
         try:
             while True:
                 if not (self._arrived or self._inboxes.ready):
@@ -150,11 +153,11 @@ class Live:
                 asking.cancel()
 
     async def drained(self) -> None:
-        """Waits until everything that was queued is journalled and carried out."""
+        """Waits until all queued events are journalled and their effects carried out."""
         await self._queue.join()
 
     async def _gather(self) -> None:
-        """Waits for company while nobody waits for what has arrived."""
+        """Waits up to `GATHER_SECONDS` for further events while the last one is not urgent."""
         end = asyncio.get_running_loop().time() + GATHER_SECONDS
         while len(self._arrived) < MAX_BATCH_EVENTS and patient(self.core, self._arrived[-1].event):
             try:
@@ -164,7 +167,7 @@ class Live:
                 return
 
     async def _take(self) -> None:
-        """One batch: as many waiting events as fit into its bounds, one append, then their effects."""
+        """Processes one batch: handles events, appends their records, carries out their effects, and notifies callers and watchers."""
         self._arrive()
         batch = Batch(self.core, self._next, lambda call: self._host(call.stream))
         self._changing = batch.changes.experiments
@@ -189,20 +192,24 @@ class Live:
         self._changing = {}
         self._let_finished_go(changes)
         self.batched()
-        await asyncio.sleep(0)  # What was carried out goes out before the next batch takes this thread.
+        await asyncio.sleep(0)  # Let the messages be sent before the next batch blocks the thread.
 
     def _arrive(self) -> None:
         while not self._queue.empty() and len(self._arrived) < MAX_BATCH_EVENTS:
             self._arrived.append(self._queue.get_nowait())
 
     def _next(self) -> Item | None:
-        """The next event that may be taken now: from those that arrived and from inboxes in turn. None: there is none."""
+        """Returns the next event to handle, alternating between arrived events and inboxes; None: there is none.
+
+        An arrived event whose experiment cannot take it is moved to its inbox.
+        """
         while True:
             if self._inboxes.ready and (self._from_inbox or not self._arrived):
                 self._from_inbox = False
                 item = self._inboxes.take()
                 assert item is not None
-                item.event = replace(item.event, at=max(item.event.at, self.clock()))  # It arrives now.
+                # The event counts as arrived now.
+                item.event = replace(item.event, at=max(item.event.at, self.clock()))
                 return item
             if not self._arrived:
                 return None
@@ -217,7 +224,7 @@ class Live:
     # --------------------------------------------------------------------------------------------- policies in processes
 
     async def _ask_processes(self, batch: Batch) -> None:
-        """Asks the policies of a batch that run in processes. The answers of quick ones go into the batch, and share its append."""
+        """Asks the policy processes of a batch, and handles the answers that come within `QUICK_SECONDS` in the same batch."""
         clock = asyncio.get_running_loop().time
         end = clock() + QUICK_SECONDS
         while parked := batch.take_parked():
@@ -230,21 +237,21 @@ class Live:
             batch.drive()
 
     def _await(self, parked: Parked) -> asyncio.Task[None]:
-        """From now on the answer to an up-call is waited for, beside everything else."""
+        """Starts a task that awaits the answer to a parked up-call."""
         name = parked.call.stream
         asking = asyncio.create_task(self._ask(parked.call, parked.policy), name=f"policy of {name}")
         self._asking[name] = asking
         return asking
 
     def await_answer(self, call: UpCall) -> None:
-        """An up-call of a recovered journal that has no answer yet goes to the process that its policy runs in."""
+        """Sends an unanswered up-call of a recovered stream to its policy process."""
         host = self._host(call.stream)
         assert isinstance(host, RemotePolicy)
         self.core.think(call.stream)
         self._await(Parked(call, host))
 
     async def _ask(self, call: UpCall, policy: RemotePolicy) -> None:
-        """Posts a policy's answer when it comes, or why there is none."""
+        """Asks a policy process, and posts its answer or the failure as an event."""
         name = call.stream
         event: PolicyAnswered | PolicyFailed
         try:
@@ -266,7 +273,7 @@ class Live:
         self.post(replace(event, at=max(call.at, self.clock())))
 
     def _cut_short(self) -> None:
-        """Policies for which too many events wait are given up before their time."""
+        """Cancels the up-calls of policies for which more than `MAX_INBOX` events wait."""
         for name, asking in self._asking.items():
             if self._inboxes.waiting(StreamId(name)) > MAX_INBOX:
                 asking.cancel(_TOO_MANY)
@@ -274,7 +281,7 @@ class Live:
     # ------------------------------------------------------------------------------------------------- what goes with them
 
     def _host(self, name: StreamId) -> Host | RemotePolicy:
-        """The policy of a stream: that of the experiment which it began with."""
+        """Returns the policy of a stream, created on first use from the program of its first experiment."""
         host = self.hosts.get(name)
         if host is None:
             program = self.program(self.core.streams[name].founder.id)
@@ -286,20 +293,20 @@ class Live:
         return host
 
     def absent(self, name: StreamId) -> Reason | None:
-        """Why the policy of a stream has no process that could answer it; None: it has, or needs none."""
+        """Returns why the policy of a stream has no process to answer it; None: it has one or needs none."""
         host = self.hosts.get(name)
         return host.absent if isinstance(host, RemotePolicy) else None
 
     def program(self, name: ExperimentId) -> ExperimentProgram:
-        """What an experiment's runs execute."""
+        """Returns the program of an experiment."""
         return program_of(experiment_of(self.core, name)[1].payload)
 
     def published(self, name: ExperimentId) -> bool:
-        """Whether an experiment's state is journalled and watchers were told of it; else they will be."""
+        """Returns True if the present state of an experiment is journalled and published to watchers."""
         return name not in self._changing
 
     def install(self, stream: Stream, found: Recovered) -> None:
-        """Takes a stream that was replayed apart, and holds no slots."""
+        """Adds a stream that was replayed on a separate core and holds no slots."""
         outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)
         for event in found.unanswered:
@@ -310,7 +317,7 @@ class Live:
             self.carrier.carry(effect)
 
     def _let_finished_go(self, changes: Changes) -> None:
-        """Finished experiments keep no policy and no generator, and the oldest of them no place in memory."""
+        """Releases the policies, generators and requests of finished experiments, and removes the oldest finished ones from memory."""
         for name in changes.experiments:
             stream, experiment = experiment_of(self.core, ExperimentId(name))
             if experiment.state.ended:
@@ -320,7 +327,7 @@ class Live:
                 self._finished.pop(stream.id, None)
             elif stream.id not in self._finished:
                 self._finished[stream.id] = None
-                if stream.id in self._asking:  # It was failed meanwhile.
+                if stream.id in self._asking:  # The experiment was quarantined during the up-call.
                     self._asking.pop(stream.id).cancel()
                 if isinstance(self.hosts.get(stream.id), RemotePolicy):
                     del self.hosts[stream.id]
@@ -339,10 +346,10 @@ class Live:
 
 
 def experiment_of(core: Core, name: ExperimentId) -> tuple[Stream, Experiment]:
-    """An experiment that the core has, with the stream that it belongs to.
+    """Returns an experiment in the core, and its stream.
 
     Raises:
-        NotFound: It has not; names those there are.
+        NotFound: The experiment is not in the core; the message names those that are.
     """
     found = core.find(name)
     if found is None:

@@ -1,1 +1,1 @@
-"""The search plan: what earlier experiments trained that a new one can reuse."""
+"""The search plan: training of earlier experiments that new ones can reuse."""

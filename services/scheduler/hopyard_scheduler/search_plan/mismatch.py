@@ -1,6 +1,7 @@
-"""Why a new experiment shares no training with others of which one would expect it.
+"""Explains why a new experiment shares no training with experiments that it could be expected to share with.
 
-A log beside the code, or a seed, is enough for two searches to have nothing in common. Without a word one would find out by the bill.
+A log file in the code folder or another seed is enough to prevent sharing. Without this message, users would notice
+only from the cost.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _LOOKED_AT: Final = 3
-"""So many others are compared with it, the newest ones."""
+"""Number of other experiments to compare with, the newest first."""
 
 _NAMED: Final = 4
-"""So many files are named."""
+"""Maximum number of differing files that the message names."""
 
 _OVER: Final = (
     experiment_pb2.EXPERIMENT_STATE_COMPLETED,
@@ -35,7 +36,7 @@ _OVER: Final = (
 )
 
 _FIELDS: Final = {"cpus": "resources.per_job.cpus", "gpus": "resources.per_job.gpus", "provider": "snapshot.provider"}
-"""What is called otherwise in an experiment file."""
+"""Fields with another name in experiment files."""
 
 
 async def unlike_others(
@@ -44,16 +45,16 @@ async def unlike_others(
     name: str,
     program: ExperimentProgram,
 ) -> str:
-    """What keeps an experiment from sharing with those of its group, or else with earlier ones of its name.
+    """Returns what prevents an experiment from sharing with its group or with earlier experiments of its name.
 
     Args:
-        stub: AppStat, which has the code.
+        stub: AppStat, which has the code bundles.
         known: All experiments, newest first.
-        name: The new one.
-        program: What its runs execute.
+        name: The id of the new experiment.
+        program: The program of its runs.
 
     Returns:
-        In words, for a person; empty: it shares with one of them, or there are none.
+        A text for people; empty: it shares with one of them, there are none, or they cannot be compared.
     """
     said = ""
     for other in _expected(known, name, program):
@@ -71,12 +72,13 @@ async def unlike_others(
 def _expected(
     known: Sequence[experiment_pb2.Experiment], name: str, program: ExperimentProgram
 ) -> list[experiment_pb2.Experiment]:
-    """With whom one would expect it to share: with its group, or with earlier ones of its name if it begins one."""
+    """Returns the experiments to compare with: the live ones of its group, else earlier ones of the same name and policy."""
     spec, group, before = program.spec, [], []
     for other in known:
         if other.id == name:
             continue
-        said = json.loads(other.spec_json)  # There may be thousands, of versions long gone.
+        # Not validated: there may be thousands, and old ones may not fit this version.
+        said = json.loads(other.spec_json)
         if spec.share is not None and said.get("share") == spec.share and other.state not in _OVER:
             group.append(other)
         elif other.name == spec.name and (said.get("policy") or {}).get("name") == spec.policy.name:
@@ -87,7 +89,7 @@ def _expected(
 async def _difference(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, program: ExperimentProgram, other: experiment_pb2.Experiment
 ) -> str:
-    """In what another experiment's training differs, in words; empty: in nothing that is known of it."""
+    """Returns a text of the differences from another experiment's training; empty: none is known."""
     theirs = ExperimentProgram(spec_from_json(other.spec_json), other.bundle, program.interpreter)
     mine, its = program.sameness(""), theirs.sameness("")
     named = [_FIELDS.get(field, field) for field in mine if mine[field] != its[field]]
@@ -102,5 +104,5 @@ async def _difference(
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Names of files that only one of them has, or that are not the same in both."""
+    """Returns the sorted names of files that exist on one side only or differ."""
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))

@@ -1,4 +1,4 @@
-"""Rows of the search plan: which nodes jobs pass through, and what is saved of them in the store."""
+"""Projection of the search plan: the nodes on the path of each job, and the stored snapshots."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ _MOST = 10_000
 
 
 class PlanRows:
-    """Makes a job's row when it is new: what was told before is not told again. After a restart it is, which changes nothing."""
+    """Makes the search plan's rows of jobs. A row is repeated only after a change or a restart; AppStat accepts repetitions."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], tuple[int, frozenset[tuple[int, str]]]] = {}
 
     def row(self, stream: Stream, job: Job) -> appstat_pb2.Projection | None:
-        """The row of a job; None: it is known, or its policy shares nothing, or its configuration does not tell all of its training."""
+        """Returns the row of a job.
+
+        Returns:
+            None if the row has not changed, the policy does not share training, or the configuration does not determine
+            the training.
+        """
         root, limit = job.experiment.settings.plan, job.max_position
         if not root or job.hyperparameters is None or job.copied:
             return None
@@ -55,7 +60,7 @@ class PlanRows:
         return appstat_pb2.Projection(plan_trial=trial)
 
     def forget(self, experiment: str) -> None:
-        """An experiment is over."""
+        """Forgets the jobs of a finished experiment."""
         self._told = {name: told for name, told in self._told.items() if name[0] != experiment}
 
 

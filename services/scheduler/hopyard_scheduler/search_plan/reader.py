@@ -1,8 +1,8 @@
-"""Loading the search plan: what earlier experiments have trained that a new one need not train again.
+"""Reading of the search plan: earlier training that a new experiment can reuse.
 
-It is read once, before the experiment is created, and goes into the first record of its journal: so a replay depends on nothing else.
-The store keeps what there is of snapshots for the new experiment from then on, whatever becomes of the earlier ones; should it never
-be created, `hopyard gc` collects that.
+The plan is read once, before the experiment is created, and becomes part of the first record of its journal, so a
+replay needs no other source. The snapshots get the new experiment's stream as an additional owner, so the store keeps
+them independently of the earlier experiments. If the experiment is never created, `hopyard gc` deletes them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LOG = logging.getLogger(__name__)
 Code = TypeVar("Code")
 
 REPORTS: Final = 50_000
-"""At most so many reports are loaded: they go into one record."""
+"""Maximum number of reports to load, because they become part of one record."""
 
 SECONDS: Final = 30.0
-"""How long that may take."""
+"""Time limit of reading, in seconds."""
 
 _PAGE: Final = 5000
 
@@ -42,19 +42,19 @@ _HASHES: Final = 1000
 
 
 async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> str:
-    """A hash of the files of a code bundle, its experiment files left out; empty for no bundle.
+    """Returns a hash of the files in a code bundle, without experiment files; empty without a bundle.
 
     Raises:
-        InvalidInput: It is no bundle.
+        InvalidInput: The blob is not a bundle.
     """
     return await _read_code(stub, bundle, code_hash) if bundle else ""
 
 
 async def files_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> dict[str, str]:
-    """The files that `hash_of_code` goes by, each with a text that another content changes; none for no bundle.
+    """Returns the files that `hash_of_code` covers, each with a text that identifies its content; empty without a bundle.
 
     Raises:
-        InvalidInput: It is no bundle.
+        InvalidInput: The blob is not a bundle.
     """
     return await _read_code(stub, bundle, code_files) if bundle else {}
 
@@ -71,7 +71,15 @@ async def _read_code(
 
 @dataclass
 class _Node:
-    """A node: where it begins, its results and snapshots by position, and who passes through it up to where."""
+    """A node of the search plan.
+
+    Attributes:
+        key: The key of the node.
+        start: The position at which it begins.
+        results: Reports by position.
+        snapshots: Snapshots by position.
+        references: Experiment, job and end position of each trial that passes through the node.
+    """
 
     key: str
     start: int
@@ -84,8 +92,8 @@ class PlanReader:
     """Reads the search plan.
 
     Args:
-        plan: The search plan.
-        appstat: AppStat, which knows the configurations of the jobs in it.
+        plan: The search plan service.
+        appstat: AppStat, which has the configurations of jobs.
     """
 
     def __init__(
@@ -97,10 +105,16 @@ class PlanReader:
     async def read(
         self, root: str, owner: str, seconds: float = SECONDS, without: Collection[str] = ()
     ) -> tuple[EarlierTrial, ...]:
-        """What there is below a root, but of the experiments `without`.
+        """Reads the trials below a root.
 
-        `owner`, the stream of the new experiment, owns the snapshots from now on, too. Where it cannot be read in time the experiment
-        begins without it, which the log says.
+        If they cannot be read, or not in time, it logs a warning and returns none, so the experiment starts without
+        them.
+
+        Args:
+            root: The root of the search plan.
+            owner: The stream of the new experiment, which becomes an owner of the snapshots.
+            seconds: Time limit.
+            without: Experiments whose trials are left out.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -126,7 +140,7 @@ class PlanReader:
         if read >= REPORTS:
             _LOG.warning("the search plan holds more than %d results: what begins last may be trained again", REPORTS)
         ways: dict[tuple[str, str], list[tuple[_Node, int]]] = {}
-        for each in nodes:  # By where they begin: a trial's in their order.
+        for each in nodes:  # Nodes are sorted by start, so the nodes of a trial are in order.
             for experiment, job, end in each.references:
                 if experiment in without:
                     continue
@@ -152,7 +166,7 @@ class PlanReader:
                 return found
 
     async def _owned(self, trials: tuple[EarlierTrial, ...], owner: str) -> tuple[EarlierTrial, ...]:
-        """The trials with those of their snapshots that the store has, which it keeps for the owner from now on."""
+        """Returns the trials with only the snapshots that the store has, and adds their owner in the store."""
         hashes = sorted({info.sha256 for trial in trials for info in trial.snapshots})
         there = set[str]()
         for start in range(0, len(hashes), _HASHES):
@@ -164,7 +178,7 @@ class PlanReader:
         )
 
     async def _configurations(self, experiment: str) -> Mapping[str, Mapping[str, Any]]:
-        """The configurations of an experiment's jobs, in order of creation."""
+        """Returns the configurations of an experiment's jobs by id, in order of creation."""
         found: dict[str, Mapping[str, Any]] = {}
         request = pb.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
         while True:
@@ -182,7 +196,7 @@ def _trials(
     ways: Mapping[tuple[str, str], list[tuple[_Node, int]]],
     configurations: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> tuple[EarlierTrial, ...]:
-    """The trials, each with what none before it has. Those that add nothing are left out."""
+    """Returns the trials; each has only the results that no earlier one has. Trials without new results are left out."""
     found: list[EarlierTrial] = []
     covered: dict[str, tuple[str, int]] = {}
     for experiment, known in configurations.items():
@@ -219,7 +233,7 @@ def _trials(
 
 
 def _trained(way: list[tuple[_Node, int]]) -> list[tuple[_Node, int]]:
-    """A trial's way as far as there are results, without gaps between its nodes."""
+    """Returns the leading part of a trial's path that has results, without gaps between nodes."""
     found: list[tuple[_Node, int]] = []
     at = 0
     for node, end in way:

@@ -1,4 +1,4 @@
-"""DataService: the partition catalog."""
+"""DataService: the catalog of data sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DataServicer(data_pb2_grpc.DataServiceServicer):
-    """Serves the catalog."""
+    """Implements DataService on the catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -24,25 +24,25 @@ class DataServicer(data_pb2_grpc.DataServiceServicer):
         request: pb.RegisterDataRequest,
         context: grpc.aio.ServicerContext[pb.RegisterDataRequest, pb.RegisterDataResponse],
     ) -> pb.RegisterDataResponse:
-        """Takes a data set into the catalog."""
+        """Registers a data set."""
         return pb.RegisterDataResponse(data=await self._catalog.register(request.data, request.request_id))
 
     async def GetData(
         self, request: pb.GetDataRequest, context: grpc.aio.ServicerContext[pb.GetDataRequest, pb.GetDataResponse]
     ) -> pb.GetDataResponse:
-        """One data set."""
+        """Returns a data set."""
         return pb.GetDataResponse(data=self._catalog.show(request.name))
 
     async def ListData(
         self, request: pb.ListDataRequest, context: grpc.aio.ServicerContext[pb.ListDataRequest, pb.ListDataResponse]
     ) -> pb.ListDataResponse:
-        """All data sets."""
+        """Returns a page of the data sets."""
         shown, token = page(self._catalog.show_all(), request.page_size, request.page_token)
         return pb.ListDataResponse(data=shown, next_page_token=token)
 
     async def DropData(
         self, request: pb.DropDataRequest, context: grpc.aio.ServicerContext[pb.DropDataRequest, pb.DropDataResponse]
     ) -> pb.DropDataResponse:
-        """Takes a data set out of the catalog."""
+        """Removes a data set from the catalog."""
         await self._catalog.drop(request.name)
         return pb.DropDataResponse()

@@ -1,4 +1,4 @@
-"""ExperimentService: the front door."""
+"""ExperimentService: creates, changes, shows and watches experiments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
-    """Serves experiments."""
+    """Implements ExperimentService on the commands, queries, garbage collector and importer."""
 
     def __init__(self, door: FrontDoor, garbage: GarbageCollector, importer: Importer) -> None:
         self._door = door
@@ -35,7 +35,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.CreateExperimentRequest,
         context: grpc.aio.ServicerContext[pb.CreateExperimentRequest, pb.CreateExperimentResponse],
     ) -> pb.CreateExperimentResponse:
-        """Validates and starts an experiment."""
+        """Validates, creates and starts an experiment."""
         name, note = await self._door.create(
             request.spec, request.source, request.bundle, request.request_id, request.interpreter
         )
@@ -46,7 +46,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.GetExperimentRequest,
         context: grpc.aio.ServicerContext[pb.GetExperimentRequest, pb.GetExperimentResponse],
     ) -> pb.GetExperimentResponse:
-        """One experiment."""
+        """Returns an experiment."""
         return pb.GetExperimentResponse(experiment=await self._door.look.show(request.experiment))
 
     async def ListExperiments(
@@ -54,7 +54,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ListExperimentsRequest,
         context: grpc.aio.ServicerContext[pb.ListExperimentsRequest, pb.ListExperimentsResponse],
     ) -> pb.ListExperimentsResponse:
-        """Experiments, newest first."""
+        """Returns a page of the experiments, newest first, optionally of one state."""
         wanted = EXPERIMENT_STATES.from_proto(request.state) if request.state else None
         found = [e for e in await self._door.look.show_all() if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
@@ -65,7 +65,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.WatchExperimentRequest,
         context: grpc.aio.ServicerContext[pb.WatchExperimentRequest, pb.WatchExperimentResponse],
     ) -> AsyncIterator[pb.WatchExperimentResponse]:
-        """The present state, then every change."""
+        """Streams the present state of an experiment, then every change."""
         async for change in self._door.look.watch(request.experiment):
             yield change
 
@@ -74,7 +74,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.PauseExperimentRequest,
         context: grpc.aio.ServicerContext[pb.PauseExperimentRequest, pb.PauseExperimentResponse],
     ) -> pb.PauseExperimentResponse:
-        """Suspends all runs."""
+        """Pauses an experiment and suspends its runs."""
         return pb.PauseExperimentResponse(experiment=await self._operate(request.experiment, "pause"))
 
     async def ResumeExperiment(
@@ -82,7 +82,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ResumeExperimentRequest,
         context: grpc.aio.ServicerContext[pb.ResumeExperimentRequest, pb.ResumeExperimentResponse],
     ) -> pb.ResumeExperimentResponse:
-        """Goes on."""
+        """Resumes an experiment."""
         return pb.ResumeExperimentResponse(experiment=await self._operate(request.experiment, "resume"))
 
     async def StopExperiment(
@@ -90,7 +90,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.StopExperimentRequest,
         context: grpc.aio.ServicerContext[pb.StopExperimentRequest, pb.StopExperimentResponse],
     ) -> pb.StopExperimentResponse:
-        """Ends it."""
+        """Stops an experiment."""
         return pb.StopExperimentResponse(experiment=await self._operate(request.experiment, "stop"))
 
     async def CloseExperiment(
@@ -98,7 +98,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.CloseExperimentRequest,
         context: grpc.aio.ServicerContext[pb.CloseExperimentRequest, pb.CloseExperimentResponse],
     ) -> pb.CloseExperimentResponse:
-        """Ends it as one that has done its work."""
+        """Ends an experiment as COMPLETED; untrained requests are terminated."""
         return pb.CloseExperimentResponse(experiment=await self._operate(request.experiment, "close"))
 
     async def KeepExperiment(
@@ -106,7 +106,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.KeepExperimentRequest,
         context: grpc.aio.ServicerContext[pb.KeepExperimentRequest, pb.KeepExperimentResponse],
     ) -> pb.KeepExperimentResponse:
-        """Keeps it open."""
+        """Restarts the idle time of an experiment that is open for requests."""
         await self._door.keep(request.experiment)
         return pb.KeepExperimentResponse()
 
@@ -115,7 +115,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ExtendExperimentRequest,
         context: grpc.aio.ServicerContext[pb.ExtendExperimentRequest, pb.ExtendExperimentResponse],
     ) -> pb.ExtendExperimentResponse:
-        """More jobs, longer jobs, more time."""
+        """Extends an experiment by jobs, positions or time."""
         await self._door.extend(
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
         )
@@ -126,7 +126,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.RequestJobsRequest,
         context: grpc.aio.ServicerContext[pb.RequestJobsRequest, pb.RequestJobsResponse],
     ) -> pb.RequestJobsResponse:
-        """Configurations trained to positions."""
+        """Requests configurations, each trained up to a position, as jobs."""
         wanted = [
             JobRequest(hyperparameters_from_proto(each.hyperparameters), each.position, each.request_id)
             for each in request.jobs
@@ -138,7 +138,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.UpdateExperimentRequest,
         context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
     ) -> pb.UpdateExperimentResponse:
-        """Target, weight, slots, concurrency."""
+        """Changes the target, the weight, the slots or the concurrency of an experiment."""
         terms = UpdateRequest(
             target=request.target if request.HasField("target") else None,
             weight=request.weight if request.HasField("weight") else None,
@@ -155,7 +155,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.GetClusterRequest,
         context: grpc.aio.ServicerContext[pb.GetClusterRequest, pb.GetClusterResponse],
     ) -> pb.GetClusterResponse:
-        """Where the other services answer."""
+        """Returns the address of AppStat, and the epoch, version, clock and journal error of the scheduler."""
         return self._door.look.cluster()
 
     async def CollectGarbage(
@@ -163,7 +163,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.CollectGarbageRequest,
         context: grpc.aio.ServicerContext[pb.CollectGarbageRequest, pb.CollectGarbageResponse],
     ) -> pb.CollectGarbageResponse:
-        """Deletes what nobody needs."""
+        """Deletes blobs and files that nobody needs, or lists them."""
         older_than = request.older_than_seconds if request.HasField("older_than_seconds") else DEFAULT_SECONDS
         if not 0 <= older_than < math.inf:
             raise InvalidInput(f"older_than_seconds: found {older_than}, allowed are 0 or more")
@@ -194,7 +194,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ImportExperimentRequest,
         context: grpc.aio.ServicerContext[pb.ImportExperimentRequest, pb.ImportExperimentResponse],
     ) -> pb.ImportExperimentResponse:
-        """Takes what another cluster wrote down."""
+        """Imports an experiment from a journal that another cluster exported."""
         name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
         return pb.ImportExperimentResponse(experiment=await self._door.look.show(name), snapshots=snapshots)
 

@@ -1,4 +1,4 @@
-"""JobManagerService: acts on single jobs, by the calls of the HyperDrive paper (section 4.2)."""
+"""JobManagerService: operations on single jobs, named as in the HyperDrive paper (section 4.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
-    """Serves jobs."""
+    """Implements JobManagerService."""
 
     def __init__(self, live: Live, door: FrontDoor) -> None:
         self._live = live
@@ -31,7 +31,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.GetIdleJobRequest,
         context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
     ) -> pb.GetIdleJobResponse:
-        """The idle job that comes next."""
+        """Returns the first job in the queue of idle jobs."""
         stream, experiment = experiment_of(self._live.core, ExperimentId(request.experiment))
         idle = [job for job in stream.idle_jobs() if job.experiment is experiment]
         if not idle:
@@ -52,7 +52,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.ResumeJobRequest,
         context: grpc.aio.ServicerContext[pb.ResumeJobRequest, pb.ResumeJobResponse],
     ) -> pb.ResumeJobResponse:
-        """Starts an idle job that has a snapshot."""
+        """Starts an idle job from its snapshot."""
         stream, _ = experiment_of(self._live.core, ExperimentId(request.experiment))
         if request.job in stream.jobs and stream.source_of(stream.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
@@ -72,7 +72,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.TerminateJobRequest,
         context: grpc.aio.ServicerContext[pb.TerminateJobRequest, pb.TerminateJobResponse],
     ) -> pb.TerminateJobResponse:
-        """Ends a job."""
+        """Terminates a job."""
         return pb.TerminateJobResponse(job=await self._act(request.experiment, request.job, TerminateJob(request.job)))
 
     async def PauseJob(
@@ -80,7 +80,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.PauseJobRequest,
         context: grpc.aio.ServicerContext[pb.PauseJobRequest, pb.PauseJobResponse],
     ) -> pb.PauseJobResponse:
-        """Suspends a job until a person resumes it."""
+        """Holds a job until it is unpaused; a running one is suspended."""
         return pb.PauseJobResponse(job=await self._hold(request.experiment, request.job, True))
 
     async def UnpauseJob(
@@ -88,7 +88,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.UnpauseJobRequest,
         context: grpc.aio.ServicerContext[pb.UnpauseJobRequest, pb.UnpauseJobResponse],
     ) -> pb.UnpauseJobResponse:
-        """Lets a paused job go on."""
+        """Releases a held job, so that the policy can start it again."""
         return pb.UnpauseJobResponse(job=await self._hold(request.experiment, request.job, False))
 
     async def LabelJob(
@@ -96,7 +96,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.LabelJobRequest,
         context: grpc.aio.ServicerContext[pb.LabelJobRequest, pb.LabelJobResponse],
     ) -> pb.LabelJobResponse:
-        """Gives a job a priority."""
+        """Sets the priority of a job."""
         label = LabelJob(request.job, request.priority)
         return pb.LabelJobResponse(job=await self._act(request.experiment, request.job, label))
 
@@ -105,7 +105,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.GetJobRequest,
         context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
     ) -> pb.GetJobResponse:
-        """One job."""
+        """Returns a job."""
         return pb.GetJobResponse(job=await self._door.look.job(request.experiment, request.job))
 
     async def ListJobs(
@@ -113,7 +113,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.ListJobsRequest,
         context: grpc.aio.ServicerContext[pb.ListJobsRequest, pb.ListJobsResponse],
     ) -> pb.ListJobsResponse:
-        """Jobs of an experiment."""
+        """Returns a page of the jobs of an experiment, optionally of one state."""
         if request.state:
             JOB_STATES.from_proto(request.state, field="state")
         jobs = [

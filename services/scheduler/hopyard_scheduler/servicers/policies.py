@@ -1,4 +1,4 @@
-"""PolicyService: the streams that policy processes open."""
+"""PolicyService: the streams of policy processes that connect over the network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
-    """Seats policy processes."""
+    """Implements PolicyService: registers the streams of policy processes."""
 
     def __init__(self, desk: Desk, live: Live | None = None) -> None:
         self._desk = desk
@@ -29,7 +29,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         request_iterator: AsyncIterator[pb.DriveRequest],
         context: grpc.aio.ServicerContext[pb.DriveRequest, pb.DriveResponse],
     ) -> None:
-        """One process's stream, until either side ends it."""
+        """Serves the stream of one policy process until either side ends it."""
         seat = Seat(await self._greet(request_iterator), context.write)
         self._desk.sit(seat)
         reader = asyncio.create_task(_read(seat, request_iterator), name=f"a process of policy {seat.greeting.policy}")

@@ -1,4 +1,4 @@
-"""ResourceManagerService: slots, nodes, and the agents' sessions."""
+"""ResourceManagerService: slots, nodes, and the sessions of agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
-    """Serves slots, nodes and agent sessions."""
+    """Implements ResourceManagerService."""
 
     def __init__(self, slots: SlotReservations, sessions: Sessions, requests: SessionRequests) -> None:
         self._slots = slots
@@ -30,7 +30,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request_iterator: AsyncIterator[pb.AgentSessionRequest],
         context: grpc.aio.ServicerContext[pb.AgentSessionRequest, pb.AgentSessionResponse],
     ) -> AsyncIterator[pb.AgentSessionResponse]:
-        """One agent's stream: its messages become events, the core's commands go out."""
+        """Serves the session of an agent: handles its requests and sends it the queued messages."""
         session = await self._requests.open(request_iterator)
         reader = asyncio.create_task(self._requests.read(session, request_iterator), name=f"session of {session.node}")
         try:
@@ -57,7 +57,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ReleaseMachineRequest,
         context: grpc.aio.ServicerContext[pb.ReleaseMachineRequest, pb.ReleaseMachineResponse],
     ) -> pb.ReleaseMachineResponse:
-        """Makes a reserved slot idle again."""
+        """Releases a reserved slot."""
         await self._slots.release(request.slot)
         return pb.ReleaseMachineResponse()
 
@@ -66,7 +66,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ListSlotsRequest,
         context: grpc.aio.ServicerContext[pb.ListSlotsRequest, pb.ListSlotsResponse],
     ) -> pb.ListSlotsResponse:
-        """All slots."""
+        """Returns a page of the slots."""
         shown, token = page(self._slots.show_all(), request.page_size, request.page_token)
         return pb.ListSlotsResponse(slots=shown, next_page_token=token)
 
@@ -75,7 +75,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ListNodesRequest,
         context: grpc.aio.ServicerContext[pb.ListNodesRequest, pb.ListNodesResponse],
     ) -> pb.ListNodesResponse:
-        """All nodes."""
+        """Returns a page of the nodes."""
         shown, token = page(self._slots.show_nodes(), request.page_size, request.page_token)
         return pb.ListNodesResponse(nodes=shown, next_page_token=token)
 
@@ -84,6 +84,6 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.DrainNodeRequest,
         context: grpc.aio.ServicerContext[pb.DrainNodeRequest, pb.DrainNodeResponse],
     ) -> pb.DrainNodeResponse:
-        """Starts nothing more on a node."""
+        """Drains a node."""
         await self._slots.drain(request.node)
         return pb.DrainNodeResponse()

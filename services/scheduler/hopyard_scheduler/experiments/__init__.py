@@ -1,1 +1,1 @@
-"""What people do with experiments: create, change, query, watch, import."""
+"""Operations of people on experiments: create, change, query, watch, import."""

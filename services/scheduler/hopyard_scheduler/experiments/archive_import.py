@@ -1,8 +1,8 @@
-"""Taking experiments that another cluster wrote down.
+"""Import of experiments that another cluster exported.
 
-The journal comes as a blob. It is applied to a core apart, and written to AppStat with all that follows from it in one
-transaction; then the experiment is loaded like any other. So an import is there or it is not, and nothing is copied that
-could follow from the journal otherwise than it does here.
+The journal is a blob in the store. It is applied to a separate core, and its records and the rows that follow are
+written to AppStat in one transaction. Then the experiment is loaded like any other. An import is therefore atomic, and
+only the journal is imported: everything else is computed from it here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Importer:
     """Imports experiments, one at a time.
 
     Args:
-        live: The shell.
-        door: Knows which experiments there are.
+        live: The event loop of the scheduler.
+        door: Claims ids and loads experiments.
         stub: AppStat.
     """
 
@@ -43,15 +43,21 @@ class Importer:
         self._one = asyncio.Lock()
 
     async def take(self, journal: str, target: str, request: str) -> tuple[str, int]:
-        """Takes the experiment whose journal is the blob of this hash, under the id `target` (empty: its own).
+        """Imports the experiment whose journal is a blob in the store.
+
+        Args:
+            journal: The hash of the journal.
+            target: The id for the experiment; empty: its original id.
+            request: Idempotency key.
 
         Returns:
-            Its id, or that of the experiment which its group began with; and how many snapshots it has here.
+            The id of the experiment, or of the first experiment of its group; and the number of its snapshots in the
+            store.
 
         Raises:
-            InvalidInput: What the journal says cannot be, or not in this version.
+            InvalidInput: The journal is invalid or does not fit this version.
             AlreadyExists: An id is taken.
-            Conflict: It ran when its journal ended, or its code is not in the store.
+            Conflict: The experiment was running at the end of the journal, or its code is not in the store.
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -68,7 +74,7 @@ class Importer:
             return imported.id, len({entry.info.sha256 for entry in imported.snapshots.entries()})
 
     async def _write(self, stream: ArrivingStream, journal: str, request: str, claimed: list[str]) -> bool:
-        """Writes all of it; False: an earlier call with this request id has."""
+        """Writes records and rows to AppStat. Returns False if an earlier call with this request id has written them."""
         call = self._stub.ImportJournal(timeout=_SECONDS)
         written = False
         try:
@@ -97,7 +103,7 @@ class Importer:
                 call.cancel()
 
     async def _lines(self, journal: str) -> AsyncIterator[list[bytes]]:
-        """The journal's lines, some at a time. Whether the bytes are those of the hash is said at the end."""
+        """Yields the lines of the journal in parts. A wrong hash raises an error only at the end."""
         text, waiting = LineReader(), list[bytes]()
         async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):
             waiting += text.feed(response.data)
@@ -121,7 +127,7 @@ class Importer:
             raise Conflict(f"its code {min(missing)} is not in the store; put it there first (PutBlob)")
 
     async def _own(self, stream: ArrivingStream) -> tuple[str, ...]:
-        """Those of its snapshots that the store has: they are its own from now on."""
+        """Makes the new experiment an owner of those of its snapshots that the store has, and returns their hashes."""
         hashes = sorted({entry.info.sha256 for entry in stream.experiment.snapshots.entries()})
         return tuple(await self._there(hashes, stream.experiment.id))
 

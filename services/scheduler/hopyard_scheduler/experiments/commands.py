@@ -1,4 +1,4 @@
-"""Commands on experiments: create, pause, resume, stop, extend, update. `queries` reads them."""
+"""Commands that create and change experiments. `queries` reads experiments."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _SUFFIX = 6
 
 
 class FrontDoor:
-    """Creates experiments and changes them.
+    """Creates and changes experiments.
 
     Args:
-        live: The shell.
-        look: Shows those there are.
-        generators: Validates an experiment's generator.
+        live: The event loop of the scheduler.
+        look: Reads experiments.
+        generators: Validates the generator of an experiment.
         predictors: Validates its predictor.
-        catalog: Knows its data.
-        plans: Reads what earlier experiments have trained.
+        catalog: Provides its data set.
+        plans: Reads earlier training that it can reuse.
         stub: AppStat.
 
     Attributes:
-        look: Shows those there are.
+        look: Reads experiments.
     """
 
     def __init__(
@@ -79,19 +79,26 @@ class FrontDoor:
         self._plans = plans
         self._stub = stub
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._claimed: set[str] = set()  # Ids that are about to be taken, and those that were imported.
+        self._claimed: set[str] = set()  # Ids of experiments that are being created or imported, and of imported ones.
 
     # ------------------------------------------------------------------------------------------------------------ create
 
     async def create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
-        """Validates and starts an experiment.
+        """Validates, creates and starts an experiment.
+
+        Args:
+            text: The experiment file.
+            source: The name of the file for error messages; empty: "experiment".
+            bundle: The hash of the code bundle; empty: none.
+            request: Idempotency key.
+            interpreter: The Python interpreter of the client.
 
         Returns:
-            Its id, and what its policy says of its terms; empty: nothing.
+            The id, and a note for people about the experiment; empty: no note.
 
         Raises:
-            InvalidInput: Everything that is wrong with it.
-            Conflict: An earlier call with this request id asked for another experiment.
+            InvalidInput: The experiment is invalid; the message has all errors.
+            Conflict: An earlier call with this request id created a different experiment.
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -104,7 +111,7 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        # What is wrong with its data is said before anything else is done.
+        # Errors in the data set are reported before anything else is done.
         data = self._catalog.place(spec.data) if spec.data is not None else None
         if bundle:
             await self._need_bundle(bundle)
@@ -134,7 +141,7 @@ class FrontDoor:
     async def _begin(
         self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
     ) -> bool:
-        """Answers whether it begins with what earlier ones have trained."""
+        """Creates the stream, or joins the group. Returns True if the new stream reuses earlier training."""
         if spec.share is None:
             reads = await self._generators.validate(StreamId(name), payload["spec"])
             settings = replace(settings, generator_reads=reads)
@@ -150,7 +157,7 @@ class FrontDoor:
             await self._live.apply(
                 ExperimentJoined(self._live.clock(), StreamId(group), ExperimentId(name), settings, payload, earlier)
             )
-        return False  # Of the group it may know nothing all the same.
+        return False  # The group may still have earlier training to share.
 
     async def _begin_stream(
         self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
@@ -169,14 +176,14 @@ class FrontDoor:
     async def _earlier(
         self, stream: StreamId, settings: Settings, experiments: Collection[str] = ()
     ) -> tuple[EarlierTrial, ...]:
-        """What earlier experiments have trained that one in a stream shares; its own experiments are none of them."""
+        """Reads the earlier training that a stream can reuse, except that of the given experiments of its own."""
         return await self._plans.read(settings.plan, stream, without=experiments) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
-        """The live group with an experiment's `share` key; None: it begins one.
+        """Returns the id of the unfinished group with the `share` key of an experiment; None: it begins a new group.
 
         Raises:
-            InvalidInput: It does not agree with what the group goes by.
+            InvalidInput: Its terms differ from those of the group.
         """
         for stream in self._live.core.streams.values():
             other = self._live.program(stream.founder.id).spec
@@ -186,12 +193,15 @@ class FrontDoor:
         return None
 
     async def _named(self, slug: str, payload: Mapping[str, str]) -> tuple[bool, str]:
-        """Whether an earlier call with this request id made an experiment, and its id or one that is free, now claimed.
+        """Finds the experiment of an earlier call with this request id, or claims a new id.
 
-        Ids end with the beginning of their request id's hash, longer where two hashes begin alike.
+        An id ends with a prefix of its request id's hash: 6 digits, or more if that id is taken.
+
+        Returns:
+            True and the id of the earlier experiment, or False and a newly claimed id.
 
         Raises:
-            Conflict: That call asked for another experiment.
+            Conflict: The earlier call created a different experiment.
         """
         digest = hashlib.sha256(payload["request"].encode()).hexdigest()
         taken = {found.id for found in await self.look.show_all()}
@@ -210,14 +220,14 @@ class FrontDoor:
         return False, name
 
     async def claim(self, name: str) -> bool:
-        """Keeps an id for an experiment that is about to be there. False: it is taken."""
+        """Claims an id for an experiment that is about to be created. Returns False if the id is taken."""
         if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
             return False
         self._claimed.add(name)
         return True
 
     def give_back(self, names: Iterable[str]) -> None:
-        """These ids are not claimed any more: the experiments are known by now, or there will be none."""
+        """Releases claimed ids: their experiments exist by now, or will not be created."""
         self._claimed.difference_update(names)
 
     async def _try_policy(
@@ -245,10 +255,11 @@ class FrontDoor:
     # --------------------------------------------------------------------------------------------------------------- act
 
     async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
-        """Pauses, resumes, stops or closes.
+        """Pauses, resumes, stops or closes an experiment.
 
         Raises:
-            Conflict: A finished experiment cannot be resumed.
+            NotFound: The experiment does not exist.
+            Conflict: A finished experiment cannot be paused or resumed.
         """
         stream, experiment = await self.loaded(name)
         if experiment.state.ended and action not in ("stop", "close"):
@@ -258,10 +269,11 @@ class FrontDoor:
         await self._live.apply(Operated(self._live.clock(), stream.id, action, ExperimentId(name)))
 
     async def keep(self, name: str) -> None:
-        """Keeps an experiment open that is idle: nothing is written while it has something to do.
+        """Restarts the idle time of an experiment that waits for requests. Otherwise it has no effect.
 
         Raises:
-            Conflict: It has ended.
+            NotFound: The experiment does not exist.
+            Conflict: The experiment has ended or is ending.
         """
         stream, experiment = await self.loaded(name)
         if experiment.state.ended or experiment.state is ExperimentState.ENDING:
@@ -270,10 +282,18 @@ class FrontDoor:
             await self._live.apply(Operated(self._live.clock(), stream.id, "keep", ExperimentId(name)))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
-        """More jobs, longer jobs, more time.
+        """Extends an experiment.
+
+        Args:
+            name: The id of the experiment.
+            jobs: The number of additional jobs.
+            max_iterations: The new maximum position of a job; 0: unchanged.
+            seconds: Additional time.
+            request: Idempotency key.
 
         Raises:
-            InvalidInput: Nothing to extend, or less than there is.
+            InvalidInput: Nothing is extended, or a value is less than the present one.
+            Conflict: The engine refuses the extension.
         """
         stream, experiment = await self.loaded(name)
         if not request:
@@ -292,27 +312,31 @@ class FrontDoor:
         )
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
-        """Changes target, weight, slots or concurrency.
+        """Changes the target, the weight, the slots or the concurrency of an experiment.
 
         Raises:
-            InvalidInput: A term that cannot be, or nothing to change.
+            InvalidInput: A value is invalid, or nothing is changed.
+            Conflict: The engine refuses the change.
         """
         stream, experiment = await self.loaded(name)
         await self._change(update_of(self._live.clock(), stream.id, experiment, terms))
 
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
-        """Has configurations trained to positions, each as a job of its own.
+        """Requests configurations, each trained up to a position, as jobs.
+
+        Returns:
+            The jobs, also those of repeated requests.
 
         Raises:
-            InvalidInput: What is wrong with which of them; then none is asked for.
-            Conflict: The experiment takes no requests (any more), or a request id stands for another request.
+            InvalidInput: Requests are invalid; the message has all errors, and none is accepted.
+            Conflict: The experiment accepts no requests, or a request id belongs to another request.
         """
         stream, experiment = await self.loaded(name)
         if not stream.settings.requests:
             policy = self._live.program(stream.founder.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
         check(wanted, self._live.program(ExperimentId(name)).spec.search_space, experiment.settings.max_position)
-        # One call after the other: what two of them ask for is known to the second, so that its last one is news.
+        # One call at a time: the next call recognizes repeated requests, so `more` of its last new request is 0.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
             new = [each for each in wanted if not known(stream, experiment, each)]
             if new and (experiment.state.ended or experiment.state is ExperimentState.ENDING):
@@ -338,10 +362,10 @@ class FrontDoor:
             raise Conflict(refused)
 
     async def loaded(self, name: str) -> tuple[Stream, Experiment]:
-        """The experiment in the core, with its stream: one that is not there is replayed from its journal first.
+        """Returns an experiment and its stream in the core; replays them from the journal if they are not there.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The experiment does not exist.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is None:
@@ -369,7 +393,10 @@ def _slug(name: str) -> str:
 
 
 def _known_by(settings: Settings, capabilities: PolicyCapabilities, program: ExperimentProgram, code: str) -> Settings:
-    """With what an experiment's trainings have in common with those of others. Code that did not come along may be any."""
+    """Adds the hashes under which training is shared with other experiments.
+
+    Without a bundle the code is unknown, so scaling profiles are not shared.
+    """
     if capabilities.shares:
         settings = replace(settings, plan=program.root(code), lasting=True)
     if capabilities.scales and code:

@@ -1,4 +1,4 @@
-"""An experiment's events under another id: the id stands in each of them, and in some more than once."""
+"""Translation of an experiment's id in its events; some events contain it more than once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ C = TypeVar("C")
 
 
 def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
-    """An event of an experiment that is alone in its stream, as it would be if its id were `new` instead of `old`.
+    """Returns an event with the id `old` of its experiment replaced by `new`. The experiment must be alone in its stream.
 
-    What a person or a policy wrote (reasons, tickets, parameters) stays as it is.
+    Texts of people and policies (reasons, tickets, parameters) stay unchanged.
     """
     changes: dict[str, Any] = {"stream": new}
     match event:

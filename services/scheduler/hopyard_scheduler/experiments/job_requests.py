@@ -1,4 +1,4 @@
-"""What clients ask an experiment for: configurations trained to positions."""
+"""Requests of clients for jobs: a configuration trained up to a position."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 
 MOST: Final = 1000
-"""Requests in one call."""
+"""Maximum number of requests in one call."""
 
 
 class JobRequest(NamedTuple):
-    """A configuration trained to a position (>= 1); `request` names the request."""
+    """A configuration, the position (>= 1) up to which to train it, and the idempotency key of the request."""
 
     hyperparameters: Mapping[str, Any]
     position: int
@@ -23,10 +23,15 @@ class JobRequest(NamedTuple):
 
 
 def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
-    """Looks at requests before any is taken.
+    """Checks the requests of a call before any is accepted.
+
+    Args:
+        wanted: The requests.
+        space: The space of the experiment.
+        most: The maximum position.
 
     Raises:
-        InvalidInput: All that is wrong, and with which.
+        InvalidInput: Requests are invalid; the message has all errors with their places.
     """
     if not 1 <= len(wanted) <= MOST:
         raise InvalidInput(f"jobs: give 1..{MOST} in one call, found {len(wanted)}")
@@ -47,10 +52,10 @@ def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
 
 
 def known(stream: Stream, experiment: Experiment, wanted: JobRequest) -> bool:
-    """Whether a request was taken before.
+    """Returns True if a request was accepted before.
 
     Raises:
-        Conflict: Its id was that of another one.
+        Conflict: Its id belongs to another request.
     """
     if wanted.request not in experiment.requested:
         return False

@@ -1,4 +1,4 @@
-"""What an experiment's file means to the scheduler: the core's settings, and the program that its runs execute."""
+"""Conversion of an experiment file: the settings of the core, and the program of the runs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,29 @@ from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core.types import Settings
 
 MAX_PARSED: Final = 1024
-"""The number of programs that are kept parsed. A program takes about 15 kB."""
+"""Maximum number of parsed programs in the cache. A program takes about 15 kB."""
 
 
 @dataclass(frozen=True)
 class ExperimentProgram:
-    """The program of an experiment's runs."""
+    """The program that the runs of an experiment execute.
+
+    Attributes:
+        spec: The specification.
+        bundle: The hash of the code bundle; empty: none.
+        interpreter: The Python interpreter of the client.
+    """
 
     spec: ExperimentSpec
     bundle: str
     interpreter: str
 
     def seed(self, hyperparameters: Mapping[str, Any]) -> int:
-        """The training seed: it belongs to the experiment and the configuration, never to the job."""
+        """Returns the seed of a training. It depends on the experiment's seed and the configuration, not on the job."""
         return configuration_seed(self.spec.seed, hyperparameters)
 
     def to_proto(self) -> resource_manager_pb2.RunProgram:
-        """The program as agents get it."""
+        """Converts the program for agents."""
         spec = self.spec
         message = resource_manager_pb2.RunProgram(
             bundle=self.bundle,
@@ -56,10 +62,10 @@ class ExperimentProgram:
         return message
 
     def root(self, code: str) -> str:
-        """What trainings of equal configurations must have in common to be the same, as a hash: the search plan's root.
+        """Returns the root of the search plan: a hash of everything that makes trainings of equal configurations identical.
 
-        That is the code, with the data in it or named by it, how it is started, what a position counts, the seed, and what
-        a slot has: with other numbers of threads the bits differ.
+        It covers the code with the name of the data, the command, the unit of positions, the seed, and the CPUs and
+        GPUs per job: the number of threads changes the results.
 
         Args:
             code: A hash of the program's files.
@@ -67,15 +73,15 @@ class ExperimentProgram:
         return _hashed(self.sameness(code))
 
     def sameness(self, code: str) -> dict[str, Any]:
-        """What `root` is a hash of, by name."""
+        """Returns the values that `root` hashes, by name."""
         spec = self.spec
         return {**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider}
 
     def training(self, code: str) -> str:
-        """What trainings must have in common to take equally long on slots of one kind, as a hash.
+        """Returns a hash of everything that makes trainings take equally long on slots of one kind.
 
-        That is what they must have in common to be the same, but for the seed and how they are saved; and the search space: a batch
-        size or a width makes a unit longer or shorter, so what was measured holds for configurations like those it was measured on.
+        In contrast to `root`, it does not cover the seed and the snapshot provider, but it covers the search space: a
+        batch size or a width changes the time of a unit, so measurements apply only to similar configurations.
 
         Args:
             code: A hash of the program's files.
@@ -100,7 +106,7 @@ class ExperimentProgram:
         }
 
     def _interpreter(self) -> str:
-        """The file's wins over the client's, which may know where a relative one of the file's lies."""
+        """Returns an absolute interpreter of the file, else the client's, else a relative one of the file; empty: none."""
         named = self.spec.interpreter or ""
         return named if named.startswith("/") else self.interpreter or named
 
@@ -110,7 +116,7 @@ def _hashed(said: Mapping[str, Any]) -> str:
 
 
 def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:
-    """The program of an experiment, from the payload of its first event. A specification is parsed once.
+    """Returns the program of an experiment from the payload of its first event. Parsed programs are cached.
 
     Raises:
         SpecError: The specification does not fit this version.
@@ -124,10 +130,15 @@ def _program(spec: str, bundle: str, interpreter: str) -> ExperimentProgram:
 
 
 def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> None:
-    """An experiment that joins a group agrees with it in what one policy needs to serve them all.
+    """Checks that an experiment that joins a group has the terms which one policy for all of them needs.
+
+    Args:
+        spec: The specification of the new experiment.
+        other: The specification of the group's first experiment.
+        leader: The id of the group.
 
     Raises:
-        InvalidInput: Where it does not, what it says, and what the group has.
+        InvalidInput: Terms differ; the message has both sides.
     """
     agreed = {
         "policy.name": (spec.policy.name, other.policy.name),
@@ -155,17 +166,17 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
 
 
 def settings_of(spec: ExperimentSpec) -> Settings:
-    """The core's settings of an experiment.
+    """Returns the settings of an experiment for the core.
 
     Raises:
-        InvalidInput: The file asks for something that this version does not run yet.
+        InvalidInput: The file combines a trainer with the snapshot provider `criu`.
     """
     whole = spec.snapshot.provider == "criu"
     if whole and spec.trainer is not None:
         raise InvalidInput(
             "snapshot.provider: criu is for commands (command: or log:); a trainer saves and loads its own state: use auto or framework"
         )
-    # What a process is costs more to save than what a program says of itself.
+    # An image of a process is larger than the state that a program saves, so it is saved only on request.
     every = spec.snapshot.every or (0 if whole or spec.log is not None else 1)
     return Settings(
         metric=spec.metric.name,

@@ -30,12 +30,12 @@ _OVER = frozenset(EXPERIMENT_STATES.to_proto(state) for state in ExperimentState
 
 
 class ExperimentQueries:
-    """Experiments of this cluster: those in the core, and finished ones as AppStat remembers them.
+    """Reads the experiments of the cluster: from the core, and finished ones from AppStat.
 
     Args:
-        live: The shell.
+        live: The event loop of the scheduler.
         stub: AppStat.
-        appstat_address: For clients.
+        appstat_address: The address of AppStat for clients.
     """
 
     def __init__(self, live: Live, stub: appstat_pb2_grpc.AppStatServiceAsyncStub, appstat_address: str) -> None:
@@ -43,13 +43,13 @@ class ExperimentQueries:
         self._stub = stub
         self._appstat_address = appstat_address
         self.warning: Callable[[], str] = lambda: ""
-        """What people should know of the cluster with each experiment that is not over; empty: nothing."""
+        """Returns a warning about the cluster that is shown with each unfinished experiment; empty: none."""
 
     async def show(self, name: str) -> experiment_pb2.Experiment:
-        """An experiment as it stands.
+        """Returns an experiment.
 
         Raises:
-            NotFound: Names those there are.
+            NotFound: The experiment does not exist; the message names existing ones.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is not None:
@@ -62,7 +62,7 @@ class ExperimentQueries:
         return match
 
     async def show_all(self) -> list[experiment_pb2.Experiment]:
-        """All experiments, newest first."""
+        """Returns all experiments, newest first."""
         found = {
             experiment.id: self._shown(stream, experiment)
             for stream in self._live.core.streams.values()
@@ -82,10 +82,10 @@ class ExperimentQueries:
                 return sorted(found.values(), key=lambda e: (-e.created_at, e.id))
 
     async def jobs(self, name: str) -> list[experiment_pb2.Job]:
-        """The jobs of an experiment in order of creation.
+        """Returns the jobs of an experiment in order of creation.
 
         Raises:
-            NotFound: There is no such experiment.
+            NotFound: The experiment does not exist.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is not None:
@@ -106,10 +106,10 @@ class ExperimentQueries:
                 return jobs
 
     async def job(self, name: str, job: str) -> experiment_pb2.Job:
-        """One job.
+        """Returns a job.
 
         Raises:
-            NotFound: There is no such experiment or job.
+            NotFound: The experiment or the job does not exist.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is not None and job in known[0].jobs and known[0].jobs[job].experiment is known[1]:
@@ -120,11 +120,11 @@ class ExperimentQueries:
         return found
 
     def shown_job(self, stream: Stream, job: Job) -> experiment_pb2.Job:
-        """A job of the core as it stands, and why it waits."""
+        """Returns a job of the core with the reason for which it waits."""
         return job_to_proto(stream, job, self._waiting(stream).job(job))
 
     def shown_jobs(self, stream: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
-        """Jobs of the core as they stand, and why they wait."""
+        """Returns jobs of the core with the reasons for which they wait."""
         waiting = self._waiting(stream)
         return [job_to_proto(stream, job, waiting.job(job)) for job in jobs]
 
@@ -140,9 +140,9 @@ class ExperimentQueries:
         return WaitingReasons(stream, self._live.core.cluster, self._live.clock(), self._live.absent(stream.id))
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
-        """The present state of the experiment and its jobs, then every change until it is over.
+        """Yields the present state of an experiment and its jobs, then every change until the experiment is over.
 
-        What a job waits for changes with others' doing: that is told within a second or two.
+        Reasons of waiting depend on other experiments too; their changes follow within about two seconds.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is None:
@@ -179,7 +179,7 @@ class ExperimentQueries:
                     shown = told.experiment()
                     over = shown.experiment.state in _OVER
                     if over and not self._live.published(ExperimentId(name)):
-                        continue  # its end is told once it is journalled, with all that belongs to it
+                        continue  # The end is sent after it is journalled, with all other changes.
                     yield shown
                     if over and not (watcher.jobs or watcher.reports):
                         return
@@ -189,7 +189,7 @@ class ExperimentQueries:
             self._live.watchers.remove(name, watcher)
 
     def cluster(self) -> experiment_pb2.GetClusterResponse:
-        """Where the other services answer."""
+        """Returns the address of AppStat, and the epoch, version, clock and journal error of the scheduler."""
         return experiment_pb2.GetClusterResponse(
             epoch=self._live.journal.epoch,
             appstat_address=self._appstat_address,

@@ -1,6 +1,7 @@
-"""Looking up what earlier experiments measured of the same training on several slots.
+"""Reading of scaling profiles: the time of the same training on several slots, measured by earlier experiments.
 
-It is read once, before an experiment is created, and goes into the first record of its journal, so that a replay has the same numbers.
+They are read once, before an experiment is created, and become part of the first record of its journal, so that a
+replay uses the same values.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 SECONDS: Final = 10.0
-"""How long that may take."""
+"""Time limit of reading, in seconds."""
 
 
 async def measured(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str, seconds: float = SECONDS
 ) -> tuple[Measured, ...]:
-    """What is known of a training (`Program.training`), by kind of host and number of slots.
+    """Returns the measured times of a training by kind of host and number of slots.
 
-    Where it cannot be read in time the experiment begins without it, which the log says: it is measured again.
+    If they cannot be read, or not in time, it logs a warning and returns none; the experiment then measures them again.
+
+    Args:
+        stub: AppStat.
+        training: The hash of the training (`ExperimentProgram.training`).
+        seconds: Time limit.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""A stream that another cluster wrote, applied to a core of its own: what it means here, before anything is written."""
+"""Validation of an imported stream: its records are applied to a separate core before anything is written."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _PAYLOAD: Final = ("name", "spec", "bundle", "interpreter", "request")
 
 
 def check_id(name: str, place: str) -> str:
-    """An experiment's id itself, if it may be one: it becomes part of paths.
+    """Returns an experiment id that may become part of a path.
 
     Raises:
-        InvalidInput: It may not.
+        InvalidInput: It may not; `place` names the field in the message.
     """
     if _ID.fullmatch(name) is None or name == CLUSTER_STREAM:
         raise InvalidInput(
@@ -44,20 +44,20 @@ def check_id(name: str, place: str) -> str:
 
 
 class LineReader:
-    """The lines of a compressed text that comes in chunks; no line is longer than `MAX_LINE_BYTES`."""
+    """Splits a compressed text that arrives in chunks into lines of at most `MAX_LINE_BYTES`."""
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Takes a chunk; answers the lines that are complete with it.
+        """Adds a chunk and returns the lines completed by it.
 
         Raises:
-            InvalidInput: It is not compressed text, or a line is too long.
+            InvalidInput: The text is not compressed with Zstandard, or a line is too long.
         """
         lines: list[bytes] = []
-        # In small pieces, since a few bytes may stand for very many.
+        # Small pieces bound the memory, because a few compressed bytes may expand to many.
         for start in range(0, len(chunk), _PIECE):
             try:
                 self._rest += self._zstd.decompress(chunk[start : start + _PIECE])
@@ -71,24 +71,25 @@ class LineReader:
         return lines
 
     def end(self) -> None:
-        """Nothing more comes.
+        """Checks that the text is complete.
 
         Raises:
-            InvalidInput: Something is missing.
+            InvalidInput: It ends within a line or within the compressed data.
         """
         if not self._zstd.eof or self._rest:
             raise InvalidInput("journal: it ends in the middle of an event")
 
 
 class ArrivingStream:
-    """Events of one stream, one after the other, on a core apart.
+    """Applies the records of an imported stream to a separate core.
 
     Args:
-        target: Id that the experiment gets; empty: its own.
+        target: The new id of the experiment; empty: its original id.
 
     Attributes:
-        experiments: Ids, as they are here, of the experiments that were met so far.
-        bundles: Their code.
+        at: The time of the latest event.
+        experiments: The new ids of the experiments found so far.
+        bundles: Their code bundles.
     """
 
     def __init__(self, target: str = "") -> None:
@@ -103,20 +104,20 @@ class ArrivingStream:
 
     @property
     def experiment(self) -> Stream:
-        """The stream's state after the events that were taken.
+        """The state of the stream after the applied events.
 
         Raises:
-            InvalidInput: There was none.
+            InvalidInput: The stream has no events.
         """
         if not self.experiments:
             raise InvalidInput("journal: it has no events")
         return self._core.streams[StreamId(self.experiments[0])]
 
     def take(self, lines: Sequence[bytes]) -> appstat_pb2.ImportJournalRequest:
-        """Takes the next events; answers them as records, with the statistics that follow from them.
+        """Applies the next events and returns their records and the statistics that follow.
 
         Raises:
-            InvalidInput: Which event cannot be taken, and why.
+            InvalidInput: An event is invalid; the message has its number.
         """
         part = appstat_pb2.ImportJournalRequest()
         for line in lines:
@@ -128,17 +129,17 @@ class ArrivingStream:
                 raise
             except InvalidInput as error:
                 raise InvalidInput(f"journal: event {self._number}: {error}") from error
-            except Exception as error:  # whatever the core says to events that never were
+            except Exception as error:  # Invalid events may cause any error in the core.
                 raise InvalidInput(
                     f"journal: event {self._number} cannot be applied: {type(error).__name__}: {error}"
                 ) from error
         return part
 
     def at_rest(self) -> None:
-        """It may stay as it is until somebody acts on it.
+        """Checks that no experiment was running at the end of the journal.
 
         Raises:
-            Conflict: An experiment of it runs at its end.
+            Conflict: An experiment is neither paused nor finished.
         """
         moving = [
             m for m in self.experiment.experiments.values() if not (m.state.ended or m.state is ExperimentState.PAUSED)
@@ -148,10 +149,10 @@ class ArrivingStream:
             raise Conflict(f"the journal ends while {named}: pause it where it runs, and export it again")
 
     def finish(self, imported: Imported) -> Iterator[appstat_pb2.ImportJournalRequest]:
-        """The last event, and the rows of experiments and jobs as they stand after it.
+        """Applies the final event and yields the records and rows of experiments and jobs.
 
         Raises:
-            InvalidInput: The specification that came along is none that these events can belong to.
+            InvalidInput: The specification in the journal does not fit its events.
         """
         part = appstat_pb2.ImportJournalRequest()
         self._number += 1
@@ -159,7 +160,7 @@ class ArrivingStream:
         yield part
         try:
             rows = self._changes.rows(self._core, imported.at, PlanRows())
-        except Exception as error:  # whatever is wrong with what came along
+        except Exception as error:  # Invalid contents may cause any error.
             raise InvalidInput(
                 f"journal: what follows from it cannot be written: {type(error).__name__}: {error}"
             ) from error
@@ -167,7 +168,7 @@ class ArrivingStream:
             yield appstat_pb2.ImportJournalRequest(projections=rows[start : start + _ROWS])
 
     def _checked(self, event: StreamEvent) -> StreamEvent:
-        """The event as it is here."""
+        """Validates an event and translates its id."""
         if self._number == 1 and isinstance(event, StreamCreated):
             self._source = check_id(event.stream, "experiment")
         elif self._number == 1 or isinstance(event, StreamCreated):
@@ -196,7 +197,7 @@ class ArrivingStream:
             self.bundles[payload["bundle"]] = None
 
     def _kept_checksum(self, record: StoredRecord) -> str:
-        """The checksum of a record that is written as it came; empty: another id or an upgrade changes the record."""
+        """Returns the checksum of a record that is written unchanged; empty: a new id or an upgrade changes the record."""
         return "" if self._target or record.version != FORMAT else record.checksum
 
     def _apply(self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest, checksum: str = "") -> None:
@@ -223,10 +224,10 @@ class ArrivingStream:
 
 
 def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, StoredRecord]:
-    """When it was journalled, and the record.
+    """Parses a line. Returns the time at which it was journalled, and the record.
 
     Raises:
-        InvalidInput: The line is no record.
+        InvalidInput: The line is not a record.
     """
     try:
         raw = json.loads(line)
@@ -242,10 +243,10 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
 
 
 def _event_of(record: StoredRecord) -> StreamEvent:
-    """The event of a record.
+    """Decodes the event of a record.
 
     Raises:
-        InvalidInput: The record cannot be read, or is none of an experiment.
+        InvalidInput: The record cannot be decoded, or is not an event of an experiment.
     """
     event = event_of(record)
     if isinstance(event, ClusterEvent):

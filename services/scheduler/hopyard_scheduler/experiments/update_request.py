@@ -1,4 +1,4 @@
-"""New terms of an experiment, as a person wants them: checked, and made an event of."""
+"""Validation of changed terms of an experiment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.types import Settings
 
 CLEARABLE: Final = ("target", "slots", "concurrency")
-"""Terms that need not hold."""
+"""Terms that can be removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """What is to change; None leaves a term as it is.
+    """The terms to change; None: unchanged.
 
     Attributes:
-        target: A report at least as good ends the experiment.
-        weight: Weight of its share.
-        slots: The most slots.
-        concurrency: The most jobs that train at a time.
-        clear: Terms that are to hold no more.
-        request: Makes it idempotent; empty: each counts.
+        target: The new target: a report at least as good ends the experiment.
+        weight: The new weight of its share (> 0).
+        slots: The new maximum number of slots (>= 1).
+        concurrency: The new maximum number of jobs that train at one time (>= 1).
+        clear: Terms to remove, of `CLEARABLE`.
+        request: Idempotency key; empty: each call is a new change.
     """
 
     target: float | None = None
@@ -39,10 +39,10 @@ class UpdateRequest:
 
 
 def update_of(at: float, stream: StreamId, experiment: Experiment, terms: UpdateRequest) -> Updated:
-    """The event that changes an experiment's terms.
+    """Returns the event that changes the terms of an experiment.
 
     Raises:
-        InvalidInput: A term that cannot be, or nothing to change.
+        InvalidInput: A value is invalid, or nothing is changed.
     """
     _check(terms, experiment.settings)
     return Updated(

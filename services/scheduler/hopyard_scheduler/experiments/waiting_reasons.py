@@ -1,4 +1,4 @@
-"""Why jobs and experiments wait, for those who ask and those who watch: reasons change without the job's own doing."""
+"""Changes of waiting reasons for watchers: a reason may change although its job does not."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import experiment_to_proto, job_to_proto
 
 AGAIN_SECONDS: Final = 1.0
-"""So often a watcher is told what waits for something else now."""
+"""Interval in seconds at which a watcher gets changed reasons."""
 
 MAX_NEWS: Final = 100
-"""Of so many jobs at a time; the others follow the next time."""
+"""Maximum number of jobs with changed reasons in one interval; others follow in the next."""
 
 _LOOK_SECONDS: Final = 0.1
-"""A look at the cluster serves a watcher for so long."""
+"""Seconds for which a watcher reuses one computation of waiting reasons."""
 
 
 class WatcherState:
-    """What one watcher of an experiment was told, and what it has to be told anew.
+    """The reasons that one watcher has received, and the changes since.
 
     Args:
-        core: Holds the experiment.
-        stream: Its stream.
+        core: The core with the experiment.
+        stream: The stream of the experiment.
         experiment: The experiment.
-        clock: Seconds since the epoch.
-        absent: Why its policy has no process that could answer; None: it has.
+        clock: Returns seconds since the Unix epoch.
+        absent: Returns why its policy has no process; None: it has one or needs none.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class WatcherState:
         self._news_at = self._looked_at
 
     def job(self, job: Job) -> experiment_pb2.WatchExperimentResponse:
-        """A job as it stands."""
+        """Returns the message with a job, and notes its reason as sent."""
         return self._tell(job, self._look().job(job))
 
     def experiment(self) -> experiment_pb2.WatchExperimentResponse:
-        """The experiment as it stands."""
+        """Returns the message with the experiment, and notes its reason as sent."""
         self._reason = self._look().experiment(self._experiment)
         shown = experiment_to_proto(self._stream, self._experiment, self._clock(), self._reason)
         return experiment_pb2.WatchExperimentResponse(experiment=shown)
 
     def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
-        """Open jobs, and the experiment, that wait for something else than the watcher knows; nothing until it is time."""
+        """Returns messages for open jobs and the experiment whose waiting reasons changed; none within `AGAIN_SECONDS` of the last."""
         now = self._clock()
         if self._experiment.state.ended or 0 <= now - self._news_at < AGAIN_SECONDS:
             return []

@@ -1,4 +1,4 @@
-"""Watching an experiment: the present state first, then every change, however slowly the watcher reads."""
+"""Watchers of experiments. A slow watcher gets the newest state of each job instead of all intermediate ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import deque
 from hopyard_engine.core.effects import ReportAccepted
 
 MAX_REPORTS = 50_000
-"""Reports that wait for a slow watcher; the oldest are dropped beyond it. AppStat's statistics hold them all."""
+"""Maximum number of reports that wait for a slow watcher; the oldest are dropped. AppStat has all of them."""
 
 
 class Watcher:
-    """One watcher of one experiment: which jobs changed, and reports in order."""
+    """The pending changes for one watcher of an experiment: changed jobs, and reports in order."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, None] = {}
@@ -21,23 +21,23 @@ class Watcher:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Something is there to send."""
+        """Signals that changes are pending."""
         self._woken.set()
 
     async def wait(self) -> None:
-        """Until something is there to send."""
+        """Waits until changes are pending."""
         await self._woken.wait()
         self._woken.clear()
 
 
 class Watchers:
-    """All watchers, by experiment."""
+    """The watchers of all experiments."""
 
     def __init__(self) -> None:
         self._watchers: dict[str, set[Watcher]] = {}
 
     def publish(self, experiments: set[str], jobs: set[tuple[str, str]], reports: list[ReportAccepted]) -> None:
-        """Tells watchers what a journalled batch changed."""
+        """Passes the changes of a journalled batch to watchers."""
         touched = set()
         for name, job in jobs:
             for watcher in self._watchers.get(name, ()):
@@ -57,14 +57,14 @@ class Watchers:
             watcher.wake()
 
     def add(self, experiment: str) -> Watcher:
-        """Begins to watch."""
+        """Adds a watcher of an experiment; it is woken for the present state."""
         watcher = Watcher()
         self._watchers.setdefault(experiment, set()).add(watcher)
         watcher.wake()
         return watcher
 
     def remove(self, experiment: str, watcher: Watcher) -> None:
-        """Ends to watch."""
+        """Removes a watcher."""
         watchers = self._watchers.get(experiment, set())
         watchers.discard(watcher)
         if not watchers:

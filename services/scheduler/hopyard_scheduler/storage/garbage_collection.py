@@ -1,9 +1,9 @@
-"""Finding and deleting what nobody needs: in the store, and on the nodes that are connected.
+"""Garbage collection: finds and deletes what nobody needs, in the store and on connected nodes.
 
-What is needed is said by the snapshot books: those in the core, and of finished experiments the rows that were written with
-their journals. A blob is deleted only while no batch of events is under way, so that nothing can begin to be needed between
-the look and the deletion; and only if no owner has put or wanted it lately, so that an upload, or a bundle whose experiment is
-about to be created, is left alone.
+Unfinished experiments say in the core which snapshots they need, finished ones in the rows that were written with their
+journals. A blob is deleted only between two batches, so that nobody can begin to need it between the check and the
+deletion. It is also kept if an owner has written or requested it recently, which protects running uploads and bundles
+of experiments that are about to be created.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_SECONDS = 600.0
-"""What was written or wanted within so many seconds is left alone."""
+"""Default minimum age in seconds of what is deleted: the time since it was last written or requested."""
 
 STORE = "store"
 BUNDLES = "code bundles that no experiment refers to"
@@ -51,7 +51,14 @@ _SWEEP_SECONDS = 600.0
 
 @dataclass(slots=True)
 class Kept:
-    """What an experiment keeps in the store for nothing but that others may go on from it, and what it would take to have it back."""
+    """Snapshots that a finished experiment keeps in the store only for reuse by other experiments.
+
+    Attributes:
+        count: The number of snapshots.
+        size: Their size in bytes.
+        seconds: The training time to produce them again.
+        given_up: True if this collection deletes some of them.
+    """
 
     count: int = 0
     size: int = 0
@@ -61,7 +68,15 @@ class Kept:
 
 @dataclass(slots=True)
 class GarbageReport:
-    """What was found, by (kind, place): how many and how many bytes; what people should know beside; how full the store is then."""
+    """The result of a garbage collection.
+
+    Attributes:
+        found: Number and bytes of the garbage by (kind, place).
+        notes: Texts for people.
+        unneeded: The given snapshots of stopped nodes that nobody needs.
+        kept: By owner: snapshots kept only for reuse by other experiments.
+        store: The usage of the store after the collection.
+    """
 
     found: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -70,19 +85,19 @@ class GarbageReport:
     store: StoreUsage | None = None
 
     def add(self, kind: str, place: str, count: int, size: int) -> None:
-        """Counts things of a kind."""
+        """Adds garbage of a kind at a place."""
         if count:
             before = self.found.get((kind, place), (0, 0))
             self.found[kind, place] = (before[0] + count, before[1] + size)
 
 
 class SnapshotNeeds:
-    """Who needs what: the core's books as they are at each moment, and what is read once of finished experiments.
+    """Who needs which blob: the present state of the core, and the rows of finished experiments, which are read once.
 
     Args:
-        live: Whose core has the books.
+        live: Provides the core.
         look: Reads finished experiments.
-        for_others: Whether these need what they keep for later ones.
+        for_others: True if finished experiments need the snapshots that they keep only for reuse.
     """
 
     def __init__(self, live: Live, look: ExperimentQueries, *, for_others: bool = True) -> None:
@@ -90,18 +105,22 @@ class SnapshotNeeds:
         self._look = look
         self._for_others = for_others
         self._finished: dict[str, set[str]] = {}
-        self._prices: dict[str, dict[str, float]] = {}  # Seconds of training again by hash, of what is kept for others.
-        self.experiments: dict[str, list[str]] = {}  # By group, since that is what owns snapshots.
+        # By owner: the training time of snapshots kept only for reuse, by hash.
+        self._prices: dict[str, dict[str, float]] = {}
+        self.experiments: dict[str, list[str]] = {}  # By group, because groups own snapshots.
         self.bundles: set[str] = set()
 
     async def look(self) -> None:
-        """Reads which experiments there are, and their code."""
+        """Reads the ids of all experiments and the hashes of their bundles."""
         for found in await self._look.show_all():
             self.experiments.setdefault(found.group or found.id, []).append(found.id)
             self.bundles.add(found.bundle)
 
     async def read(self, experiments: Iterable[str]) -> None:
-        """Reads what those of the experiments hold that the core does not have; one may leave it while others are read."""
+        """Reads the snapshots of those experiments that are not in the core.
+
+        It repeats until none is missing, because an experiment may leave the core meanwhile.
+        """
         known = [name for name in experiments if name in self.experiments]
         while unread := [n for n in known if n not in self._live.core.streams and n not in self._finished]:
             for name in unread:
@@ -109,14 +128,14 @@ class SnapshotNeeds:
                 self._note(name, jobs)
 
     async def price(self, owner: str) -> dict[str, float]:
-        """What an experiment keeps for others, by hash: the seconds of training that it would take to have it back."""
+        """Returns the snapshots that an owner keeps only for reuse: seconds of training to produce them again, by hash."""
         if owner in self.experiments and owner not in self._prices:
             jobs = [job for experiment in self.experiments[owner] for job in await self._look.jobs(experiment)]
             self._prices[owner] = _prices(jobs)
         return self._prices.get(owner, {})
 
     def gives_up(self, owner: str) -> bool:
-        """Whether that is deleted: it is wanted, and the experiment is finished."""
+        """Returns True if the snapshots that an owner keeps only for reuse are to be deleted."""
         return not self._for_others and owner in self._finished
 
     def _note(self, name: str, jobs: Sequence[experiment_pb2.Job]) -> None:
@@ -125,7 +144,7 @@ class SnapshotNeeds:
         self._finished[name] = held if self._for_others else held - self._prices[name].keys()
 
     def has(self, owner: str, sha256: str) -> bool:
-        """Whether an owner of a blob needs it, as far as `read` has read of it. Nobody's blobs are left alone."""
+        """Returns True if an owner needs a blob; `read` must have read the owner. Blobs without an owner count as needed."""
         if owner == BUNDLE_OWNER:
             return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
         stream = self._live.core.streams.get(StreamId(owner))
@@ -134,7 +153,7 @@ class SnapshotNeeds:
         return owner == "" or sha256 in self._finished.get(owner, ())
 
     def held(self, sha256: str) -> bool:
-        """Whether any experiment holds a snapshot."""
+        """Returns True if any experiment holds a snapshot."""
         books = self._live.core.streams.values()
         return any(stream.snapshots.holds(sha256) for stream in books) or any(
             sha256 in held for held in self._finished.values()
@@ -148,15 +167,15 @@ class SnapshotNeeds:
 
 
 class GarbageCollector:
-    """Collects garbage.
+    """Deletes blobs and files that nobody needs.
 
     Args:
-        live: The shell, whose core knows what is needed.
-        sessions: The nodes that are connected.
+        live: Provides the core, and the lock between batches.
+        sessions: The sessions of nodes.
         look: Reads finished experiments.
         stub: AppStat.
-        background: Where nodes are cleared that said hello with snapshots that the core does not know.
-        quota: Says how full the store is.
+        background: Runs the deletion of unknown snapshots that nodes report when they connect.
+        quota: Provides the usage of the store.
     """
 
     def __init__(
@@ -187,17 +206,17 @@ class GarbageCollector:
         idle: Sequence[str] = (),
         for_others: bool = False,
     ) -> GarbageReport:
-        """Deletes what nobody needs.
+        """Collects garbage in the store and on all connected nodes.
 
         Args:
-            dry_run: Only say what there is.
-            older_than: What was written or wanted within so many seconds stays.
-            foreign: Delete also what the index of a store given by URL does not know.
-            idle: Snapshots on nodes whose agents do not run: only answered which of them nobody needs.
-            for_others: Delete also what finished experiments keep for nothing but that later ones may go on from it.
+            dry_run: Only report garbage.
+            older_than: Minimum seconds since a blob or file was last written or requested.
+            foreign: In a store given by URL, also delete blobs that are not in this cluster's index.
+            idle: Hashes of snapshots on stopped nodes; the report says which of them nobody needs.
+            for_others: Also delete snapshots that finished experiments keep only for reuse.
 
         Raises:
-            Unavailable: AppStat is away; what was deleted so far is deleted.
+            Unavailable: AppStat is unavailable; deletions up to then remain.
         """
         async with self._one:
             report, needs = GarbageReport(), SnapshotNeeds(self._live, self._look, for_others=not for_others)
@@ -212,15 +231,15 @@ class GarbageCollector:
             return report
 
     def arrived(self, inventory: resource_manager_pb2.SnapshotInventory) -> None:
-        """A node says what lies on its disk."""
+        """Delivers the snapshot inventory of a node to the collection that asked for it."""
         asked = self._asked.get(inventory.ticket)
         if asked is not None and not asked.done():
             asked.set_result(inventory)
 
     def stranger(self, node: str, sha256: str) -> None:
-        """A node has a snapshot that the core does not know: it goes, unless a finished experiment holds it.
+        """Schedules the deletion of a snapshot on a node that the core does not know, unless a finished experiment holds it.
 
-        That one may have no other copy: a store that was full did not take it.
+        The store may not have that snapshot: when it is full, it refuses uploads.
         """
         if not self._strangers:
             self._background.start(self._clear_strangers(), name="strangers")
@@ -245,7 +264,7 @@ class GarbageCollector:
     # ------------------------------------------------------------------------------------------------------------- store
 
     async def _owned(self, report: GarbageReport, needs: SnapshotNeeds, dry_run: bool, older_than: float) -> None:
-        """Blobs whose owners do not need them."""
+        """Deletes blobs of owners that do not need them."""
         token = ""
         while True:
             page = await self._stub.ListBlobs(appstat_pb2.ListBlobsRequest(page_token=token))
@@ -267,7 +286,7 @@ class GarbageCollector:
     async def _priced(
         self, report: GarbageReport, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
     ) -> None:
-        """Counts what experiments keep for others, as long as the store has it."""
+        """Counts in the report the stored snapshots that are kept only for reuse."""
         for blob in blobs:
             for owner in blob.owners:
                 prices = await needs.price(owner)
@@ -280,7 +299,7 @@ class GarbageCollector:
     async def _delete(
         self, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
     ) -> list[str]:
-        """Ends the needs that are none. Answers what was deleted, which is what nobody else needs."""
+        """Removes owners that do not need their blobs. Returns the hashes of the blobs deleted because no owner remained."""
         by_owner: dict[str, list[str]] = defaultdict(list)
         for blob in blobs:
             for owner in blob.owners:
@@ -289,7 +308,8 @@ class GarbageCollector:
         deleted: list[str] = []
         for owner, hashes in by_owner.items():
             for start in range(0, len(hashes), _AT_ONCE):
-                async with self._live.turn:  # Now nothing begins to be needed, and nobody leaves the core.
+                # Between batches: nobody begins to need a blob, and no experiment leaves the core.
+                async with self._live.turn:
                     await needs.read([owner])
                     part = [s for s in hashes[start : start + _AT_ONCE] if not needs.has(owner, s)]
                     request = appstat_pb2.DeleteBlobsRequest(sha256=part, owner=owner, unwanted_seconds=older_than)
@@ -297,7 +317,7 @@ class GarbageCollector:
         return deleted
 
     async def _swept(self, report: GarbageReport, dry_run: bool, older_than: float, foreign: bool) -> None:
-        """What AppStat's own index does not know."""
+        """Deletes unfinished uploads, and files that are not in AppStat's index."""
         request = appstat_pb2.SweepBlobsRequest(dry_run=dry_run, older_than_seconds=older_than, foreign=foreign)
         swept = await self._stub.SweepBlobs(request, timeout=_SWEEP_SECONDS)
         report.add(PARTIALS, STORE, swept.partials, swept.partial_bytes)
@@ -352,7 +372,7 @@ class GarbageCollector:
 
 
 def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
-    """What jobs keep for others alone: equal bytes count once, and not at all if one needs them for itself."""
+    """Returns seconds of training by hash for snapshots kept only for reuse. A hash that a job also needs for itself is left out."""
     found: dict[str, float] = {}
     own = set[str]()
     for snapshot in (snapshot for job in jobs for snapshot in job.snapshots):

@@ -1,4 +1,4 @@
-"""Deleting what nobody needs any more from the snapshot store."""
+"""Deletion of unneeded snapshots from the store."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MAX_AT_ONCE = 1000
 
 
 class SnapshotStore:
-    """Ends experiments' needs of snapshots."""
+    """Removes experiments as owners of snapshots in the store."""
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
         self._stub = stub
 
     async def delete(self, effects: Iterable[ForgetSnapshot]) -> None:
-        """Deletes, and returns when it is done: before the acknowledgements of the same batch go out.
+        """Deletes snapshots that experiments released. It must return before the acknowledgements of the same batch are sent.
 
-        Training is deterministic, so a run that is made again has the same bytes under the same hash. An agent brings them to
-        the store only after its message was acknowledged: a deletion that was still under way then would take them too.
+        Training is deterministic, so a repeated run produces the same bytes with the same hash. Its agent uploads them
+        only after the acknowledgement. A deletion that ran later would delete them too.
         """
         by_owner: dict[str, list[str]] = {}
         for effect in effects:

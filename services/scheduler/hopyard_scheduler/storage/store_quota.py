@@ -1,8 +1,9 @@
-"""The quota of the whole store: which snapshots of which experiments go when all of them take more than it.
+"""The quota of the store: deletes snapshots when all experiments together exceed it.
 
-`core.actions.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the core: what they left
-when they ended, or their rows if they ended before this scheduler started. An experiment that must give up snapshots is first read from
-its journal.
+`core.actions.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the
+core: what
+they left when they ended, or their rows if they ended before this scheduler started. An experiment that must give up
+snapshots is replayed into the core first.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _LOG = logging.getLogger(__name__)
 PAUSE_SECONDS: Final = 0.25
 MOST_SECONDS: Final = 30.0
 _IDLE: Final = 10
-"""Between two looks at everything, at least and at most; within that so many times what the last one took."""
+"""Pause between two checks: 10 times the duration of the last one, within `PAUSE_SECONDS` and `MOST_SECONDS`."""
 
 AGAIN_SECONDS: Final = 5.0
-"""When to look again at a store that is too full, whatever happens."""
+"""Interval of checks while the store exceeds its quota."""
 
 _AT_ONCE: Final = 1000
 _JOBS: Final = 200
@@ -47,10 +48,10 @@ class StoreQuota:
     """Keeps the store within its quota.
 
     Args:
-        live: The shell, whose core has the books of the experiments that are not over, and of the last of the others.
-        look: Reads the others.
+        live: Provides the core, with the unfinished and the most recently finished experiments.
+        look: Reads all other experiments.
         stub: AppStat.
-        load: Has an experiment replayed into the core, by its id.
+        load: Replays an experiment into the core, by its id.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class StoreQuota:
         self._look = look
         self._stub = stub
         self._load = load
-        self._finished: dict[StreamId, list[StoredContents]] = {}  # By stream, of those that are not in the core.
-        self._elsewhere = 0  # Bytes of these, equal ones of several counted for each.
+        self._finished: dict[StreamId, list[StoredContents]] = {}  # By stream, of experiments that are not in the core.
+        self._elsewhere = 0  # Their bytes; a hash that several hold counts for each.
         self._read = False
         self._reading = asyncio.Lock()
         self._stuck: set[str] = set()
@@ -73,17 +74,17 @@ class StoreQuota:
         self._seen = -1
         self._told = 0
         self.above = 0
-        """Bytes above the quota that are needed all the same, when it was looked at last."""
+        """Bytes above the quota that are still needed, as of the last check."""
 
     async def set(self, size: int) -> None:
-        """So many bytes from now on; 0: any. It is remembered."""
+        """Sets the quota in bytes and records it in the journal; 0: no quota."""
         quota = size or None
         if quota != self._live.core.cluster.store_quota:
             await self._live.apply(StoreQuotaSet(self._live.clock(), quota))
 
     @property
     def warning(self) -> str:
-        """What a person should know of it, in words; empty: all is well."""
+        """A text for people about an exceeded quota; empty: it is not exceeded."""
         if not self.above:
             return ""
         return (
@@ -92,7 +93,7 @@ class StoreQuota:
         )
 
     def leaves(self, stream: Stream) -> None:
-        """A stream that is over leaves the core. Without a quota its rows are read again should anybody ask."""
+        """Notes the contents of a finished stream that leaves the core. Without a quota, they are read later if needed."""
         if self._live.core.cluster.store_quota is None:
             self._read = False
             return
@@ -100,12 +101,15 @@ class StoreQuota:
         self._elsewhere += sum(one.size for one in self._finished[stream.id])
 
     def reread(self) -> None:
-        """What there is in the store of experiments that are over has changed otherwise."""
+        """Reads finished experiments again, because their snapshots in the store have changed."""
         self._read = False
         self._wake.set()
 
     def changed(self) -> None:
-        """Something may have been saved. Costs little: called after each batch."""
+        """Wakes the check if the size of snapshots in the core has changed and exceeds the quota.
+
+        It is cheap: it follows each batch.
+        """
         quota = self._live.core.cluster.store_quota
         if quota is None:
             self.above = 0
@@ -117,7 +121,7 @@ class StoreQuota:
                 self._wake.set()
 
     async def run(self) -> None:
-        """Makes room whenever there is too little, until cancelled."""
+        """Checks the store whenever it may exceed the quota, until cancelled."""
         self._wake.set()
         while True:
             try:
@@ -135,7 +139,7 @@ class StoreQuota:
             await asyncio.sleep(min(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)), MOST_SECONDS))
 
     async def use(self) -> StoreUsage:
-        """How full it is."""
+        """Returns the usage of the store."""
         return (await self._room()).use(self._live.core.cluster.store_quota)
 
     # ---------------------------------------------------------------------------------------------------------- inside
@@ -155,7 +159,10 @@ class StoreQuota:
         self._tell(max(found.used - quota, 0), quota)
 
     async def _room(self) -> Room:
-        """The store as it is. It is looked at a piece at a time: who is to give something up knows what has come between."""
+        """Returns the contents of the store, read in parts between batches.
+
+        Changes meanwhile do no harm: an experiment checks each `SnapshotsGivenUp` against its present state.
+        """
         await self._read_finished()
         core = self._live.core
         holdings = {name: held for name in list(core.streams) if (held := await self._held(name)) is not None}
@@ -164,12 +171,12 @@ class StoreQuota:
         self._elsewhere = sum(one.size for held in self._finished.values() for one in held)
         holdings = {**self._finished, **holdings}
         for name in holdings:
-            if name in self._stuck or core.thinks(name):  # Nothing of it can go now.
+            if name in self._stuck or core.thinks(name):  # It cannot give up anything now.
                 holdings[name] = [StoredContents(one.sha256, one.size, EvictionRank.NEEDED) for one in holdings[name]]
         return await asyncio.to_thread(Room, holdings)
 
     async def _held(self, name: StreamId) -> list[StoredContents] | None:
-        """What an experiment of the core has in the store; None: it has left the core."""
+        """Returns what an experiment in the core has in the store; None: it has left the core."""
         found: list[StoredContents] = []
         jobs: list[str] | None = None
         while jobs is None or jobs:
@@ -192,7 +199,7 @@ class StoreQuota:
                 part = tuple(hashes[start : start + _AT_ONCE])
                 await self._live.apply(SnapshotsGivenUp(self._live.clock(), StreamId(owner), part))
         except UnknownStreamError:
-            self._wake.set()  # It left the core just now, and is found there the next time.
+            self._wake.set()  # The stream has just left the core; the next check finds it among the finished ones.
         except (Unavailable, TimedOut):
             raise
         except Exception:  # noqa: BLE001 - whatever is wrong with one journal
@@ -209,11 +216,11 @@ class StoreQuota:
         self._told = max(above, self._told) if above else 0
 
     async def _read_finished(self) -> None:
-        """Reads the rows of the experiments that are not in the core, unless that was done."""
+        """Reads the rows of experiments that are not in the core, unless they are already read."""
         async with self._reading:
             if self._read:
                 return
-            self._read = True  # From now on `reread` has it done once more.
+            self._read = True  # A later `reread` resets it.
             try:
                 await self._read_rows()
             except BaseException:
@@ -230,7 +237,7 @@ class StoreQuota:
                 self._finished[StreamId(name)] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
-        """Those that the store has: others may have been deleted without a word in the journal."""
+        """Returns the contents that the store really has. Others may have been deleted without a journal record."""
         there = set[str]()
         for start in range(0, len(held), _AT_ONCE):
             hashes = [one.sha256 for one in held[start : start + _AT_ONCE]]

@@ -14,9 +14,10 @@ _ENDED = (_COMPLETED, common_pb2.JOB_STATE_TERMINATED, common_pb2.JOB_STATE_FAIL
 def of_rows(
     experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[experiment_pb2.Job]
 ) -> list[StoredContents]:
-    """What the experiments of a stream, all of them over, have there.
+    """Returns what the experiments of a finished stream have in the store, from their rows.
 
-    Jobs that have not ended are those of experiments whose time was over: they may go on, and need what they have.
+    Jobs that have not ended belong to experiments whose time was over. An extension may continue them, so they need
+    their snapshots.
     """
     best = {one.best_job: one.best_position for one in experiments if one.best_job}
     by_id = {job.id: job for job in jobs}
@@ -38,7 +39,7 @@ def of_rows(
 
 
 def _result(job: experiment_pb2.Job, best: Mapping[str, int]) -> int | None:
-    """Where a job has its experiment's result; None: it has none."""
+    """Returns the position of the snapshot with the experiment's result; None: the job does not have it."""
     positions = [one.position for one in job.snapshots]
     if job.id not in best or not positions:
         return None
@@ -46,7 +47,7 @@ def _result(job: experiment_pb2.Job, best: Mapping[str, int]) -> int | None:
 
 
 def _before(jobs: Mapping[str, experiment_pb2.Job], job: experiment_pb2.Job, one: common_pb2.Snapshot) -> str:
-    """The nearest other contents before some on a job's path, which may lead back through others' jobs; empty: none."""
+    """Returns the hash of the nearest earlier snapshot on a job's path, including its parents; empty: none."""
     best, sha256 = 0, ""
     limit, seen = one.position - 1, set[str]()
     while job.id not in seen:

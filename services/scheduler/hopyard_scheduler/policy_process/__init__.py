@@ -1,1 +1,1 @@
-"""Policies in processes of their own: who dials in, what they are told, and how their memories are made again."""
+"""Policies in processes: their streams, state deltas, and the rebuilding of their state from the journal."""

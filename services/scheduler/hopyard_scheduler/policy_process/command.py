@@ -1,4 +1,4 @@
-"""The commands of experiments that run as policy processes: they dial in."""
+"""Policy processes that an experiment's `policy.command` starts; they connect to the scheduler's server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ POLICY_VARIABLE: Final = "HOPYARD_POLICY"
 
 
 class CommandConnection:
-    """How a command is started, and comes to its stream: under a name that only it knows.
+    """Starts the command, and finds its stream by a random name that only the process gets.
 
     Args:
         command: The program and its arguments.
-        desk: Where it dials in.
-        address: The scheduler's own address, once it listens.
+        desk: Registers the streams of processes.
+        address: Returns the address of the scheduler, once it listens.
     """
 
     ready = "dialled in"
@@ -38,21 +38,21 @@ class CommandConnection:
 
     @property
     def label(self) -> str:
-        """What is started, for people."""
+        """A name of the process for people."""
         return f"the command {' '.join(self._command)}"
 
     async def begin(self, code: Path) -> Invocation:
-        """Before a process is started."""
+        """Returns the invocation of the next process. Its environment has the server and the name to connect with."""
         own = (sys.executable, "-S", die_with_parent.__file__, str(os.getpid()))
         return Invocation((*own, *self._command), {SERVER_VARIABLE: self._address(), POLICY_VARIABLE: self._key})
 
     def started(self) -> None:
-        """It inherits nothing."""
+        """Does nothing: the process inherits no sockets."""
 
     async def seat(self, experiment: str) -> Seat:
-        """A stream of the process. Waits for it."""
+        """Waits for the stream of the process."""
         return await self._desk.take(self._key, StreamId(experiment))
 
     def give_back(self, seat: Seat) -> None:
-        """The stream waits again."""
+        """Returns the stream to the waiting ones."""
         self._desk.sit(seat)

@@ -1,6 +1,6 @@
-"""Becomes a command that does not outlive the scheduler: `python child.py PARENT COMMAND ARGUMENT...`.
+"""Replaces itself by a command that gets SIGTERM when the scheduler ends.
 
-The process PARENT has started it. When that ends, however, the command gets SIGTERM.
+Usage: `python die_with_parent.py PARENT COMMAND ARGUMENT...`, where PARENT is the process id of the scheduler.
 """
 
 import ctypes
@@ -12,11 +12,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """See the module."""
+    """Requests SIGTERM at the end of the parent (Linux only), then executes the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before the line above
+        if os.getppid() != parent:  # The parent ended before `prctl`.
             sys.exit(1)
     try:
         os.execvp(command[0], command)

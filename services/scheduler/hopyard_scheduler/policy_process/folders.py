@@ -1,7 +1,8 @@
-"""The folder of a scheduler for the files of its policy processes, removed also after `kill -9`.
+"""The folder of a scheduler for the files of its policy processes, deleted even after `kill -9`.
 
-Each scheduler has one folder, `hopyard-policies-*` in the folder for temporary files, and a lock on it, which the kernel releases when
-the process dies. Whoever finds such a folder without a lock removes it. So a folder gets this name only once it is locked.
+Each scheduler has one folder `hopyard-policies-*` in the system's temporary folder, and holds a lock on it, which the
+kernel releases when the process dies. Every scheduler deletes such folders without a lock. Therefore a folder gets this
+name only after it is locked.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from pathlib import Path
 from typing import Final
 
 LOCKED: Final = "hopyard-policies-"
-"""Begins the name of a folder that is locked as long as its process lives."""
+"""Prefix of a folder that its process keeps locked."""
 
 UNLOCKED: Final = "hopyard-new-policies-"
-"""Begins the name of a folder that is not locked yet."""
+"""Prefix of a folder that is not locked yet."""
 
 _LONGEST_UNLOCKED_SECONDS: Final = 3600.0
-"""A folder that has had no lock for so long never gets one: its process died between two system calls."""
+"""Age in seconds at which an unlocked new folder counts as abandoned: its process died before it locked the folder."""
 
 
 class PolicyFolders:
-    """Folders for policy processes, all in one folder of this process, which is made with the first.
+    """Creates folders for policy processes inside one folder of this process, which is created with the first.
 
     Args:
-        parent: Where it is; None: in the folder for temporary files.
+        parent: The folder for the folder of this process; None: the system's temporary folder.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -38,13 +39,13 @@ class PolicyFolders:
         self._own: tuple[Path, int] | None = None
 
     def make(self) -> Path:
-        """Make a folder."""
+        """Create a folder."""
         if self._own is None:
             self._own = _locked(self._where)
         return Path(tempfile.mkdtemp(prefix="policy-", dir=self._own[0]))
 
     def close(self) -> None:
-        """Remove the folders of this process, and those of processes that died. Safe twice."""
+        """Delete the folders of this process and abandoned ones of dead processes. May be called twice."""
         if self._own is not None:
             (path, handle), self._own = self._own, None
             shutil.rmtree(path, ignore_errors=True)
@@ -52,7 +53,7 @@ class PolicyFolders:
         self.remove_abandoned()
 
     def remove_abandoned(self) -> None:
-        """Remove the folders that processes of this user left when they died. What cannot be removed stays."""
+        """Delete the folders that dead processes of this user left. Folders that cannot be deleted stay."""
         for path in _folders(self._where, LOCKED):
             _remove_unlocked(path)
         for path in _folders(self._where, UNLOCKED):
@@ -66,7 +67,10 @@ class PolicyFolders:
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """A new folder with its lock. It is locked before it has a name that others look for."""
+    """Create a folder and lock it before it gets the prefix that others look for.
+
+    Returns the path and the locked descriptor.
+    """
     made = Path(tempfile.mkdtemp(prefix=UNLOCKED, dir=parent))
     try:
         handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -92,7 +96,7 @@ def _folders(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a folder of this user that nobody has locked."""
+    """Delete a folder of this user if no process has locked it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

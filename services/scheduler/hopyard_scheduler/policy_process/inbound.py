@@ -1,4 +1,4 @@
-"""Policy processes that people start, and that dial in under a name."""
+"""Policy processes that people start and that connect under a policy name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Dialled:
     """The processes that serve a policy by its name.
 
     Args:
-        name: As the processes say it.
-        desk: Where they dial in.
-        address: The scheduler's own address, once it listens.
+        name: The name that the processes give when they connect.
+        desk: Registers the streams of processes.
+        address: Returns the address of the scheduler, once it listens.
     """
 
     def __init__(self, name: str, desk: Desk, address: Callable[[], str]) -> None:
@@ -25,23 +25,23 @@ class Dialled:
 
     @property
     def absent(self) -> str:
-        """What to say when nobody comes."""
+        """An error text for the case that no process connects in time."""
         return (
             f"no process serves {REMOTE}{self._name}; start one, such as: "
             f"hopyard policy serve module:Class --name {self._name} --server {self._address()}"
         )
 
     async def take(self, experiment: StreamId) -> Seat:
-        """A stream of one of them. Waits for it."""
+        """Waits for a stream of one of the processes."""
         return await self._desk.take(self._name, experiment)
 
     def give_back(self, seat: Seat) -> None:
-        """The stream was not for an experiment, and waits again."""
+        """Returns a stream to the waiting ones after a review."""
         if not seat.gone:
             self._desk.sit(seat)
 
     async def restart(self) -> None:
-        """Nothing: whoever hangs was hung up on, and another one may be there."""
+        """Does nothing: the stream of a hanging process was closed, and another process may be waiting."""
 
     async def close(self) -> None:
-        """Nothing: they go on waiting for other experiments."""
+        """Does nothing: the processes wait for other experiments."""

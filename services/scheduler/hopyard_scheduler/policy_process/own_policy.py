@@ -1,4 +1,4 @@
-"""Policies that do not come with Hopyard: the process of each, and the socket that connects it to the scheduler."""
+"""Processes of policies that are not built in, and the sockets that connect them to the scheduler."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MODULE: Final = "hopyard._runtime.policy_process"
 
 
 class OwnPolicyConnection:
-    """How the process of a policy is started, and comes to its stream: over a socket that it inherits.
+    """Starts the process of a policy and connects to it over an inherited socket.
 
     Args:
-        policy: The policy's name or module:Class.
+        policy: The policy's name or `module:Class`.
     """
 
     ready = "started"
@@ -41,16 +41,16 @@ class OwnPolicyConnection:
 
     @property
     def label(self) -> str:
-        """What is started, for people."""
+        """A name of the process for people."""
         return f"the process of policy {self._policy}"
 
     @property
     def broken(self) -> bool:
-        """Whether the process gets no other stream: it has one."""
+        """True if the stream of the process is in use: it has only one."""
         return self._taken
 
     async def begin(self, code: Path) -> Invocation:
-        """Before a process is started."""
+        """Returns the invocation of the next process, and creates the socket that it inherits."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         self._inherited, self._taken = theirs, False
@@ -60,37 +60,38 @@ class OwnPolicyConnection:
         except BaseException:
             ours.close()
             raise
-        # `-P`: the folder in which it runs does not hide what is installed.
+        # `-P`: modules in the working folder do not hide installed ones.
         python = (sys.executable, "-P", "-m", _MODULE)
-        # Where the scheduler runs comes before the experiment's code: what is mended there holds for experiments that are there.
+        # The scheduler's search path precedes the experiment's code, so that a corrected installation also applies to
+        # existing experiments.
         folders = (*map(os.path.abspath, sys.path), str(code))
         return Invocation(
             (*python, self._policy, str(theirs.fileno()), str(os.getpid()), *folders), sockets=(theirs.fileno(),)
         )
 
     def started(self) -> None:
-        """The process has its end of the socket."""
+        """Closes the scheduler's copy of the process's end of the socket."""
         if self._inherited is not None:
             self._inherited.close()
             self._inherited = None
 
     async def seat(self, experiment: str) -> Seat:
-        """The stream of the process. Waits for it."""
+        """Waits for the stream of the process."""
         assert self._seat is not None
         found = await asyncio.shield(self._seat)
         self._taken = True
         return found
 
     def give_back(self, seat: Seat) -> None:
-        """The stream waits again."""
+        """Makes the stream available again."""
         self._taken = False
 
 
 class _Line(asyncio.Protocol):
-    """The scheduler's end of a socket.
+    """The protocol on the scheduler's end of the socket.
 
     Args:
-        greeted: Gets the stream, once the process has greeted.
+        greeted: Receives the stream after the first message of the process.
     """
 
     def __init__(self, greeted: asyncio.Future[Seat]) -> None:
@@ -101,12 +102,12 @@ class _Line(asyncio.Protocol):
         self._closing: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is connected."""
+        """Stores the transport."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """The process said something."""
+        """Passes complete messages to the stream. An invalid message aborts the connection."""
         try:
             for message in self._frames.feed(data):
                 self._take(pb.DriveRequest.FromString(message))
@@ -116,7 +117,7 @@ class _Line(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The process has ended, or was hung up on."""
+        """Marks the stream as lost: the process has ended, or the connection was aborted."""
         if self._seat is not None:
             self._seat.lose()
 
@@ -130,7 +131,7 @@ class _Line(asyncio.Protocol):
             self._greeted.set_result(self._seat)
 
     async def _send(self, message: pb.DriveResponse) -> None:
-        # It does not wait until the process has read: that one may hang, and what it has yet to read is bounded.
+        # It does not wait until the process has read: the process may hang, and the unread data are bounded.
         assert self._transport is not None
         self._transport.write(framed(message.SerializeToString()))
 

@@ -1,4 +1,4 @@
-"""Where a policy runs: those that come with Hopyard on the event loop, all others in processes."""
+"""Placement of policies: built-in ones run on the event loop, all others in processes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from hopyard._common.plugins import POLICIES, entries
 from hopyard.spec.models import REMOTE, PolicySpec
 
 BUILT_IN: Final = "hopyard_policies"
-"""The package of the policies that come with Hopyard."""
+"""The package of the built-in policies."""
 
 
 def runs_inline(policy: PolicySpec) -> bool:
-    """Whether a policy is asked on the event loop: it comes with Hopyard, and so does the policy inside it (`tuner`), if there is one.
+    """Returns True if a policy runs on the event loop: it and the policies nested in it (`tuner`) are built in.
 
-    A name that nobody has counts as one of Hopyard's: making it fails before anybody's code runs.
+    An unknown name counts as built in: creating the policy fails before foreign code runs.
     """
     return not policy.remote and all(_built_in(name) for name in _names(policy.name, policy.parameters))
 
 
 def _names(name: str, parameters: Mapping[str, Any]) -> Iterator[str]:
-    """The names of a policy and of the policies inside it."""
+    """Yields the names of a policy and of the policies nested in it."""
     yield name
     tuner = parameters.get("tuner")
     if isinstance(tuner, str):
@@ -31,7 +31,7 @@ def _names(name: str, parameters: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _built_in(name: str) -> bool:
-    if name.startswith(REMOTE):  # Only a tuner, which the policy refuses.
+    if name.startswith(REMOTE):  # It can only be a tuner, which the outer policy refuses.
         return True
     values = [name] if ":" in name else [entry.value for entry in entries(POLICIES) if entry.name == name]
     return all(value.partition(":")[0].partition(".")[0] == BUILT_IN for value in values)

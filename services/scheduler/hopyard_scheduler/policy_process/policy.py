@@ -1,4 +1,4 @@
-"""A policy in a process of its own: up-calls go to whatever process serves it now, whose memory is made again where it must be."""
+"""A policy in a process: sends up-calls to the process that serves it, and rebuilds the state of a new process."""
 
 from __future__ import annotations
 
@@ -31,59 +31,59 @@ from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 _LOG = logging.getLogger(__name__)
 
 MOST_LOSSES: Final = 5
-"""Processes that may end over one up-call before the policy is given up."""
+"""Maximum number of processes that may end during one up-call before the policy is given up."""
 
 
 QUICK_SECONDS: Final = 0.004
-"""So soon a quick policy answers: others wait for it."""
+"""Seconds within which a quick policy answers. The batch waits for quick policies."""
 
 _TOLD_SECONDS: Final = 2.0
-"""So long a process may be away before that is told."""
+"""Seconds without a process after which the absence is shown as a reason."""
 
 
 class ProcessSource(Protocol):
-    """Where a policy's processes come from."""
+    """Provides the processes of a policy."""
 
     @property
     def absent(self) -> str:
-        """What to say when nobody comes."""
+        """An error text for the case that no process connects in time."""
 
     async def take(self, experiment: StreamId) -> Seat:
-        """A stream of a process for an experiment (empty: for a review). Waits for it."""
+        """Waits for the stream of a process for an experiment; empty: for a review."""
 
     def give_back(self, seat: Seat) -> None:
-        """The stream was not for an experiment, and waits again."""
+        """Returns a stream to the waiting ones after a review."""
 
     async def restart(self) -> None:
-        """The process that was given last hangs."""
+        """Ends the last process, because it hangs."""
 
     async def close(self) -> None:
-        """Nobody is needed any more."""
+        """Ends the processes and releases their resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long (seconds) a policy may take over an up-call, and how long its process may be away."""
+    """Time limits in seconds for the answer to an up-call, and for the absence of the process."""
 
     answer: float
     absence: float
 
 
 class RemotePolicy:
-    """One experiment's policy, in whatever process serves it.
+    """The policy of one experiment in a process, which may be replaced by another one at any time.
 
     Args:
-        name: The policy's, for people.
-        experiment: Whose.
+        name: The policy's name for people.
+        experiment: The stream of the experiment.
         spec_json: The experiment's specification.
-        parameters: The policy's own.
-        source: Where processes come from.
-        journal: Reads the experiment's events, from the first on.
-        limits: Of time.
-        then: What a person is to do when there was no process, once there is one.
-        tell: Hears that a process came (and how many up-calls it was told again) or went away by itself.
-        own: Whether the scheduler has started the process for a policy of its own Python. What such a process says of a
-            failure says whose it is.
+        parameters: The policy's parameters.
+        source: Provides processes.
+        journal: Reads all events of the experiment.
+        limits: Time limits.
+        then: What a person should do once a process is available again; it ends the text of the failure.
+        tell: Called with True and the number of repeated up-calls when a process connects, and with False and 0 when
+            one ends by itself.
+        own: True if the process runs a Python policy for the scheduler; its error texts are then complete.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class RemotePolicy:
 
     @property
     def quick(self) -> bool:
-        """Whether an answer is to be expected at once: the process is there, and has taken no longer the last time."""
+        """True if an answer is expected within `QUICK_SECONDS`: a process is connected, and its last answer was quick."""
         return self._seat is not None and not self._seat.gone and self._took < QUICK_SECONDS
 
     @property
     def absent(self) -> Reason | None:
-        """That it is asked and has had no process for a while, what to do, and what will happen; None: it has one."""
+        """Why no process is connected although one is needed; None: one is connected, or the wait is still short."""
         if self._alone_since is None or (waited := time.monotonic() - self._alone_since) < _TOLD_SECONDS:
             return None
         absent, code = self._source.absent, ReasonCode.POLICY_PROCESS_AWAITED
@@ -134,16 +134,16 @@ class RemotePolicy:
     async def answer(
         self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call. The experiment stays as it is until the answer.
+        """Makes one up-call. The experiment's state must not change until the answer.
 
         Args:
-            stream: The experiment.
+            stream: The stream of the experiment.
             call: The up-call.
-            settled: Is entered before the journal is read: then what led to the up-call is in it.
+            settled: Entered before the journal is read, so that it contains the events that led to the up-call.
 
         Returns:
-            The answer, or the failure that pauses the experiment; an unheard one if the process did not answer in time, or
-            there was none.
+            The answer, or the failure that pauses the experiment. `unheard` marks failures without an answer of a
+            process.
         """
         losses = 0
         while True:
@@ -162,7 +162,10 @@ class RemotePolicy:
                 return _failure(call, reason)
 
     async def give_up(self) -> None:
-        """Whatever process serves it remembers what is of no use any more: the next one begins anew."""
+        """Closes the process's stream and discards the state of the process.
+
+        The next process starts with a fresh state.
+        """
         self._memory = ""
         if self._seat is not None:
             self._seat.hang_up(TimedOut(f"policy {self._name} was given up on {self._experiment}; dial in again"))
@@ -170,7 +173,7 @@ class RemotePolicy:
             await self._source.restart()
 
     async def close(self) -> None:
-        """The experiment is over, or goes on elsewhere."""
+        """Closes the process's stream and ends its source, when the experiment is over or continues elsewhere."""
         self._memory = ""
         if self._seat is not None:
             self._seat.hang_up()
@@ -224,7 +227,13 @@ class RemotePolicy:
             self._alone_since = None
 
     async def _welcome(self, seat: Seat, call: UpCall) -> Reason | None:
-        """Has the process know all up to this up-call. Answers why it is no more the policy that it was, if it is not."""
+        """Brings a process to the state before an up-call.
+
+        It uses the state that the process remembers, or repeats all earlier up-calls.
+
+        Returns:
+            The reason if the repeated answers differ from the recorded ones, else None.
+        """
         greeting = seat.greeting
         asked = self._asked.number if self._asked is not None else 0
         if (
@@ -235,7 +244,7 @@ class RemotePolicy:
             await seat.send(self._welcoming(greeting.answered, self._memory))
             return None
         memory = secrets.token_hex(8)
-        self._memory, self._asked, self._answered = "", None, 0  # What has been told half must not count as memory.
+        self._memory, self._asked, self._answered = "", None, 0  # A partly rebuilt state must not count as remembered.
         self._changes = StateDelta(curves=greeting.curves)
         await seat.send(self._welcoming(0, memory))
         if call.number == 1:
@@ -272,9 +281,18 @@ class RemotePolicy:
         return pb.DriveResponse(welcome=welcome)
 
     async def _hear(self, seat: Seat, call: UpCall, most: int | None = None) -> PolicyAnswered | PolicyFailed:
-        """The answer to an up-call, with so many commands at most; None: to one that is made again.
+        """Awaits the answer to an up-call.
 
-        An answer that cannot be is a failure of the policy.
+        Args:
+            seat: The stream of the process.
+            call: The up-call.
+            most: Maximum number of commands in the answer; None: a repeated up-call, without a limit.
+
+        Returns:
+            The answer; an invalid one is a failure of the policy.
+
+        Raises:
+            _GivenUpError: The process took too long or sent a message of another kind.
         """
         try:
             said = await within(self._limits.answer, seat.hear())
@@ -292,10 +310,10 @@ class RemotePolicy:
 
 
 class _GivenUpError(HopyardError):
-    """The policy is not to be asked any more.
+    """Raised when the policy is given up.
 
     Attributes:
-        reason: Why.
+        reason: The reason of the failure.
     """
 
     def __init__(self, reason: Reason) -> None:
@@ -304,7 +322,10 @@ class _GivenUpError(HopyardError):
 
 
 def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = None) -> PolicyAnswered | PolicyFailed:
-    """What a process said to an up-call, as the journal gives it back, if it has no more than `most` commands."""
+    """Converts the answer of a process into the event that the journal gives back when it is read.
+
+    An error, an invalid answer, or more than `most` commands become a failure of the policy.
+    """
     if message.error:
         return PolicyFailed(call.at, call.stream, call.number, _invalid(name, call, brief(message.error)))
     try:

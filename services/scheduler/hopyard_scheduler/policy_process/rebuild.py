@@ -1,4 +1,4 @@
-"""A policy's memory made again: the recorded up-calls on a process that remembers nothing, compared as they are answered."""
+"""Rebuilding of a policy's state: repeats the recorded up-calls in a fresh process and compares the answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from hopyard_engine.replay import Difference, objection, of_experiment, same
 from hopyard_scheduler.policy_process.state_delta import StateDelta
 
 AHEAD: Final = 64
-"""Up-calls that are told before the first of them is answered."""
+"""Maximum number of repeated up-calls that wait for their answers."""
 
 AT_A_STRETCH: Final = 100
-"""Events that are applied before others have their turn."""
+"""Number of applied events after which other tasks get a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """An up-call that was made again: with its record, which has this number in the journal."""
+    """A repeated up-call.
+
+    Attributes:
+        call: The up-call.
+        recorded: Its recorded answer.
+        number: The number of that record in the journal.
+    """
 
     call: UpCall
     recorded: PolicyAnswered | PolicyFailed
@@ -39,17 +45,17 @@ async def retell(
     send: Callable[[pb.UpCall], Awaitable[None]],
     hear: Callable[[UpCall], Awaitable[PolicyAnswered | PolicyFailed]],
 ) -> Difference | None:
-    """Makes all recorded up-calls again, below one that is not answered yet.
+    """Repeats all recorded up-calls before an unanswered one.
 
     Args:
-        events: The experiment's, from the first on.
-        until: The up-call that is not answered yet.
-        changes: What the process knows: nothing so far.
+        events: All events of the experiment.
+        until: The number of the unanswered up-call.
+        changes: The state that the process knows: none yet.
         send: Sends an up-call.
-        hear: Awaits the answer to one, in order.
+        hear: Awaits the answers in order.
 
     Returns:
-        The first answer that is not what was recorded, and was not told of before.
+        The first answer that differs from the recorded one and was not reported before; None: no such answer.
     """
     core, waiting = Core(), deque[_Told]()
     pending: UpCall | None = None
@@ -94,7 +100,7 @@ async def retell(
 
 
 def _answers(event: Event, call: UpCall) -> bool:
-    """Whether an event is the record of what the policy said to an up-call: not of what was said for it."""
+    """Returns True if an event records the policy's own answer to an up-call, not a failure noted by the scheduler."""
     if isinstance(event, PolicyAnswered):
         return event.answer.number == call.number
     if isinstance(event, PolicyFailed) and event.number == call.number:

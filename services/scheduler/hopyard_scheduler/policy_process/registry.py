@@ -33,17 +33,17 @@ from hopyard_scheduler.policy_process.streams import Desk, Seat, SeatLost
 from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 REVIEW_ABSENCE_SECONDS: Final = 15.0
-"""How long a new experiment waits for a process of its policy."""
+"""Time limit in seconds for a process to connect for the review of a new experiment."""
 
 
 class Remotes:
-    """Makes them, and keeps account of what they have started.
+    """Creates policies in processes and ends what it has started for them.
 
     Args:
-        desk: Where processes dial in.
-        address: Where this scheduler listens, once it does.
-        stub: AppStat, for code bundles.
-        limits: Of time.
+        desk: Registers the streams of processes that connect.
+        address: Returns the address of this scheduler, once it listens.
+        stub: AppStat, which has the code bundles.
+        limits: Time limits.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Remotes:
         self._clock: Callable[[], float] = time.time
 
     def attach(self, post: Callable[[Event], None], clock: Callable[[], float]) -> None:
-        """From now on the journals hear of processes that come and go."""
+        """Connects the event queue, which receives `PolicyProcess` events when processes connect or end."""
         self._post, self._clock = post, clock
 
     def policy(
@@ -73,13 +73,13 @@ class Remotes:
         journal: Callable[[], AsyncIterator[Event]],
         then: str = "",
     ) -> RemotePolicy:
-        """The policy of an experiment, fresh.
+        """Creates the policy of an experiment without state.
 
         Args:
-            experiment: Whose.
-            program: What its file says.
-            journal: Reads its events.
-            then: What a person is to do when there was no process, once there is one; empty: to resume the experiment.
+            experiment: The stream of the experiment.
+            program: The program of the experiment.
+            journal: Reads all events of the experiment.
+            then: What a person should do once a process is available again; empty: resume the experiment.
         """
         spec = program.spec
         source = self._source(spec.policy, program.bundle)
@@ -99,15 +99,15 @@ class Remotes:
         return made
 
     def serves(self, name: str) -> bool:
-        """Whether a process waits for experiments of a policy by this name."""
+        """Returns True if a process under this policy name waits for experiments."""
         return self._desk.waits(name)
 
     async def start(self) -> None:
-        """Remove what schedulers left behind that were killed."""
+        """Deletes folders that killed schedulers left."""
         await asyncio.to_thread(self._folders.remove_abandoned)
 
     async def over(self, experiment: StreamId) -> None:
-        """The experiment needs no policy any more."""
+        """Closes the policy of a finished experiment."""
         made = self._open.get(experiment)
         if made is not None:
             await made.close()
@@ -115,7 +115,7 @@ class Remotes:
                 del self._open[experiment]
 
     async def close(self) -> None:
-        """Ends what was started."""
+        """Closes all policies and deletes their files."""
         await asyncio.gather(*(one.close() for one in list(self._open.values())))
         self._open.clear()
         await asyncio.to_thread(self._folders.close)
@@ -123,19 +123,19 @@ class Remotes:
     async def review(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
     ) -> tuple[PolicyCapabilities, str]:
-        """Asks a policy whether it can serve an experiment, and what it wants to decide.
+        """Asks a policy whether it can serve an experiment, and which decisions it needs.
 
         Args:
-            spec: The experiment's file.
-            settings: What it says.
-            data: The partitioned data that it names; None: it names none.
-            bundle: Its code.
+            spec: The specification of the experiment.
+            settings: Its settings.
+            data: Its data set; None: it has none.
+            bundle: The hash of its code bundle; empty: none.
 
         Returns:
-            That, and what a person should know before the experiment begins; empty: nothing.
+            The capabilities, and a note for people; empty: no note.
 
         Raises:
-            InvalidInput: It cannot, or there is no process that could be asked.
+            InvalidInput: The policy cannot serve the experiment, or no process answers in time.
         """
         source = self._source(spec.policy, bundle)
         kept = False

@@ -1,4 +1,4 @@
-"""A policy process without a cluster: for a replay it dials in to the command that replays."""
+"""A server for policy processes during an offline replay."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LIMITS: Final = Limits(answer=60.0, absence=60.0)
 
 
 class Blocking:
-    """A remote policy as a host that is asked on a thread, while the event loop carries what it says.
+    """A policy process as a blocking host: it is called on a thread, while the event loop exchanges the messages.
 
     Args:
-        policy: It.
-        loop: Where its process is served.
+        policy: The policy.
+        loop: The event loop that serves its process.
     """
 
     def __init__(self, policy: RemotePolicy, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,10 +36,10 @@ class Blocking:
         self._loop = loop
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call.
+        """Makes one up-call and blocks until the answer.
 
         Raises:
-            Unavailable: There is no process that answers.
+            Unavailable: No process answers.
         """
         asking = self._policy.answer(experiment, call, nullcontext())
         found = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
@@ -56,14 +56,14 @@ async def dialled(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     say: Callable[[str], None],
 ) -> AsyncIterator[Blocking]:
-    """Serves for as long as it is open: what an experiment's policy process dials in to.
+    """Serves the policy process of an experiment while the context is open.
 
     Args:
-        experiment: Whose policy.
-        program: What its file says; its command is started here.
-        journal: Reads its events.
-        stub: AppStat, for its code.
-        say: Tells people how to start a process, if they are to.
+        experiment: The stream of the experiment.
+        program: Its program; a policy command is started here.
+        journal: Reads all events of the experiment.
+        stub: AppStat, which has the code bundle.
+        say: Shows people how to start the process, if they must start it.
     """
     desk = Desk()
     server = Server("replay")

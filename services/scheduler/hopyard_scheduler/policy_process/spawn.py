@@ -1,6 +1,6 @@
-"""Policy processes that the scheduler starts, in an experiment's code, and starts again when they end.
+"""Policy processes that the scheduler starts in the folder of an experiment's code and restarts when they end.
 
-A process leads a group of its own. When it has ended, whatever the reason, so does what it has started and left there.
+Each process leads its own process group. When it ends, the rest of its group is killed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from hopyard_scheduler.policy_process.streams import Seat
 _LOG = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 3.0
-"""What a process has from SIGTERM to its end."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 PAUSE_SECONDS: Final = 0.2
-"""Between the end of a process that was never ready and the next try."""
+"""Seconds between the early end of a process and the next attempt."""
 
 MOST_TRIES: Final = 3
-"""Processes in a row that may end without having been ready."""
+"""Maximum number of consecutive processes that end before they are ready."""
 
 _LAST_BYTES: Final = 2_000
 
@@ -41,11 +41,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """How a process is started.
+    """How to start a process.
 
     Attributes:
         arguments: The program and its arguments.
-        environment: Variables beside those of the scheduler.
+        environment: Variables in addition to those of the scheduler.
         sockets: Descriptors that it inherits.
     """
 
@@ -55,41 +55,41 @@ class Invocation:
 
 
 class ProcessConnection(Protocol):
-    """What processes are started with, and how each one comes to its stream."""
+    """Defines how processes are started and how their streams are found."""
 
     @property
     def label(self) -> str:
-        """What is started, for people."""
+        """A name of the process for people."""
 
     @property
     def ready(self) -> str:
-        """What a process has done once it is ready, for people: a participle."""
+        """What a ready process has done, as a participle for messages: "started"."""
 
     async def begin(self, code: Path) -> Invocation:
-        """Before a process is started with an experiment's code in this folder."""
+        """Prepares the start of a process in the given code folder and returns its invocation."""
 
     def started(self) -> None:
-        """The process has what it inherits, or could not be started."""
+        """Called after the process was started or could not be started; closes what it inherits."""
 
     async def seat(self, experiment: StreamId) -> Seat:
-        """A stream of the process for an experiment (empty: for a review). Waits for it."""
+        """Waits for a stream of the process for an experiment; empty: for a review."""
 
     def give_back(self, seat: Seat) -> None:
-        """The stream was not for an experiment, and waits again."""
+        """Returns a stream to the waiting ones after a review."""
 
     @property
     def broken(self) -> bool:
-        """Whether the process that was started last gets no other stream."""
+        """True if the last process cannot provide another stream."""
 
 
 class SpawnedPolicy:
-    """One experiment's policy process, started when it is needed.
+    """The policy process of one experiment, started on demand.
 
     Args:
-        connection: How it is started, and comes to its stream.
-        code: Fetches the experiment's code bundle, packed; None: it has none.
-        bundle: The bundle's hash.
-        folders: Where its files are.
+        connection: Defines how it is started and how its stream is found.
+        code: Fetches the packed code bundle; None: there is none.
+        bundle: The hash of the bundle.
+        folders: Creates the folder for its files.
     """
 
     def __init__(
@@ -106,25 +106,26 @@ class SpawnedPolicy:
         self._folder: Path | None = None
         self._output: IO[bytes] | None = None
         self._process: tuple[asyncio.subprocess.Process, asyncio.Task[None]] | None = None
-        """And what is done when its group has ended."""
+        """The process, and the task that ends with its group."""
         self._turn = asyncio.Lock()
         self._closed = asyncio.Event()
 
     @property
     def pid(self) -> int | None:
-        """The process that runs; None: none does."""
+        """The id of the running process; None: none is running."""
         return None if self._process is None or self._process[1].done() else self._process[0].pid
 
     @property
     def absent(self) -> str:
-        """What to say when nobody comes."""
+        """An error text for the case that the process does not become ready in time."""
         return f"{self._connection.label} has not {self._connection.ready}{self._said()}"
 
     async def take(self, experiment: StreamId) -> Seat:
-        """A stream of the process, started if it does not run. Waits for it.
+        """Waits for a stream of the process, which is started if it is not running.
 
         Raises:
-            InvalidInput: It cannot be started, or ended again and again without having been ready; or it is closed.
+            InvalidInput: The process cannot be started, or repeatedly ended before it was ready, or this object is
+                closed.
         """
         async with self._turn:
             last = ""
@@ -139,7 +140,7 @@ class SpawnedPolicy:
                 finally:
                     sits.cancel()
                     (taken,) = await asyncio.gather(sits, return_exceptions=True)
-                    if seat is None and isinstance(taken, Seat):  # It came just as nobody waited any more.
+                    if seat is None and isinstance(taken, Seat):  # It connected at the moment of the cancellation.
                         self.give_back(taken)
                 if self._closed.is_set():
                     raise _closed()
@@ -149,19 +150,19 @@ class SpawnedPolicy:
             raise InvalidInput(last)
 
     def give_back(self, seat: Seat) -> None:
-        """The stream was not for an experiment, and waits again."""
+        """Returns a stream to the waiting ones after a review."""
         if not seat.gone:
             self._connection.give_back(seat)
 
     async def restart(self) -> None:
-        """Ends the process, which hangs: the next one is another."""
+        """Ends the process, because it hangs. The next `take` starts another one."""
         await self._stop()
 
     async def close(self) -> None:
-        """Ends the process, and takes its files away; no other one is started. Safe twice."""
+        """Ends the process, deletes its files, and prevents further starts. May be called twice."""
         self._closed.set()
         await self._stop()
-        async with self._turn:  # Whoever was about to start one has left.
+        async with self._turn:  # No other task can be about to start a process any more.
             await self._stop()
             if self._output is not None:
                 self._output.close()
@@ -203,10 +204,10 @@ class SpawnedPolicy:
         return self._process
 
     async def _prepared(self) -> Path:
-        """The folder with the experiment's code in `code`.
+        """Returns the folder of the process; unpacks the code into its subfolder `code` on first use.
 
         Raises:
-            InvalidInput: The bundle cannot be unpacked.
+            InvalidInput: The bundle cannot be unpacked, or this object is closed.
         """
         if self._closed.is_set():
             raise _closed()
@@ -230,10 +231,10 @@ class SpawnedPolicy:
         return folder
 
     async def _unless_closed(self, what: Awaitable[T]) -> T:
-        """What comes of it.
+        """Awaits a result and returns it.
 
         Raises:
-            InvalidInput: This was closed meanwhile; then it is cancelled.
+            InvalidInput: This object was closed meanwhile; the awaitable is cancelled.
         """
         doing, closes = asyncio.ensure_future(what), asyncio.create_task(self._closed.wait())
         try:
@@ -262,7 +263,7 @@ class SpawnedPolicy:
         return f"{self._connection.label} ended with {code} before it {self._connection.ready}"
 
     def _said(self) -> str:
-        """The last line that it printed."""
+        """Returns the last line of the process's output as the end of a message; empty: no output."""
         if self._folder is None:
             return ""
         try:
@@ -279,7 +280,10 @@ def _closed() -> InvalidInput:
 
 
 async def _to_its_end(what: Awaitable[T]) -> T:
-    """What comes of it. It is not left half done: who is cancelled meanwhile waits for its end."""
+    """Awaits a result and returns it.
+
+    A cancelled caller still waits for the end, so that the work is not left half done.
+    """
     doing = asyncio.ensure_future(what)
     try:
         return await asyncio.shield(doing)
@@ -289,7 +293,7 @@ async def _to_its_end(what: Awaitable[T]) -> T:
 
 
 async def _end_of(process: asyncio.subprocess.Process) -> None:
-    """Waits until a process has ended, and ends its group at once: later the number may be another's."""
+    """Waits for the end of a process and kills its group at once, before the group id can be reused."""
     await process.wait()
     _signal(process, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""What an experiment's policy process has yet to be told: the state as it is, less what it knows already."""
+"""State deltas: the changes of an experiment's state since the last up-call, for its policy process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ from hopyard_engine.policy_host import experiment_view, job_view
 
 
 class _KnownJob(NamedTuple):
-    """A job as it was told; `prefix` is where its curve begins, `points` of its own points were told."""
+    """A job as the process knows it.
+
+    Attributes:
+        view: Its view.
+        snapshots: The positions of its snapshots.
+        queued: Its place in the queue of idle jobs.
+        prefix: The curve that it has from its origin.
+        points: The number of its own points that were sent.
+    """
 
     view: JobView
     snapshots: tuple[int, ...]
@@ -33,7 +41,7 @@ class _KnownJob(NamedTuple):
 
 
 class _KnownSlot(NamedTuple):
-    """A slot as it was told; `job` is what runs on it."""
+    """A slot as the process knows it; `job` is the job that runs on it."""
 
     node: str
     job: str | None
@@ -43,10 +51,10 @@ class _KnownSlot(NamedTuple):
 
 
 class StateDelta:
-    """What one process knows of its experiment, from nothing on.
+    """The state that one process knows of its experiment. It is empty at first.
 
     Args:
-        curves: Whether it is told of learning curves.
+        curves: True if learning curves are sent.
     """
 
     def __init__(self, *, curves: bool = True) -> None:
@@ -67,7 +75,13 @@ class StateDelta:
         self._scaled = False
 
     def up_call(self, stream: Stream, call: UpCall, *, again: bool = False) -> pb.UpCall:
-        """The message of an up-call on the experiment as it is now; from then on the process knows what is in it."""
+        """Returns the message of an up-call with all changes of the state, and notes them as known.
+
+        Args:
+            stream: The stream of the experiment.
+            call: The up-call.
+            again: True if the up-call is repeated to rebuild the state.
+        """
         message = pb.UpCall(number=call.number, at=call.at, seed=call.seed, again=again)
         message.changes.extend(self._news(stream))
         message.verdicts.extend(map(verdict_to_proto, call.verdicts))
@@ -89,7 +103,8 @@ class StateDelta:
             for one in stream.scaling:
                 known = pb.PolicyScaling(hardware=one.hardware, slots=one.slots, seconds=one.seconds)
                 yield pb.StateChange(scaling=known)
-        # Where an experiment's jobs are complete concerns all of them; another core, which led to the same, counts for itself.
+        # The maximum position concerns all jobs of an experiment. Counters of changes are not comparable between two
+        # cores. In both cases all jobs are compared.
         anew = self._tops != tops or stream is not self._seen
         yield from self._of_jobs(
             stream, [*stream.jobs, *(self._jobs.keys() - stream.jobs.keys())] if anew else self._candidates(stream)
@@ -169,7 +184,7 @@ class StateDelta:
                 yield pb.StateChange(earlier=told)
 
     def _candidates(self, stream: Stream) -> list[str]:
-        """Jobs that may be other than they were, in order of creation, and at last those that are gone."""
+        """Returns the jobs that may have changed in order of creation, then removed ones."""
         names = {
             *stream.touched.since(self._touched),
             *stream.snapshots.touched.since(self._snapshots),
@@ -212,7 +227,7 @@ class StateDelta:
 
 
 def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExperiment:
-    """An experiment's terms as they travel, without its space."""
+    """Converts the terms of an experiment, without its space."""
     return pb.PolicyExperiment(
         metric=common_pb2.Metric(
             name=terms.metric,

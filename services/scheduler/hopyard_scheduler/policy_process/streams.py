@@ -1,4 +1,4 @@
-"""The streams of policy processes: who dialled in, and waits for an experiment or serves one."""
+"""The streams of policy processes, and the desk where they wait for experiments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 
 MOST_WAITING: Final = 1_000
-"""Streams that may wait for an experiment at a time."""
+"""Maximum number of streams that wait for an experiment."""
 
 
 class SeatLost(Exception):
@@ -22,7 +22,7 @@ class SeatLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who dials in; see `PolicyHello`."""
+    """The first message of a process; see `PolicyHello`."""
 
     policy: str
     experiment: StreamId = StreamId("")
@@ -35,7 +35,7 @@ class Seat:
     """One stream of a policy process.
 
     Args:
-        greeting: What it said first.
+        greeting: The first message of the process.
         write: Sends a message.
     """
 
@@ -50,7 +50,7 @@ class Seat:
 
     @property
     def gone(self) -> bool:
-        """Whether the stream has ended."""
+        """True if the stream has ended."""
         return self._over.is_set()
 
     async def send(self, message: pb.DriveResponse) -> None:
@@ -70,7 +70,10 @@ class Seat:
             raise SeatLost from error
 
     def hear(self) -> asyncio.Future[pb.DriveRequest]:
-        """The next message, or `SeatLost`: the stream has ended. For one at a time."""
+        """Returns a future with the next message; it raises `SeatLost` when the stream ends.
+
+        Only one caller may wait at a time.
+        """
         hearer: asyncio.Future[pb.DriveRequest] = asyncio.get_running_loop().create_future()
         if self._heard:
             hearer.set_result(self._heard.popleft())
@@ -81,14 +84,14 @@ class Seat:
         return hearer
 
     def take(self, message: pb.DriveRequest) -> None:
-        """A message came."""
+        """Delivers a received message."""
         if self._hearer is not None and not self._hearer.done():
             self._hearer.set_result(message)
         else:
             self._heard.append(message)
 
     def hang_up(self, error: HopyardError | None = None) -> None:
-        """Ends the stream: with the error, or in peace."""
+        """Ends the stream, with an error for the process or without."""
         if not self.gone:
             self._error = error
             self._over.set()
@@ -96,25 +99,25 @@ class Seat:
                 self._hearer.set_exception(SeatLost())
 
     def lose(self) -> None:
-        """The process has ended the stream."""
+        """Marks the stream as ended by the process, and calls the callback of `when_lost`."""
         if not self.gone:
             self.hang_up()
             if self._lost is not None:
                 self._lost()
 
     def when_lost(self, then: Callable[[], None]) -> None:
-        """Calls it once the process has gone away by itself, not when it was hung up on."""
+        """Sets a callback for the case that the process ends the stream, not the scheduler."""
         self._lost = then
 
     async def over(self) -> None:
-        """Waits until the stream is to end; raises the error with which it does."""
+        """Waits until the stream ends. Raises the error of `hang_up`, if any."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
 
 
 class Desk:
-    """The seats that wait for an experiment."""
+    """Registers the streams of policy processes and assigns waiting ones to experiments."""
 
     def __init__(self) -> None:
         self._waiting: list[Seat] = []
@@ -122,7 +125,7 @@ class Desk:
         self._came = asyncio.Event()
 
     def sit(self, seat: Seat) -> None:
-        """Somebody dialled in, or has nothing to do any more."""
+        """Adds a stream to the waiting ones."""
         self._open.add(seat)
         self._waiting.append(seat)
         came, self._came = self._came, asyncio.Event()
@@ -130,22 +133,22 @@ class Desk:
 
     @property
     def full(self) -> bool:
-        """Whether nobody else may wait."""
+        """True if no further stream may wait."""
         return len(self._waiting) >= MOST_WAITING
 
     def waits(self, policy: str) -> bool:
-        """Whether a process of a policy waits for an experiment."""
+        """Returns True if a process under this policy name waits for experiments."""
         return any(seat.greeting.policy == policy and not seat.gone for seat in self._waiting)
 
     def leave(self, seat: Seat) -> None:
-        """A stream has ended."""
+        """Removes a stream that has ended."""
         seat.lose()
         self._open.discard(seat)
         if seat in self._waiting:
             self._waiting.remove(seat)
 
     async def take(self, policy: str, experiment: StreamId) -> Seat:
-        """A process of a policy for an experiment: one that has served it before, else one that serves any. Waits for it."""
+        """Waits for a stream of a policy: one that served this experiment before, else one that is free."""
         while True:
             found = [seat for seat in self._waiting if seat.greeting.policy == policy and not seat.gone]
             known = [seat for seat in found if experiment and seat.greeting.experiment == experiment]
@@ -157,6 +160,6 @@ class Desk:
             await self._came.wait()
 
     def close(self) -> None:
-        """The scheduler stops: everybody is to dial in again."""
+        """Ends all streams with an error that asks the processes to connect again."""
         for seat in list(self._open):
             seat.hang_up(Unavailable("the scheduler stops; dial in again"))

@@ -1,4 +1,4 @@
-"""Waiting within a time in which this process itself has not stood still."""
+"""Timeouts that do not count time in which this process was stalled."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class TimeLimitExceeded(TimeoutError):
-    """It took longer than it may."""
+    """The time limit was exceeded."""
 
 
 async def within(seconds: float, what: Awaitable[T]) -> T:
-    """What comes of it.
+    """Awaits a result and returns it.
 
     Args:
-        seconds: How long it may take (> 0).
-        what: A future, or what becomes a task; it is cancelled when it takes longer.
+        seconds: Time limit (> 0), without stalls of this process.
+        what: The awaitable; it is cancelled when the time limit is exceeded.
 
     Raises:
-        TimeLimitExceeded: It did.
+        TimeLimitExceeded: The time limit was exceeded.
     """
     loop, future = asyncio.get_running_loop(), asyncio.ensure_future(what)
     tick, spent, before, late = min(seconds / 20, 0.5), 0.0, time.monotonic(), False

@@ -1,1 +1,1 @@
-"""Requests to others: configurations from hpgen, predictions from nodes, solutions from worker processes."""
+"""External requests of the core: configurations from hpgen, predictions from nodes, solutions from worker processes."""

@@ -1,4 +1,4 @@
-"""What the core asks of the outside: configurations of the generator, which learns results on the way."""
+"""The client of hpgen: requests configurations and sends results to the generators."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 1000
-"""Recorded calls in one message."""
+"""Maximum number of recorded calls in one message."""
 
 _PATIENCE: Final = 600.0
-"""Seconds that a generator may take over them all; hpgen itself gives up one that takes too long over a single call."""
+"""Time limit in seconds for a message of recorded calls. hpgen itself limits the time of a single call."""
 
 
 class _Asked:
-    """An experiment's questions and what its generator has heard.
+    """The requests of an experiment and the progress of its generator.
 
     Attributes:
-        queue: Questions in the core's order; None ends them.
-        fresh: Answers that the core may not have taken yet, by ticket.
-        told: So many of the experiment's calls have reached the generator, as far as this scheduler knows.
+        queue: Requests in order; None ends the queue.
+        fresh: Answers by ticket that the core may not have handled yet.
+        told: The number of the experiment's calls that are known to have reached the generator.
     """
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class _Asked:
 
 
 class Generators:
-    """Asks hpgen, one call at a time for each experiment and in the core's order: a generator is a function of its calls.
+    """Calls hpgen, one call at a time for each experiment and in the core's order, because the calls determine a generator's state.
 
-    Results are not sent when they happen but before the next question, together: nothing but a proposal depends on them.
+    Results are sent together before the next request, because only the next proposal depends on them.
 
     Args:
         stub: The generator service.
-        background: Owns the tasks, one for each experiment.
-        clock: Seconds since the epoch.
+        background: Runs one task for each experiment.
+        clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(
@@ -75,24 +75,25 @@ class Generators:
         self._asked: dict[str, _Asked] = {}
 
     def attach(self, core: Core, post: Callable[[Event], None]) -> None:
-        """Says where answers go, and where the recorded calls are."""
+        """Connects the core, which has the recorded calls, and the event queue."""
         self._core = core
         self._post = post
 
     async def validate(self, experiment: StreamId, spec_json: str) -> Literal["nothing", "finals", "reports"]:
-        """Opens an experiment's generator, so that what is wrong with it is said before the experiment exists.
+        """Opens the generator of a new experiment, so that errors are found before the experiment exists.
 
-        Answers which results it is to be told.
+        Returns:
+            Which results the generator reads.
 
         Raises:
-            InvalidInput: Unknown generator, or parameters or a space that it does not take.
-            Unavailable: hpgen is not there.
+            InvalidInput: The generator is unknown, or does not accept its parameters or the space.
+            Unavailable: hpgen is unavailable.
         """
         request = hpgen_pb2.OpenGeneratorRequest(experiment=experiment, spec_json=spec_json)
         return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
 
     def ask(self, question: AskOutside) -> None:
-        """Queues a question behind the earlier ones of its experiment."""
+        """Queues a request after the earlier ones of its experiment."""
         name = question.experiment
         if name not in self._asked:
             asked = self._asked[name] = _Asked()
@@ -100,7 +101,7 @@ class Generators:
         self._asked[name].queue.put_nowait(question)
 
     def close(self, experiment: StreamId) -> None:
-        """An experiment is over: its generator is closed behind what is queued. One that is revived opens it again."""
+        """Closes the generator of a finished experiment after its queued requests. A later request opens it again."""
         asked = self._asked.pop(experiment, None)
         if asked is not None:
             asked.queue.put_nowait(None)
@@ -119,7 +120,7 @@ class Generators:
             _LOG.warning("the generator of %s stays open: %s", name, error)
 
     async def _persist(self, question: AskOutside, asked: _Asked) -> Answered:
-        """Asks until it is answered: an absent service is waited for, a forgetful one gets its calls again."""
+        """Repeats a request until it is answered, with backoff. A restarted hpgen first gets all recorded calls again."""
         failures, backoff = 0, Backoff()
         while True:
             try:
@@ -154,7 +155,7 @@ class Generators:
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
     async def _tell(self, question: AskOutside, calls: Sequence[GeneratorCall], spec_json: str = "") -> None:
-        """Makes calls that the journal recorded: on the open generator, or with its specification on a fresh one."""
+        """Sends recorded calls to the open generator, or with the specification to a new one."""
         for start in range(0, max(len(calls), 1), _AT_ONCE):
             request = hpgen_pb2.OpenGeneratorRequest(
                 experiment=question.experiment,
@@ -166,13 +167,16 @@ class Generators:
             await self._stub.OpenGenerator(request, timeout=_PATIENCE)
 
     def _is_open(self, question: AskOutside) -> bool:
-        """Whether the core still waits for an answer: an experiment that was stopped may have left thousands of questions."""
+        """Returns True if the core still waits for the answer.
+
+        A stopped experiment may leave thousands of unneeded requests.
+        """
         found = self._core.find(question.experiment)
         return found is None or question.ticket in found[0].asks
 
     def _found(self, question: AskOutside) -> tuple[Stream, Experiment]:
         found = self._core.find(question.experiment)
-        if found is None:  # It ended while hpgen was away, and long ago.
+        if found is None:  # The experiment has ended and left the core while hpgen was unavailable.
             raise Conflict(f"experiment {question.experiment} is over")
         return found
 
@@ -181,7 +185,10 @@ class Generators:
 
 
 def taken(calls: Sequence[GeneratorCall], fresh: Mapping[str, Hyperparameters | None]) -> list[GeneratorCall]:
-    """The calls that a generator took, with answers on their way to the core; what it could not answer changed nothing."""
+    """Returns the answered calls, with answers that the core has not handled yet.
+
+    Unanswered calls did not change the generator.
+    """
     known = [
         replace(call, hyperparameters=fresh[CREATE + call.job], answered=True)
         if not call.answered and CREATE + call.job in fresh

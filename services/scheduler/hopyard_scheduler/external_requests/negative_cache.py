@@ -1,4 +1,4 @@
-"""What could not be done a short while ago is not tried again with each question."""
+"""Negative cache: remembers recent failures, so that they are not retried on every request."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Final
 
 AGAIN_SECONDS: Final = (30.0, 600.0)
-"""It is not tried again for so long; longer each time, up to so long."""
+"""The first pause before a retry and the maximum one, in seconds. The pause doubles with each failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something could not be done; it is tried again at `until`, and after `pause` more seconds if it fails again."""
+    """A remembered failure.
+
+    Attributes:
+        error: The error.
+        until: The time before which no retry is made.
+        pause: The pause in seconds that led to `until`.
+    """
 
     error: str
     until: float
@@ -19,6 +25,6 @@ class Failure:
 
 
 def failed(before: Failure | None, error: str, now: float) -> Failure:
-    """A failure now, after one before or the first one."""
+    """Returns the failure to remember after an error now, given the previous one or None."""
     pause = AGAIN_SECONDS[0] if before is None else min(2 * before.pause, AGAIN_SECONDS[1])
     return Failure(error, now + pause, pause)

@@ -1,7 +1,9 @@
-"""What policies ask of solvers: each question is answered in a process of its own, within its time, or with an error.
+"""Requests of policies to solvers.
 
-A question that is open when the scheduler ends is asked again by the next one: solvers are functions of their payloads, and the
-core takes one answer for a ticket.
+Each one runs in its own process with a time limit, and ends with a result or an error.
+
+A restarted scheduler repeats open requests: a solver's answer depends only on its payload, and the core accepts one
+answer for each ticket.
 """
 
 from __future__ import annotations
@@ -23,34 +25,34 @@ from hopyard_engine.core.events import Answered, Event
 from hopyard_scheduler.external_requests.worker_process import aside
 
 AT_ONCE: Final = 2
-"""Processes at a time, of all experiments together; of one experiment one question is answered after the other."""
+"""Maximum number of solver processes. Requests of one experiment run one after the other."""
 
 MOST_OPEN: Final = 32
-"""Questions of an experiment that may be open; further ones are answered with an error."""
+"""Maximum number of open requests of an experiment; further ones are answered with an error."""
 
 START_SECONDS: Final = 60.0
-"""How long it may take to import and make a solver."""
+"""Time limit in seconds to import and create a solver."""
 
 GRACE: Final = 5.0
-"""Seconds beyond its time, and half of that on top, after which a solver that thinks on is ended."""
+"""Seconds in addition to 1.5 times the time limit of a request, after which its process is killed."""
 
 PRIORITY: Final = 5
-"""Its nice value: training, and the services, come first, and yet it has to get on."""
+"""The nice value of solver processes: they yield to training and services but still make progress."""
 
 MAX_ERROR: Final = 2000
-"""Characters of an error that are kept."""
+"""Maximum number of characters of an error."""
 
 Solve = Callable[[str, Any, float], Awaitable[Any]]
 
 
 async def solve_aside(kind: str, payload: Any, seconds: float) -> Any:
-    """A solver's answer, from a process that is gone when this returns, with all that it started in its group.
+    """Returns a solver's answer, computed in a process that is killed with its group before this function returns.
 
     Raises:
-        InvalidInput: There is no such solver, or it has no answer; or how its process ended, or that it took too long.
+        InvalidInput: The solver is unknown, raised an error, took too long, or its process ended.
     """
     if ":" not in kind and kind not in plugin_names(SOLVERS):
-        load_plugin(SOLVERS, kind, Solver)  # Nobody has it: says so, and who is there.
+        load_plugin(SOLVERS, kind, Solver)  # It raises an error that names the known solvers.
     most = MOST_BYTES + 1000
     async with aside("hopyard.solver.process", f"solver {kind}", priority=PRIORITY, most_bytes=most) as process:
         await process.ask({"kind": kind, "path": sys.path}, START_SECONDS, "to be made", "while it was made")
@@ -64,12 +66,12 @@ async def solve_aside(kind: str, payload: Any, seconds: float) -> Any:
 
 
 class Solvers:
-    """Puts the questions of policies to solvers.
+    """Sends the requests of policies to solvers.
 
     Args:
-        background: Owns the tasks, one for each question.
-        clock: Seconds since the epoch.
-        solve: Answers one, or raises HopyardError.
+        background: Runs one task for each request.
+        clock: Returns seconds since the Unix epoch.
+        solve: Answers one request, or raises HopyardError.
     """
 
     def __init__(self, background: Background, clock: Callable[[], float], solve: Solve = solve_aside) -> None:
@@ -82,11 +84,14 @@ class Solvers:
         self._stopped = False
 
     def attach(self, post: Callable[[Event], None]) -> None:
-        """Says where answers go."""
+        """Connects the event queue that receives the answers."""
         self._post = post
 
     def ask(self, asked: AskOutside) -> None:
-        """Puts a question behind the earlier ones of its experiment; asked again with the same ticket it goes on as it is."""
+        """Queues a request after the earlier ones of its experiment.
+
+        A request with the ticket of an open one is ignored.
+        """
         key = asked.stream, asked.ticket
         if key in self._open or self._stopped:
             return
@@ -96,17 +101,17 @@ class Solvers:
         self._open[key] = self._background.start(self._serve(asked), name=f"solver {'/'.join(key)}")
 
     def withdraw(self, experiment: StreamId, ticket: str) -> None:
-        """Nobody waits for an answer any more; what is no open question of ours is left alone."""
+        """Cancels an open request. Unknown tickets are ignored."""
         task = self._open.pop((experiment, ticket), None)
         if task is not None:
             task.cancel()
 
     def ended(self, experiment: StreamId) -> None:
-        """An experiment is over, and its questions are withdrawn."""
+        """Releases the queue of a finished experiment; the core withdraws its requests."""
         self._turns.pop(experiment, None)
 
     def stop(self) -> None:
-        """Nothing more is put: what is open is asked again by the next scheduler."""
+        """Stops accepting requests. The next scheduler repeats open ones."""
         self._stopped = True
 
     async def _serve(self, asked: AskOutside) -> None:

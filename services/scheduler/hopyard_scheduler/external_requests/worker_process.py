@@ -1,4 +1,4 @@
-"""Processes beside the scheduler that answer in frames: somebody's code neither ends nor holds it up."""
+"""Worker processes for foreign code: they exchange frames with the scheduler, and their faults do not affect it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MOST_SAID: Final = 1000
 
 
 class Aside:
-    """One process (`hopyard._runtime.worker_process`), made by `aside`.
+    """A worker process (`hopyard._runtime.worker_process`), created by `aside`.
 
     Args:
-        process: It.
-        who: What it is, in words.
-        log: What it prints.
-        most_bytes: Of an answer.
+        process: The process.
+        who: Its name in messages.
+        log: Its error output.
+        most_bytes: Maximum size of an answer.
     """
 
     def __init__(self, process: Process, who: str, log: IO[bytes], most_bytes: int) -> None:
@@ -36,16 +36,16 @@ class Aside:
         self._most_bytes = most_bytes
 
     async def ask(self, wanted: Mapping[str, Any], seconds: float, over: str, while_: str) -> dict[str, Any]:
-        """What it answers to a frame.
+        """Sends a frame and returns the answer.
 
         Args:
             wanted: The frame.
-            seconds: How long it may take; after that the process is of no more use.
-            over: What took longer, as in "took longer than 3 s to be made".
-            while_: When it ended, as in "was killed by signal 9 while it was made".
+            seconds: Time limit. After it the process must not be used any more.
+            over: The end of "took longer than 3 s ...", such as "to be made".
+            while_: The end of "was killed by signal 9 ...", such as "while it was made".
 
         Raises:
-            InvalidInput: It says that there is an error; or how the process ended, or that it took too long.
+            InvalidInput: The process answered with an error, ended, took too long, or sent an invalid answer.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -60,7 +60,7 @@ class Aside:
         try:
             return await self._exchange(wanted)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            code = await self._process.wait()  # It may go on without its streams.
+            code = await self._process.wait()  # The process may continue after it has closed its streams.
             how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
             raise InvalidInput(f"{self._who}: its process {how} {while_}{self._said()}") from error
         except ValueError as error:
@@ -89,7 +89,14 @@ class Aside:
 
 @asynccontextmanager
 async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[Aside]:
-    """Runs `python -m module` as long as the context lasts; then it is gone, with all that it started in its group."""
+    """Runs `python -m module` while the context is open, then kills the process with its group.
+
+    Args:
+        module: The module, which uses `hopyard._runtime.worker_process`.
+        who: The name of the process in messages.
+        priority: Its nice value.
+        most_bytes: Maximum size of an answer.
+    """
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -1,1 +1,1 @@
-"""Questions to learning-curve predictors, which run on nodes."""
+"""Requests to learning-curve predictors, which run on nodes."""

@@ -1,8 +1,8 @@
-"""Questions to predictors: put to the nodes that train the jobs, and put again until one has answered.
+"""Requests to predictors: sends them to nodes and repeats them until one node has answered.
 
-A question is answered by the node that trains its job or trained it last; while that one is away, by another one, of the
-experiment first. It lasts as long as the session over which it went. Answers are equal wherever they are computed, so it does
-no harm when two nodes answer: the core takes the first.
+A request goes to the node that trains its job or trained it last. If that node is away, it goes to another one,
+preferably one of the experiment. If the node's session ends, the request is sent again. All nodes compute equal
+answers, so two answers to one request do no harm: the core accepts the first.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCu
 from hopyard_scheduler.external_requests.predictions.probe import Predictors
 
 WINDOW: Final = 16
-"""Questions that a node has at a time; further ones wait here, and see the curves as they are when they go."""
+"""Maximum number of open requests of a node. Further ones wait, and get the curves of the time when they are sent."""
 
 NODE_SECONDS: Final = 60.0
-"""How long a question waits for a node to be there."""
+"""Time limit in seconds for a node to be available for a request."""
 
 MAX_ERROR: Final = 2000
-"""Characters of an error that are kept."""
+"""Maximum number of characters of an error."""
 
 
 class _SessionOver(Exception):
-    """The session over which a question went has ended."""
+    """The session over which a request was sent has ended."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A question that waits for its answer.
+    """An open request.
 
     Attributes:
-        asked: What the core asks.
-        task: Puts it.
-        session: Over which it went; None: it has not yet.
-        answer: What the node says.
+        asked: The request of the core.
+        task: The task that serves it.
+        session: The session over which it was sent; None: not sent yet.
+        answer: Receives the answer of the node.
     """
 
     asked: AskOutside
@@ -61,15 +61,15 @@ class _Open:
 
 
 class PredictionDispatcher:
-    """Puts questions to nodes.
+    """Sends prediction requests to nodes.
 
     Args:
-        sessions: The nodes that are there.
-        background: Owns the tasks, one for each question.
-        clock: Seconds since the epoch.
-        earlier: Knows the curves of earlier experiments.
-        predictors: Knows what predictors read.
-        node_seconds: How long a question waits for a node to be there.
+        sessions: The sessions of nodes.
+        background: Runs one task for each request.
+        clock: Returns seconds since the Unix epoch.
+        earlier: Reads the curves of earlier experiments.
+        predictors: Finds out what predictors read.
+        node_seconds: Time limit for a node to be available.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class PredictionDispatcher:
     def attach(
         self, core: Core, post: Callable[[Event], None], program: Callable[[ExperimentId], ExperimentProgram]
     ) -> None:
-        """Says where answers go, and where the experiments are."""
+        """Connects the core, the event queue that receives the answers, and the programs of experiments."""
         self._core = core
         self._post = post
         self._program = program
 
     def ask(self, asked: AskOutside) -> None:
-        """Puts a question; asked again with the same ticket it goes on as it is."""
+        """Starts a request. A request with the ticket of an open one is ignored."""
         ticket = _ticket(asked.stream, asked.ticket)
         if ticket in self._open or self._stopped:
             return
@@ -111,7 +111,7 @@ class PredictionDispatcher:
         question.task = self._background.start(self._serve(ticket, question), name=f"prediction {ticket}")
 
     def withdraw(self, experiment: StreamId, ticket: str) -> None:
-        """Nobody waits for an answer any more; what is no open question of ours is left alone."""
+        """Cancels an open request, also on its node. Unknown tickets are ignored."""
         name = _ticket(experiment, ticket)
         question = self._open.pop(name, None)
         if question is None:
@@ -123,27 +123,27 @@ class PredictionDispatcher:
             question.session.send(resource_manager_pb2.AgentSessionResponse(withdraw_question=message))
 
     def answered(self, answer: resource_manager_pb2.NodeAnswer) -> None:
-        """A node has answered; what nobody waits for is ignored."""
+        """Delivers the answer of a node. Answers to unknown tickets are ignored."""
         question = self._open.get(answer.ticket)
         if question is not None and question.answer is not None and not question.answer.done():
             question.answer.set_result(answer)
 
     def joined(self) -> None:
-        """A node is there that was not."""
+        """Wakes the requests that wait for a node."""
         self._arrival.set()
         self._arrival = asyncio.Event()
 
     def ended(self, experiment: StreamId) -> None:
-        """An experiment is over."""
+        """Releases the curves of a finished experiment."""
         self._histories.forget(experiment)
         self._earlier.forget(experiment)
 
     def stop(self) -> None:
-        """Nothing more is put: what is open is asked again by the next scheduler."""
+        """Stops accepting requests. The next scheduler repeats open ones."""
         self._stopped = True
 
     def _left(self, session: Session) -> None:
-        """A session is over: what went over it is put again."""
+        """Makes the requests of an ended session be sent again."""
         for question in self._open.values():
             if question.session is session and question.answer is not None and not question.answer.done():
                 question.answer.set_exception(_SessionOver())
@@ -166,11 +166,11 @@ class PredictionDispatcher:
             self._post(Answered(self._clock(), asked.stream, asked.ticket, result, error[:MAX_ERROR]))
 
     async def _put(self, ticket: str, question: _Open) -> resource_manager_pb2.NodeAnswer:
-        """Puts a question to one node after the other, until one answers.
+        """Sends a request to one node after the other until one answers.
 
         Raises:
-            InvalidInput: There is no such predictor, or it cannot be made.
-            Unavailable: No node is there for too long.
+            InvalidInput: The predictor is unknown or cannot be created.
+            Unavailable: No node was available within the time limit, or the job is gone.
         """
         stream, job = self._found(question.asked)
         spec = self._program(job.experiment.id).spec
@@ -210,7 +210,10 @@ class PredictionDispatcher:
             raise Unavailable(f"no node was there to predict on for {self._node_seconds:g} s") from error
 
     def _chosen(self, stream: Stream, job: Job) -> str | None:
-        """The node that trains a job or trained it last; else the least busy one of the experiment's; else of all."""
+        """Returns the node for a request; None: no node is connected.
+
+        It is the node that trains the job or trained it last, else the least busy one of the experiment, else of all.
+        """
         there = [session.node for session in self._sessions.connected() if session.ready]
         latest = job.channels.get((job.attempt, 0))
         if latest is not None and latest.node in there:
@@ -225,7 +228,7 @@ class PredictionDispatcher:
         program = self._program(job.experiment.id)
         predictor = program.spec.predictor
         payload = json.dumps(asked.payload["question"], separators=(",", ":"))
-        if earlier is not None:  # The predictor reads curves.
+        if earlier is not None:
             payload = f'{payload[:-1]},"others":{self._histories.others(stream, job)},"earlier":{earlier}}}'
         return resource_manager_pb2.NodeQuestion(
             ticket=ticket,
@@ -242,5 +245,5 @@ class PredictionDispatcher:
 
 
 def _ticket(experiment: StreamId, ticket: str) -> str:
-    """A ticket as nodes know it."""
+    """Returns the cluster-wide unique ticket of a request."""
     return f"{experiment}/{ticket}"

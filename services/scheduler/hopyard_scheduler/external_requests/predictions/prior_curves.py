@@ -1,12 +1,12 @@
-"""Curves of earlier experiments on the same space, for predictors that read curves.
+"""Learning curves of earlier experiments on the same space, for predictors that read curves.
 
-The space is the same where parameters have the same names and kinds, and constants the same values; how far the others range
-plays no part. Metric, its direction and the unit of positions must be the same too: curves of one metric never stand for those
-of another. Of the newest experiments those count that had ended when one was created. Its questions get the same curves as long as
-the scheduler runs. A restarted one reads them anew, and finds fewer where many experiments have come since: answers are in the
-journal, so that no replay depends on that.
+Two experiments match if their parameters have the same names and kinds, their constants the same values, and their
+metrics, modes and units are equal; ranges of parameters may differ. The curves come from the newest matching
+experiments that ended before the present one was created. They stay the same while the scheduler runs. A restarted
+scheduler reads them again and may find fewer, because only the newest experiments are searched. Replays do not depend
+on them: the journal has the answers.
 
-Who cannot have them goes without: a question is not held up for long, nor fails, because AppStat does not answer.
+If AppStat does not answer in time, predictions are made without these curves.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 CURVES: Final = 100
-"""At most so many are given: of the newest experiment those that went furthest, then of the one before it."""
+"""Maximum number of curves: the longest of the newest experiment first, then those of the one before it."""
 
 POINTS: Final = 100
-"""Of a curve with more reports every second, third, .. is given."""
+"""Maximum number of points of a curve; longer ones are thinned evenly."""
 
 LOOKED_AT: Final = 200
-"""So many experiments are looked at, the newest ones."""
+"""Number of experiments to search, the newest first."""
 
 REPORTS: Final = 50_000
-"""About so many reports are read."""
+"""Approximate maximum number of reports to read."""
 
 SECONDS: Final = 30.0
-"""How long that may take."""
+"""Time limit of reading, in seconds."""
 
 _PAGE: Final = 2000
 
 
 class PriorCurves:
-    """Reads them when they are first asked for, and keeps them while their experiment lives.
+    """Reads the curves for an experiment on first use and caches them until the experiment ends.
 
     Args:
         stub: AppStat.
-        seconds: How long reading may take.
-        clock: Seconds.
+        seconds: Time limit of reading.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class PriorCurves:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def curves(self, experiment: str, spec: ExperimentSpec, before: float) -> str:
-        """A JSON list of the curves for an experiment that was created at `before`.
+        """Returns a JSON list of the curves for an experiment created at the time `before`.
 
-        While they cannot be read it is empty, which the log says once, and they are tried again from time to time.
+        The list is empty while the curves cannot be read. That is logged once and retried with backoff.
         """
         async with self._locks.setdefault(experiment, asyncio.Lock()):
             failure = self._failures.get(experiment)
@@ -96,7 +96,7 @@ class PriorCurves:
             return self._found.get(experiment, "[]")
 
     def forget(self, experiment: str) -> None:
-        """An experiment is over."""
+        """Releases the curves of a finished experiment."""
         self._found.pop(experiment, None)
         self._failures.pop(experiment, None)
 
@@ -127,13 +127,13 @@ class PriorCurves:
         return found
 
     async def _ended(self, before: float) -> list[appstat_pb2.ExperimentRow]:
-        """Experiments that had ended by then, newest first."""
+        """Returns the experiments that ended before a time, newest first."""
         request = appstat_pb2.QueryExperimentsRequest(page_size=LOOKED_AT)
         page = await self._stub.QueryExperiments(request)
         return [row for row in page.experiments if 0 < row.ended_at <= before]
 
     async def _traces(self, experiment: Experiment, most: int) -> tuple[list[Trace], int]:
-        """The curves of an experiment, and how many reports were read for them: not many more than `most`."""
+        """Returns the curves of an experiment and the number of reports read, which may exceed `most` by one page."""
         recorder, reports = Recorder(), 0
         request = appstat_pb2.QueryStatisticsRequest(experiment=experiment.id, page_size=_PAGE)
         while reports < most:
@@ -162,12 +162,12 @@ class PriorCurves:
 def _is_like(spec_json: str, key: tuple[Any, ...]) -> bool:
     try:
         return _key(spec_from_json(spec_json)) == key
-    except SpecError:  # Written by another version: what this one does not understand is not the same.
+    except SpecError:  # Written by another version; a specification that this version cannot read does not match.
         return False
 
 
 def _key(spec: ExperimentSpec) -> tuple[Any, ...]:
-    """What experiments that are alike have in common."""
+    """Returns the values that matching experiments have in common."""
     space = {
         name: spec.space[name].to_data() if spec.space[name].kind == "constant" else spec.space[name].kind
         for name in spec.space

@@ -1,4 +1,7 @@
-"""What predictors read, found out in processes of their own: somebody's code neither ends nor holds up the scheduler."""
+"""Finds out what predictors read.
+
+It creates them in separate processes, so that foreign code cannot end or block the scheduler.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from hopyard_scheduler.external_requests.worker_process import aside
 _LOG = logging.getLogger(__name__)
 
 SECONDS: Final = 30.0
-"""How long it may take to import and make a predictor."""
+"""Time limit in seconds to import and create a predictor."""
 
 _MOST_BYTES: Final = 100_000
 
@@ -29,10 +32,12 @@ Probe = Callable[[str, Mapping[str, Any], float], Awaitable[str]]
 
 
 async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
-    """What a predictor reads, made in a process that is gone when this returns, with all that it started in its group.
+    """Returns what a predictor reads.
+
+    The predictor is created in a process that is killed with its group before this function returns.
 
     Raises:
-        InvalidInput: It cannot be made: what is wrong, or how its process ended, or that it took longer than `seconds`.
+        InvalidInput: The predictor cannot be created, its process ended, or it took longer than `seconds`.
     """
     wanted = {"name": name, "parameters": parameters, "path": sys.path}
     async with aside("hopyard.predictor.process", f"predictor {name}", priority=0, most_bytes=_MOST_BYTES) as process:
@@ -41,12 +46,12 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
 
 
 class Predictors:
-    """What the predictors of experiments read. Each is looked at once; one that cannot be made from time to time.
+    """Caches what the predictors of experiments read. A predictor that cannot be created is retried with backoff.
 
     Args:
-        seconds: How long making one may take.
-        probe: Makes one and answers what it reads, or raises HopyardError.
-        clock: Seconds.
+        seconds: Time limit to create a predictor.
+        probe: Creates a predictor and returns what it reads, or raises HopyardError.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -60,10 +65,10 @@ class Predictors:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def check(self, predictor: PredictorSpec) -> None:
-        """Whether a predictor can be made now, whatever was found before.
+        """Checks that a predictor can be created now, regardless of cached results.
 
         Raises:
-            InvalidInput: It cannot.
+            InvalidInput: It cannot be created.
         """
         key = _key(predictor)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -72,10 +77,10 @@ class Predictors:
             await self._look(key, predictor)
 
     async def reads(self, predictor: PredictorSpec) -> str:
-        """Which of "nothing" and "curves" a predictor reads.
+        """Returns what a predictor reads: "nothing" or "curves".
 
         Raises:
-            InvalidInput: It cannot be made, or could not a short while ago.
+            InvalidInput: It cannot be created, or failed recently.
         """
         key = _key(predictor)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -89,7 +94,8 @@ class Predictors:
     async def _look(self, key: str, predictor: PredictorSpec) -> None:
         try:
             if ":" not in predictor.name and predictor.name not in plugin_names(PREDICTORS):
-                load_plugin(PREDICTORS, predictor.name, Predictor)  # Nobody has it: says so, and who is there.
+                # It raises an error that names the known predictors.
+                load_plugin(PREDICTORS, predictor.name, Predictor)
             self._reads[key] = await self._probe(predictor.name, predictor.parameters, self._seconds)
         except HopyardError as error:
             before = self._failures.get(key)

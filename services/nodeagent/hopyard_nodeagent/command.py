@@ -20,34 +20,40 @@ from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 
 def command(
     scheduler: Annotated[
-        str, typer.Option(help="HOST:PORT of the scheduler, or its folder (a path with a /) on this computer.")
+        str,
+        typer.Option(
+            help="Address of the scheduler, HOST:PORT, or its data folder on this computer (a path with a /)."
+        ),
     ],
-    data: Annotated[Path, typer.Option(help="The agent's own folder: snapshots, code, logs.")],
-    appstat: Annotated[str | None, typer.Option(help="HOST:PORT of AppStat; without it the scheduler says it.")] = None,
-    node: Annotated[str | None, typer.Option(help="Unique name of this node; without it, the host's name.")] = None,
-    slots: Annotated[int, typer.Option(min=1, max=1024, help="Slots: training processes at one time.")] = 1,
+    data: Annotated[Path, typer.Option(help="Folder of this agent for snapshots, code and logs.")],
+    appstat: Annotated[
+        str | None, typer.Option(help="Address of AppStat, HOST:PORT; default: from the scheduler.")
+    ] = None,
+    node: Annotated[str | None, typer.Option(help="Unique name of this node; default: the host name.")] = None,
+    slots: Annotated[int, typer.Option(min=1, max=1024, help="Number of slots: training processes at one time.")] = 1,
     cpus_per_slot: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of a training process; without it, the CPUs shared evenly.")
+        int | None,
+        typer.Option(min=1, help="CPU threads of a training process; default: the CPUs divided by the slots."),
     ] = None,
     gpus: Annotated[
-        str, typer.Option(help="GPUs, shared out evenly: 0,1,2,3 with 2 slots gives 0,1 and 2,3. Without: none.")
+        str, typer.Option(help="GPU indices, divided evenly: 0,1,2,3 with 2 slots gives 0,1 and 2,3; default: none.")
     ] = "",
     host: Annotated[
-        str, typer.Option(help="Where to listen: the address by which other computers reach this one.")
+        str, typer.Option(help="Address to listen on, by which other computers reach this one.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 0,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
     idle_runner_seconds: Annotated[
-        float, typer.Option(min=0, help="How long a training process without work is kept warm.")
+        float, typer.Option(min=0, help="Seconds for which an idle training process is kept for reuse.")
     ] = 300.0,
     snapshot_quota: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="What the folder of snapshots may hold, such as 50GiB: above it copies of what is in the store are "
-            "deleted, those used longest ago first. Without it: no limit.",
+            help="Limit of the snapshot folder, such as 50GiB. Above it, copies of stored snapshots are deleted, the least "
+            "recently used first; default: no limit.",
             show_default=False,
         ),
     ] = None,
@@ -55,8 +61,8 @@ def command(
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="What copies of data partitions that come by URL may take, such as 200GiB: above it those used longest ago "
-            "are deleted. Without it: no limit.",
+            help="Limit of the copies of data partitions from URLs, such as 200GiB. Above it, the least recently used are "
+            "deleted; default: no limit.",
             show_default=False,
         ),
     ] = None,
@@ -65,8 +71,8 @@ def command(
         typer.Option(
             metavar="PROGRAM",
             envvar="HOPYARD_CRIU",
-            help="The CRIU that takes snapshots of whole processes; off: none. Without it: the one on PATH, or the one that "
-            "deploy/install-criu.sh has put into its folder.",
+            help="The CRIU program for snapshots of whole processes; off: none; default: the one on PATH, or the one that "
+            "deploy/install-criu.sh installed.",
             show_default=False,
         ),
     ] = "",
@@ -74,17 +80,19 @@ def command(
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Memory (tmpfs) that images of processes may take while they are taken and restored, such as 4GiB; larger ones go "
-            "through the disk. Without it: a quarter of this computer's.",
+            help="Memory (tmpfs) for process images while they are saved or restored, such as 4GiB; larger images use the "
+            "disk; default: a quarter of the memory.",
             show_default=False,
         ),
     ] = None,
     gang_join_seconds: Annotated[
         float,
-        typer.Option(min=0, help="How long the processes of a job on several slots may take to come together."),
+        typer.Option(
+            min=0, help="Seconds within which the processes of a job on several slots must connect to each other."
+        ),
     ] = 300.0,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
-    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
     """Run a node agent: it brings this host's slots into the cluster and runs training processes on them."""
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
@@ -125,11 +133,11 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
     """Return the bytes that an option specifies; None if it is not given.
 
     Raises:
-        InvalidInput: It is not a number of bytes.
+        InvalidInput: The text is not a number of bytes.
     """
     if given is None:
         return None
-    from hopyard.spec.units import size_bytes  # Its package takes a while to import.
+    from hopyard.spec.units import size_bytes  # The import is slow.
 
     try:
         return size_bytes(given)

@@ -1,4 +1,4 @@
-"""`hopyard scheduler`."""
+"""The command `hopyard scheduler`."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ def command(
     appstat: Annotated[str, typer.Option(help="Address of the AppStat service, HOST:PORT.")],
     hpgen: Annotated[str, typer.Option(help="Address of the generator service, HOST:PORT.")],
     data: Annotated[
-        Path | None, typer.Option(help="Folder in which scheduler.address tells other services where it listens.")
+        Path | None,
+        typer.Option(help="Folder for scheduler.address, from which other services read the address of the scheduler."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 4650,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 4650,
     lease: Annotated[
-        float, typer.Option(help="Seconds after which a silent agent loses its runs.")
+        float, typer.Option(help="Seconds without a message after which a node counts as lost.")
     ] = DEFAULT_LEASE_SECONDS,
-    heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = DEFAULT_HEARTBEAT_SECONDS,
+    heartbeat: Annotated[float, typer.Option(help="Seconds between heartbeats.")] = DEFAULT_HEARTBEAT_SECONDS,
     policy_time_limit: Annotated[
         float,
         typer.Option(
-            min=0.1, help="Seconds that a policy in a process may take over an up-call before its experiment is paused."
+            min=0.1, help="Seconds that a policy process may take for an up-call before its experiment is paused."
         ),
     ] = DEFAULT_POLICY_SECONDS,
     policy_absence_limit: Annotated[
         float,
         typer.Option(
             min=0.1,
-            help="Seconds that the process of a policy may be away when it is needed, before its experiment is paused.",
+            help="Seconds that a needed policy process may be absent before its experiment is paused.",
         ),
     ] = DEFAULT_ABSENCE_SECONDS,
     store_quota: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="What the snapshots of all experiments together may take in the store, such as 500GiB; those that are the "
-            "quickest to train again make room. It is remembered; none takes it away.",
+            help="Quota of the store for the snapshots of all experiments, such as 500GiB. Above it, snapshots that are "
+            "the quickest to train again are deleted. The quota is stored; none removes it.",
             show_default=False,
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
-    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
     """Run the scheduler: experiments, jobs, slots and the agents' sessions.
 
-    It recovers every unfinished experiment from AppStat's journal and may be started before, after or together with the
-    other services.
+    It recovers all unfinished experiments from the journal in AppStat. The services can be started in any order.
     """
 
     async def main(stop: asyncio.Event) -> None:
@@ -86,7 +86,7 @@ def command(
         )
         starting, stopping = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
         try:
-            # It may wait for AppStat for ever.
+            # `start` may wait for AppStat without a limit.
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 await starting
@@ -103,7 +103,7 @@ def command(
 def _quota_of(given: str | None) -> int | None:
     if given is None:
         return None
-    from hopyard.spec.units import size_or_none  # Its package takes a while to import.
+    from hopyard.spec.units import size_or_none  # The import is slow.
 
     try:
         return size_or_none(given)
@@ -112,10 +112,11 @@ def _quota_of(given: str | None) -> int | None:
 
 
 def check_times(lease: float, heartbeat: float) -> None:
-    """Refuse times with which agents that live would be declared lost.
+    """Checks the lease and the heartbeat interval.
 
     Raises:
-        InvalidInput: One is out of its range, or an agent would not be heard twice within its lease.
+        InvalidInput: A time is out of its range, or the heartbeat is not shorter than half the lease, so that live
+            agents could count as lost.
     """
     for option, seconds in (("--lease", lease), ("--heartbeat", heartbeat)):
         if not MIN_SECONDS <= seconds <= MAX_SECONDS:

@@ -1,7 +1,7 @@
-"""Reasons: codes for programs, and the sentences that people read.
+"""Reasons: codes for programs, and sentences for people.
 
-Every state, wait, end, failure and refusal in the engine has a `Reason`. Its code and arguments are what programs compare, and
-`explain` makes the sentence. No program compares the sentence.
+Every state, wait, end, failure and refusal in the engine has a `Reason`. Programs compare its code and arguments.
+`explain` makes the sentence, which programs must not compare.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The codes of all reasons. Their names are stable: programs compare them, and the journal holds them."""
+"""The codes of all reasons. Their names are stable, because programs compare them and the journal contains them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons of the state of an experiment."""
+"""Sentences of the reasons for the state of an experiment."""
 
 from __future__ import annotations
 
@@ -116,4 +116,4 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "Slots are idle, and the policy starts nothing.",
     ),
 }
-"""Reasons of the state of an experiment."""
+"""Sentences of the reasons for the state of an experiment."""

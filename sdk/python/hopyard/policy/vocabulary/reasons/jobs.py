@@ -1,4 +1,4 @@
-"""Reasons of the state of a job."""
+"""Sentences of the reasons for the state of a job."""
 
 from __future__ import annotations
 
@@ -152,4 +152,4 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "The run was suspended.",
     ),
 }
-"""Reasons of the state of a job."""
+"""Sentences of the reasons for the state of a job."""

@@ -1,4 +1,4 @@
-"""Notes on what happened, and refusals of requests."""
+"""Sentences of notes on events and of refused requests."""
 
 from __future__ import annotations
 
@@ -64,4 +64,4 @@ NOTES: Final[Mapping[Code, Sentence]] = {
         "The terms of a quarantined experiment cannot change.",
     ),
 }
-"""Notes on what happened, and refusals of requests."""
+"""Sentences of notes on events and of refused requests."""

@@ -1,4 +1,4 @@
-"""Failures of a policy: causes of POLICY_ERROR."""
+"""Sentences of policy failures, which are causes of POLICY_ERROR."""
 
 from __future__ import annotations
 
@@ -92,4 +92,4 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "The policy raised an exception in the process that the scheduler started for it.",
     ),
 }
-"""Failures of a policy: causes of POLICY_ERROR."""
+"""Sentences of policy failures, which are causes of POLICY_ERROR."""

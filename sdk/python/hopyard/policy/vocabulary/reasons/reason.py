@@ -1,4 +1,4 @@
-"""A reason: a code for programs with its arguments, from which one function makes the sentence for people."""
+"""The reason type: a code for programs with arguments. `explain` makes the sentence for people from it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ SENTENCES: Final[Mapping[ReasonCode, Sentence]] = {
 """The sentence of each code."""
 
 Argument = Union[str, int, float, "Reason"]
-"""An argument of a reason. Another reason is its cause, or what else holds."""
+"""An argument of a reason. An argument that is a reason is a cause or another reason that also applies."""
 
 MAX_CHARACTERS: Final = 20_000
-"""A longer text is cut."""
+"""Maximum number of characters of a text argument; longer texts are cut."""
 
 _ADDED: Final = {"waits": "reason", "last": "reason"}
-"""Arguments that any reason may have: what is waited for meanwhile, and what happened before. They follow the sentence."""
+"""Optional arguments of every code: what is waited for now, and the previous reason. They are appended to the sentence.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something is in its state, waits, ended, failed or was refused. `str()` of it is the sentence.
+    """Why something is in its state, waits, ended, failed or was refused. `str()` returns the sentence.
 
     Attributes:
-        code: The reason for programs.
-        args: What the sentence names, by name. docs/reasons.md lists the arguments of each code.
+        code: The code, for programs.
+        args: The arguments of the sentence, by name. docs/reasons.md lists them for each code.
 
     Raises:
-        TypeError: The arguments are not those of the code.
+        TypeError: The arguments do not match the code.
     """
 
     code: ReasonCode
@@ -84,11 +85,11 @@ class Reason:
 
     @classmethod
     def of(cls, code: ReasonCode, **args: Argument | None) -> Reason:
-        """Return a reason with these arguments; those that are None are left out."""
+        """Return a reason with a code and arguments. Arguments that are None are omitted."""
         return cls(code, {name: value for name, value in args.items() if value is not None})
 
     def plus(self, **args: Argument | None) -> Reason:
-        """Return the reason with more arguments; those that are None are left out."""
+        """Return a copy of the reason with more arguments. Arguments that are None are omitted."""
         return Reason.of(self.code, **{**self.args, **args})
 
     def __str__(self) -> str:
@@ -96,16 +97,16 @@ class Reason:
         return explain(self)
 
     def plain(self) -> dict[str, Any]:
-        """Return the reason as JSON knows it: `{"code": "NODE_LOST", "args": {"node": "n1"}}`."""
+        """Return the reason as a JSON object: `{"code": "NODE_LOST", "args": {"node": "n1"}}`."""
         args = {name: value.plain() if isinstance(value, Reason) else value for name, value in self.args.items()}
         return {"code": self.code.value, "args": args} if args else {"code": self.code.value}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Reason:
-        """Return the reason that `plain` wrote.
+        """Return the reason from the result of `plain`.
 
         Raises:
-            TypeError, ValueError, KeyError: It is none.
+            TypeError, ValueError, KeyError: The object is not a reason.
         """
         args = {
             name: cls.from_plain(value) if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""Why a command is refused."""
+"""Sentences of the reasons for which a command is refused."""
 
 from __future__ import annotations
 
@@ -239,4 +239,4 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "A test of a policy refuses the command.",
     ),
 }
-"""Why a command is refused."""
+"""Sentences of the reasons for which a command is refused."""

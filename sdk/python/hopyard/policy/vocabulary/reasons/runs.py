@@ -1,4 +1,4 @@
-"""Reasons of the end and the state of a run."""
+"""Sentences of the reasons for the state and the end of a run."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ RUNS: Final[Mapping[Code, Sentence]] = {
         "The processes are killed because the run is over.",
     ),
 }
-"""Reasons of the end and the state of a run."""
+"""Sentences of the reasons for the state and the end of a run."""

@@ -1,10 +1,12 @@
-"""The sentence of a reason code as a template, which also declares the arguments of the code.
+"""Templates of sentences. The template of a reason code also declares the arguments of the code.
 
 * `{job}` is a text, `{job!r}` a quoted text.
-* `{position:d}` is a whole number, `{runs:run|runs}` a whole number with its noun, `{nodes:?is|are}` only the word for it.
+* `{position:d}` is an integer, `{runs:run|runs}` an integer followed by its noun, `{nodes:?is|are}` only the word that
+  agrees with it.
 * `{target:g}` is a number in this format.
-* `{cause:reason}` is another reason, as its sentence.
-* `[; {seconds:d} s left]` is left out if an argument in it is missing. `[A|B]` is the first alternative that has all its arguments.
+* `{cause:reason}` is the sentence of another reason.
+* `[; {seconds:d} s left]` is omitted if one of its arguments is missing. `[A|B]` is the first alternative whose
+  arguments are all present.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ _FIELD: Final = re.compile(r"\{(\w+)(!r)?(?::([^}]+))?\}")
 
 
 class _Field(NamedTuple):
-    """A placeholder: the argument, its type, and what makes its text."""
+    """A placeholder.
+
+    Attributes:
+        name: The name of the argument.
+        type: The type of the argument: "str", "int", "float" or "reason".
+        show: Converts the argument to text.
+    """
 
     name: str
     type: str
@@ -34,7 +42,7 @@ class Sentence:
 
     Args:
         template: The text with placeholders.
-        meaning: When the engine gives this reason, for people who read the table of codes.
+        meaning: When the engine uses this reason, for the table of codes in docs/reasons.md.
     """
 
     def __init__(self, template: str, meaning: str) -> None:
@@ -43,21 +51,29 @@ class Sentence:
 
     @cached_property
     def arguments(self) -> Mapping[str, str]:
-        """The types of the arguments by name: "str", "int", "float" or "reason"."""
+        """The types of the arguments by name: "str", "int", "float" or "reason".
+
+        Raises:
+            ValueError: The template uses an argument with two types, or has an invalid placeholder.
+        """
         found: dict[str, str] = {}
         for field in self._fields():
-            # A count that also chooses a word has one type everywhere.
+            # An argument that is used as a number and to choose a word has one type.
             if found.setdefault(field.name, field.type) != field.type:
                 raise ValueError(f"{self.template!r}: {field.name} has two types, {found[field.name]} and {field.type}")
         return found
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The arguments that every reason with this code has."""
+        """The names of the arguments that every reason with this code has."""
         return frozenset(part.name for part in self._parts if isinstance(part, _Field))
 
     def text(self, arguments: Mapping[str, Any]) -> str:
-        """The sentence for some arguments."""
+        """Returns the sentence for the given arguments.
+
+        Raises:
+            KeyError: A required argument is missing.
+        """
         shown = []
         for part in self._parts:
             if isinstance(part, str):

@@ -1,4 +1,4 @@
-"""What a job waits for now."""
+"""Sentences of the reasons for which a job waits."""
 
 from __future__ import annotations
 
@@ -163,4 +163,4 @@ WAITS: Final[Mapping[Code, Sentence]] = {
         "What keeps the share from being larger: the weights of the others.",
     ),
 }
-"""What a job waits for now."""
+"""Sentences of the reasons for which a job waits."""

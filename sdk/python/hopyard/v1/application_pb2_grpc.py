@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ApplicationServiceStub(object):
-    """A training process's side of a run.
+    """The interface between a training process and its node agent.
     """
 
     def __init__(self, channel):
@@ -53,33 +53,33 @@ class ApplicationServiceStub(object):
 
 
 class ApplicationServiceServicer(object):
-    """A training process's side of a run.
+    """The interface between a training process and its node agent.
     """
 
     def Attach(self, request_iterator, context):
-        """One stream from the process's start to its end. The process says `hello`, then gets one `start` after the other
-        (a trainer-mode runner) or exactly one (a script), and answers each with `started`, reports, snapshots and `ended`.
-        A script may attach when it has something to say: its agent has said `started` already. One that ends by itself, with
-        exit code 0 and without `ended`, has finished its job at the position of its last report.
-        A report at or beyond `allowed`, and one with at_until, waits for a decision; others do not.
-        When the agent is gone, the process ends itself (exit code 75).
+        """One stream from the start of the process to its end. The process sends `hello` and receives one `start` after the
+        other (a trainer-mode runner) or exactly one (a script). It answers each with `started`, reports, snapshots and
+        `ended`. A script may attach when it has something to report; its agent has then already sent `started`. A script
+        that ends with exit code 0 and without `ended` has finished its job at the position of its last report. A report at
+        or beyond `allowed`, or with at_until, waits for a decision; others do not. When the agent is gone, the process
+        ends itself (exit code 75).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SaveState(self, request_iterator, context):
-        """Puts state into the agent's snapshot folder: a file or folder of this computer, which the agent packs and names (`path`), or
-        bytes. The process then tells of it as `snapshot_taken`, with the snapshot that is answered.
-        INVALID_ARGUMENT and NOT_FOUND: the state is not what a snapshot can hold, which is the program's mistake.
+        """Saves state into the agent's snapshot folder: a file or folder on this computer (`path`), which the agent packs and
+        hashes, or bytes. The process then announces the returned snapshot with `snapshot_taken`. INVALID_ARGUMENT and
+        NOT_FOUND: a snapshot cannot contain the state, which is an error of the program.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadState(self, request, context):
-        """The state that this run starts from, verified: unpacked to a folder, or as its packed bytes. NOT_FOUND: there is none.
-        DATA_LOSS: it is damaged; what came before is not to be used, and the run ends as LOST.
+        """Returns the verified state from which this run starts: unpacked into a folder, or as packed bytes. NOT_FOUND: there
+        is none. DATA_LOSS: it is damaged; the data received so far must not be used, and the run ends as LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,7 +112,7 @@ def add_ApplicationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ApplicationService(object):
-    """A training process's side of a run.
+    """The interface between a training process and its node agent.
     """
 
     @staticmethod

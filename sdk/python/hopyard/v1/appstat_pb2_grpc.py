@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AppStatServiceStub(object):
-    """Where everything that must survive lives. The scheduler is its only writer of the journal.
+    """The persistent storage of the cluster. Only the scheduler writes the journal.
     """
 
     def __init__(self, channel):
@@ -118,120 +118,120 @@ class AppStatServiceStub(object):
 
 
 class AppStatServiceServicer(object):
-    """Where everything that must survive lives. The scheduler is its only writer of the journal.
+    """The persistent storage of the cluster. Only the scheduler writes the journal.
     """
 
     def BeginEpoch(self, request, context):
-        """Begins a new scheduler epoch: larger than every one before. Appends of older epochs are refused from now on.
+        """Begins a new scheduler epoch, greater than all earlier ones. Appends of earlier epochs are refused from then on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendJournal(self, request, context):
-        """Appends records to streams, all or none, durably when it returns. FAILED_PRECONDITION when the epoch is not the newest,
-        ABORTED when a stream does not stand at the expected position. Projections are applied in the same transaction.
-        Idempotent: a batch that is already there, at the same positions with the same bytes, is answered with success.
+        """Appends records to streams and applies projections in one transaction, durable when it returns.
+        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream does not end at the expected position.
+        Idempotent: a batch that is already stored, at the same positions with the same bytes, succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportJournal(self, request_iterator, context):
-        """Writes streams that are not there yet, however long, with what follows from them: all or none, durably when it returns.
-        Errors and idempotence are those of one AppendJournal with all messages' records and projections in their order.
+        """Writes new streams of any length with their projections: all or nothing, durable when it returns. Errors and
+        idempotence are those of one AppendJournal with the records and projections of all messages in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadJournal(self, request, context):
-        """Records of one stream in order.
+        """Returns the records of one stream in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListStreams(self, request, context):
-        """The streams there are, with their lengths, ordered by name, paged.
+        """Returns all streams with their lengths, ordered by name, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryStatistics(self, request, context):
-        """Statistics of an experiment's jobs by (job, position), ordered, paged.
+        """Returns the statistics of an experiment's jobs, ordered by (job, position), paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchStatistics(self, request, context):
-        """Statistics as they are committed, from the present on (or from everything there is, with `replay`).
+        """Streams statistics when they are committed, from now on; with `replay`, existing ones first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryExperiments(self, request, context):
-        """Experiments as last projected, newest first, paged.
+        """Returns the rows of experiments, newest first, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryJobs(self, request, context):
-        """Jobs of an experiment as last projected, in order of creation, paged.
+        """Returns the rows of an experiment's jobs in order of creation, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryScaling(self, request, context):
-        """How long a unit of some training takes on several slots, as measured last, by kind of host and number of slots, paged.
+        """Returns the last measured times of one unit of a training by kind of host and number of slots, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutBlob(self, request_iterator, context):
-        """Puts packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS when the hash differs.
-        Idempotent: what is there is not written again.
+        """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
+        Idempotent: existing bytes are not written again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """The bytes under a hash, in chunks. NOT_FOUND when they are not there; the reader verifies the hash.
+        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. The reader verifies the hash.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HasBlobs(self, request, context):
-        """Which of these hashes are there.
+        """Returns which of the given blobs exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteBlobs(self, request, context):
-        """Ends an owner's need of blobs and deletes those that nobody needs; what is not there counts as deleted.
+        """Removes an owner from blobs, and deletes the blobs without any owner left. Unknown blobs count as deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListBlobs(self, request, context):
-        """The blobs that somebody owns, ordered by hash, paged.
+        """Returns the blobs with owners, ordered by hash, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SweepBlobs(self, request, context):
-        """Deletes what no index knows: bytes without an owner, and what uploads that were cut have left.
+        """Deletes files that the index does not know: blobs without an owner, and parts of unfinished uploads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -329,7 +329,7 @@ def add_AppStatServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AppStatService(object):
-    """Where everything that must survive lives. The scheduler is its only writer of the journal.
+    """The persistent storage of the cluster. Only the scheduler writes the journal.
     """
 
     @staticmethod
@@ -766,7 +766,8 @@ class AppStatService(object):
 
 
 class SearchPlanServiceStub(object):
-    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService.
+    """The search plan: a projection of the journal that stores what was trained, by the hash of the training. AppStat
+    serves it together with AppStatService.
     """
 
     def __init__(self, channel):
@@ -788,19 +789,20 @@ class SearchPlanServiceStub(object):
 
 
 class SearchPlanServiceServicer(object):
-    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService.
+    """The search plan: a projection of the journal that stores what was trained, by the hash of the training. AppStat
+    serves it together with AppStatService.
     """
 
     def ListPlanNodes(self, request, context):
-        """Nodes of the search plan below a root, ordered by where they begin, paged.
+        """Returns the nodes of the search plan below a root, ordered by start, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlanNode(self, request, context):
-        """One node of the search plan with its references, its results by position, paged, and the snapshots that the store has of it.
-        NOT_FOUND when there is no such node.
+        """Returns one node of the search plan with its references, its results by position, paged, and its snapshots in the
+        store. NOT_FOUND: there is no such node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -828,7 +830,8 @@ def add_SearchPlanServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SearchPlanService(object):
-    """The search plan, a projection of the journal: what was trained, keyed by what it is. AppStat serves it beside AppStatService.
+    """The search plan: a projection of the journal that stores what was trained, by the hash of the training. AppStat
+    serves it together with AppStatService.
     """
 
     @staticmethod
@@ -887,7 +890,7 @@ class SearchPlanService(object):
 
 
 class CatalogServiceStub(object):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService.
+    """The catalog of partitioned data sets. AppStat serves it together with AppStatService.
     """
 
     def __init__(self, channel):
@@ -914,25 +917,25 @@ class CatalogServiceStub(object):
 
 
 class CatalogServiceServicer(object):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService.
+    """The catalog of partitioned data sets. AppStat serves it together with AppStatService.
     """
 
     def PutDataSet(self, request, context):
-        """Keeps a data set of the catalog. ALREADY_EXISTS when another request kept one of this name. Idempotent by request_id.
+        """Stores a data set. ALREADY_EXISTS: another request registered a data set of this name. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryDataSets(self, request, context):
-        """The data sets by name, paged.
+        """Returns the data sets by name, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteDataSet(self, request, context):
-        """Forgets a data set; one that is not there counts as forgotten.
+        """Deletes a data set from the catalog; unknown names count as deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -965,7 +968,7 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService(object):
-    """The catalog of partitioned data, which AppStat keeps and serves beside AppStatService.
+    """The catalog of partitioned data sets. AppStat serves it together with AppStatService.
     """
 
     @staticmethod

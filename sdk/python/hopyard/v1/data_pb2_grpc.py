@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class DataServiceStub(object):
-    """The partition catalog, served by the scheduler and kept by AppStat. Experiments name a data set; models then come to its
-    partitions.
+    """The catalog of data sets, served by the scheduler and stored in AppStat. An experiment names a data set, and its
+    models move to the nodes of the partitions.
     """
 
     def __init__(self, channel):
@@ -59,34 +59,34 @@ class DataServiceStub(object):
 
 
 class DataServiceServicer(object):
-    """The partition catalog, served by the scheduler and kept by AppStat. Experiments name a data set; models then come to its
-    partitions.
+    """The catalog of data sets, served by the scheduler and stored in AppStat. An experiment names a data set, and its
+    models move to the nodes of the partitions.
     """
 
     def RegisterData(self, request, context):
-        """Takes a data set into the catalog, after each node named has read what it holds. INVALID_ARGUMENT when a file is missing,
-        replicas differ, or a node is not known; ALREADY_EXISTS when the name is taken. All or nothing; idempotent by request_id.
+        """Registers a data set after each node of a replica has read its files. INVALID_ARGUMENT: a file is missing, replicas
+        differ, or a node is unknown. ALREADY_EXISTS: the name is taken. All or nothing. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetData(self, request, context):
-        """One data set, and where its partitions are now.
+        """Returns one data set with the state of its replicas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListData(self, request, context):
-        """All data sets by name, paged.
+        """Returns all data sets by name, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropData(self, request, context):
-        """Takes a data set out of the catalog; its files stay. FAILED_PRECONDITION while an experiment that is not over uses it.
+        """Removes a data set from the catalog and keeps its files. FAILED_PRECONDITION: an unfinished experiment uses it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,8 +124,8 @@ def add_DataServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DataService(object):
-    """The partition catalog, served by the scheduler and kept by AppStat. Experiments name a data set; models then come to its
-    partitions.
+    """The catalog of data sets, served by the scheduler and stored in AppStat. An experiment names a data set, and its
+    models move to the nodes of the partitions.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ExperimentServiceStub(object):
-    """Experiments: one search each (space, generator, policy, metric, budget).
+    """Experiments. An experiment is one search: a space, a generator, a policy, a metric and limits.
     """
 
     def __init__(self, channel):
@@ -113,71 +113,72 @@ class ExperimentServiceStub(object):
 
 
 class ExperimentServiceServicer(object):
-    """Experiments: one search each (space, generator, policy, metric, budget).
+    """Experiments. An experiment is one search: a space, a generator, a policy, a metric and limits.
     """
 
     def CreateExperiment(self, request, context):
-        """Validates and starts an experiment. INVALID_ARGUMENT lists every mistake with its line and field.
-        Idempotent by request_id: a repeated call answers with the experiment already made; FAILED_PRECONDITION if that one
-        was asked for with another specification, bundle or interpreter.
+        """Validates and starts an experiment. INVALID_ARGUMENT lists all errors with their lines and fields. Idempotent by
+        request_id: a repeated call returns the experiment created before; FAILED_PRECONDITION if the repeated call has
+        another specification, bundle or interpreter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetExperiment(self, request, context):
-        """One experiment. NOT_FOUND names the ids there are.
+        """Returns one experiment. NOT_FOUND names existing ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListExperiments(self, request, context):
-        """Experiments, newest first, paged.
+        """Returns experiments, newest first, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchExperiment(self, request, context):
-        """The experiment's present state at once, then every change, until it ends or the caller leaves.
-        Bounded: a slow reader gets the newest state of each job, not each step between.
+        """Sends the present state of the experiment, then every change, until the experiment ends or the caller cancels.
+        Bounded: a slow reader gets the newest state of each job instead of all intermediate ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseExperiment(self, request, context):
-        """Suspends all runs at their next boundary and starts none. Returns when the order is journalled; watch for PAUSED.
+        """Suspends all runs at their next boundary and starts none. Returns when the command is in the journal; the state
+        becomes PAUSED later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeExperiment(self, request, context):
-        """Goes on with a paused experiment.
+        """Resumes a paused experiment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopExperiment(self, request, context):
-        """Ends it: terminates all its jobs. The best job's snapshot is kept.
+        """Stops an experiment and terminates all its jobs. The best job's snapshot is kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CloseExperiment(self, request, context):
-        """Ends it as one that has done its work, COMPLETED: what was asked of it and is not trained yet is terminated.
-        For experiments that stay open for requests (`stop.idle`). Twice is as good as once.
+        """Ends an experiment that is open for requests (`stop.idle`) as COMPLETED and terminates requested jobs that are not
+        trained yet. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KeepExperiment(self, request, context):
-        """Keeps an experiment open for requests (`stop.idle`): its idle time begins anew. Changes nothing while it has something
+        """Restarts the idle time of an experiment that is open for requests (`stop.idle`). No effect while it has something
         to do. FAILED_PRECONDITION: it has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -185,49 +186,51 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExtendExperiment(self, request, context):
-        """More jobs, longer jobs, more time: also for a finished experiment, which then goes on.
+        """Adds jobs, iterations or time. A finished experiment continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateExperiment(self, request, context):
-        """Changes what may change while it runs: target, weight, slots, concurrency. Idempotent by request_id.
+        """Changes the target, the weight, the slots or the concurrency of an unfinished experiment. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequestJobs(self, request, context):
-        """Wants configurations trained to positions, beside what the experiment tries by itself: a job is made for each, which is
-        COMPLETED there, at once if others have trained the same. All or none: INVALID_ARGUMENT lists what is wrong with which.
-        FAILED_PRECONDITION: the experiment has ended, or its policy serves no requests (stage_tree does). Idempotent by the
-        requests' ids: one that was made before is answered with its job as it is now.
+        """Requests configurations, each trained up to a position, in addition to those that the experiment tries itself. Each
+        request creates a job, which is COMPLETED at the position, at once if another job has trained the same. All or
+        nothing: INVALID_ARGUMENT lists the errors of all requests. FAILED_PRECONDITION: the experiment has ended, or its
+        policy serves no requests (stage_tree does). Idempotent by the request ids: a repeated request returns the present
+        state of its job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportExperiment(self, request, context):
-        """Takes an experiment, or a group of them, that another cluster wrote down: paused or over, it goes on here as it would
-        have there. Its journal was put as a blob before, and so were its snapshots; what is not in the store is lost to it.
-        All or nothing. INVALID_ARGUMENT names the event that this version cannot take, ALREADY_EXISTS an id that is taken here,
-        FAILED_PRECONDITION what has to be put first. Idempotent by request_id.
+        """Imports a paused or finished experiment, or a group, that another cluster exported. It continues here as it would
+        have there. The journal and the snapshots must be stored as blobs before; snapshots that are not in the store are
+        lost. All or nothing. INVALID_ARGUMENT names the event that this version cannot read, ALREADY_EXISTS the id that is
+        taken, FAILED_PRECONDITION what must be stored first. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCluster(self, request, context):
-        """Where the cluster's other services answer: clients put code bundles into AppStat and read snapshots from it.
+        """Returns the address of AppStat, to which clients write code bundles and from which they read snapshots, and the
+        state of the scheduler.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """Deletes what nobody needs from the store and from the nodes that are connected: safe while experiments run.
-        With `dry_run` it only says what there is.
+        """Deletes what nobody needs from the store and from connected nodes. It is safe while experiments run. With `dry_run`
+        it only reports.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -320,7 +323,7 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExperimentService(object):
-    """Experiments: one search each (space, generator, policy, metric, budget).
+    """Experiments. An experiment is one search: a space, a generator, a policy, a metric and limits.
     """
 
     @staticmethod

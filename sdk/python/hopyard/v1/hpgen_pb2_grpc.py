@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class HyperparameterGeneratorServiceStub(object):
-    """Proposes configurations. Its state is a function of the calls made to it, so it is rebuilt by making them again.
+    """Proposes configurations. A generator's state depends only on the calls made to it, so it is rebuilt by repeating
+    them.
     """
 
     def __init__(self, channel):
@@ -63,44 +64,45 @@ class HyperparameterGeneratorServiceStub(object):
 
 
 class HyperparameterGeneratorServiceServicer(object):
-    """Proposes configurations. Its state is a function of the calls made to it, so it is rebuilt by making them again.
+    """Proposes configurations. A generator's state depends only on the calls made to it, so it is rebuilt by repeating
+    them.
     """
 
     def OpenGenerator(self, request, context):
-        """Makes an experiment's generator, or finds it. With `calls`, the recorded calls of an earlier life are made again first,
-        and a CreateJob that proposes something else than recorded is FAILED_PRECONDITION.
-        With `continued`, the calls are made on the generator as it stands: the way to tell it many results at once.
-        INVALID_ARGUMENT: unknown generator, or parameters that it does not take.
-        NOT_FOUND: it is to be continued and is not there: begin anew, with all calls.
+        """Creates or finds the generator of an experiment. With `calls`, recorded calls are repeated first;
+        FAILED_PRECONDITION: a repeated CreateJob proposes another configuration than recorded. With `continued`, the calls
+        are made on the existing generator, which sends it many results in one message. INVALID_ARGUMENT: the generator is
+        unknown, or does not accept its parameters. NOT_FOUND: there is no generator to continue; open it again with all
+        calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateJob(self, request, context):
-        """Proposes a configuration for a job. Idempotent by job: asked again it answers the same.
-        NOT_FOUND: the generator is not open (open it again with its recorded calls).
+        """Proposes a configuration for a job. Idempotent by job. NOT_FOUND: the generator is not open; open it again with its
+        recorded calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportPerformance(self, request, context):
-        """Tells the generator an intermediate result. Idempotent by (job, position).
+        """Reports an intermediate result to the generator. Idempotent by (job, position).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportFinalPerformance(self, request, context):
-        """Tells it a job's final result. Idempotent by job.
+        """Reports a job's final result to the generator. Idempotent by job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CloseGenerator(self, request, context):
-        """Forgets an experiment's generator.
+        """Closes the generator of an experiment and discards its state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +145,8 @@ def add_HyperparameterGeneratorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HyperparameterGeneratorService(object):
-    """Proposes configurations. Its state is a function of the calls made to it, so it is rebuilt by making them again.
+    """Proposes configurations. A generator's state depends only on the calls made to it, so it is rebuilt by repeating
+    them.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobManagerServiceStub(object):
-    """Jobs. Each act is checked by the core as a policy's command would be; FAILED_PRECONDITION says what stands against it.
+    """Jobs. The engine checks each operation like a policy's command; FAILED_PRECONDITION has the reason of a refusal.
     """
 
     def __init__(self, channel):
@@ -88,25 +88,26 @@ class JobManagerServiceStub(object):
 
 
 class JobManagerServiceServicer(object):
-    """Jobs. Each act is checked by the core as a policy's command would be; FAILED_PRECONDITION says what stands against it.
+    """Jobs. The engine checks each operation like a policy's command; FAILED_PRECONDITION has the reason of a refusal.
     """
 
     def GetIdleJob(self, request, context):
-        """The idle job (PENDING or SUSPENDED) that comes next: highest priority, then first come. NOT_FOUND: none is idle.
+        """Returns the first idle job (PENDING or SUSPENDED): highest priority, then first in, first out. NOT_FOUND: none is
+        idle.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartJob(self, request, context):
-        """Starts an idle job, from its newest snapshot if it has one, from scratch otherwise.
+        """Starts an idle job from its newest snapshot, or from scratch if it has none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeJob(self, request, context):
-        """Like StartJob, but FAILED_PRECONDITION without a snapshot.
+        """Like StartJob, but FAILED_PRECONDITION if the job has no snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,29 +121,29 @@ class JobManagerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TerminateJob(self, request, context):
-        """Terminates a job; a running one at its next boundary.
+        """Terminates a job. A running one ends at its next boundary.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseJob(self, request, context):
-        """Pauses a job: a running one leaves at its next boundary, and it is HELD, whatever the policy wants, until UnpauseJob or
-        TerminateJob. Its experiment goes on without it. Twice is as good as once.
+        """Holds a job until UnpauseJob or TerminateJob. A running one leaves its slot at its next boundary. The policy cannot
+        start a HELD job; the experiment continues without it. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnpauseJob(self, request, context):
-        """Lets a paused job go on: it is idle again, and the policy starts it. Twice is as good as once.
+        """Releases a HELD job: it becomes idle, and the policy may start it. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LabelJob(self, request, context):
-        """Gives a job a priority.
+        """Sets the priority of a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +156,7 @@ class JobManagerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs of an experiment in order of creation, paged.
+        """Returns the jobs of an experiment in order of creation, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -223,7 +224,7 @@ def add_JobManagerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobManagerService(object):
-    """Jobs. Each act is checked by the core as a policy's command would be; FAILED_PRECONDITION says what stands against it.
+    """Jobs. The engine checks each operation like a policy's command; FAILED_PRECONDITION has the reason of a refusal.
     """
 
     @staticmethod

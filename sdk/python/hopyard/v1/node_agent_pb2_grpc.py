@@ -62,29 +62,29 @@ class NodeAgentServiceServicer(object):
     """
 
     def GetStatus(self, request, context):
-        """What it is, what it runs, and how its session with the scheduler stands.
+        """Returns the state of the agent, its runs, and the state of its session with the scheduler.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamLogs(self, request, context):
-        """A job's log from the beginning or from `offset`; with `follow` until the run ends or the caller leaves.
+        """Streams a job's log from `offset`; with `follow` until the run ends or the caller cancels.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchSnapshot(self, request, context):
-        """A snapshot that this node holds, in chunks: hops from agent to agent. NOT_FOUND when it does not hold it.
+        """Streams a snapshot that this node holds, for a transfer from agent to agent. NOT_FOUND: the node does not hold it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def JoinGang(self, request, context):
-        """Where the gang of a run meets, asked of the node of its rank 0 by those of the others. NOT_FOUND when that run is not
-        here (yet), UNAVAILABLE until its process has said it: ask again.
+        """Returns where the gang of a run meets. Agents of the other ranks ask the node of rank 0. NOT_FOUND: the run is not
+        on this node, or not yet. UNAVAILABLE: its process has not reported the place yet; ask again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PolicyServiceStub(object):
-    """Where policy processes attach.
+    """The service to which policy processes connect.
     """
 
     def __init__(self, channel):
@@ -43,15 +43,16 @@ class PolicyServiceStub(object):
 
 
 class PolicyServiceServicer(object):
-    """Where policy processes attach.
+    """The service to which policy processes connect.
     """
 
     def Drive(self, request_iterator, context):
-        """A policy process dials in, says which policy it is, and waits. It may be asked to review terms, any number of times. When an
-        experiment needs the policy it is welcomed, and serves that experiment over this stream from then on: a process that is to
-        serve several opens another stream as soon as one is welcomed. The scheduler ends the stream without an error when the
-        experiment is over. When it breaks, the process dials in again with the experiment, its memory and the last up-call it has
-        answered: the scheduler goes on from there, or has it begin anew and makes all up-calls again, from the journal.
+        """A policy process connects, names its policy, and waits. It may be asked for any number of reviews. When an
+        experiment needs the policy, the process receives a welcome and serves that experiment on this stream. A process
+        for several experiments opens another stream after each welcome. The scheduler ends the stream without an error
+        when the experiment is over. After a broken stream, the process connects again with the experiment, its memory id
+        and its last answered up-call. The scheduler then continues from there, or lets the process begin again and repeats
+        all up-calls from the journal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -74,7 +75,7 @@ def add_PolicyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PolicyService(object):
-    """Where policy processes attach.
+    """The service to which policy processes connect.
     """
 
     @staticmethod

@@ -72,7 +72,7 @@ class ResourceManagerServiceServicer(object):
     """
 
     def ReserveIdleMachine(self, request, context):
-        """Reserves one idle slot for an experiment outside its policy's reach. RESOURCE_EXHAUSTED when none is idle.
+        """Reserves one idle slot of an experiment, which its policy then cannot use. RESOURCE_EXHAUSTED: none is idle.
         Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -80,37 +80,38 @@ class ResourceManagerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseMachine(self, request, context):
-        """Gives a reserved slot back. Releasing an idle slot changes nothing.
+        """Releases a reserved slot. No effect on an idle slot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSlots(self, request, context):
-        """All slots, paged.
+        """Returns all slots, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListNodes(self, request, context):
-        """All nodes, paged.
+        """Returns all nodes, paged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """Suspends a node's runs at their next boundary and starts no more there.
+        """Drains a node: suspends its runs at their next boundary and starts no more runs on it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AgentSession(self, request_iterator, context):
-        """The agent's session: the agent dials out and keeps this stream open. Each run is a channel of its own, with sequence
-        numbers and acknowledgements in both directions; what is not acknowledged is sent again after a reconnection, and the
-        receiver drops what it has. A gap is never skipped: the receiver ignores what comes after it until the gap is filled.
+        """The session of an agent, which opens this stream and keeps it open. Each run has a channel with sequence numbers
+        and acknowledgements in both directions. After a reconnection, messages without acknowledgement are sent again, and
+        the receiver drops those that it has. A gap is never skipped: the receiver ignores later messages until the gap is
+        filled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

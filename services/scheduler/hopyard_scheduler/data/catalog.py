@@ -80,7 +80,7 @@ class Catalog:
         self.using = asyncio.Lock()
         """Held while an experiment with data is created, so that its data set is not dropped at the same time."""
 
-    # -------------------------------------------------------------------------------------------------------- what there is
+    # -------------------------------------------------------------------------------------------------------------- queries
 
     async def load(self) -> None:
         """Reads the registered data sets from AppStat."""
@@ -130,7 +130,7 @@ class Catalog:
             raise InvalidInput(f"data: {self._unknown(name)}")
         return PlacedData(name, tuple(self._placed(name, one, None) for one in self._kept[name].data.partitions))
 
-    # ---------------------------------------------------------------------------------------------------------------- act
+    # ------------------------------------------------------------------------------------------------------------ changes
 
     async def register(self, data: data_pb2.DataSet, request: str) -> data_pb2.DataSet:
         """Registers a data set after its nodes have read their files.
@@ -201,7 +201,7 @@ class Catalog:
         task.add_done_callback(self._changes.discard)
         await asyncio.shield(task)
 
-    # ------------------------------------------------------------------------------------------------------ who holds what
+    # ------------------------------------------------------------------------------------------------------------ replicas
 
     async def run(self) -> None:
         """Queries nodes and notifies experiments periodically, until cancelled."""
@@ -240,7 +240,7 @@ class Catalog:
                 again = self._asking[node]
         except HopyardError as error:
             if self._troubles.get(node) != str(error):
-                _LOG.warning("what node %s holds is not known: %s", node, error)
+                _LOG.warning("the partitions on node %s cannot be checked: %s", node, error)
             self._troubles[node] = str(error)
         finally:
             del self._asking[node]
@@ -317,7 +317,7 @@ class Catalog:
             return data_pb2.REPLICA_STATE_UNKNOWN, f"node {node} has not said yet"
         return (data_pb2.REPLICA_STATE_BROKEN, wrong) if wrong else (data_pb2.REPLICA_STATE_PRESENT, "")
 
-    # --------------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------------ internals
 
     def _is_up(self, name: str) -> bool:
         node = self._live.core.cluster.nodes.get(name)

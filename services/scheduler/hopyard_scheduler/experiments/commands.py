@@ -252,7 +252,7 @@ class FrontDoor:
         if bundle not in found.sha256:
             raise InvalidInput(f"bundle: {bundle} is not in the snapshot store; put it there first (PutBlob)")
 
-    # --------------------------------------------------------------------------------------------------------------- act
+    # ------------------------------------------------------------------------------------------------------------ change
 
     async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
         """Pauses, resumes, stops or closes an experiment.

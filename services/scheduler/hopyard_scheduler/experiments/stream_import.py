@@ -31,10 +31,14 @@ _PAYLOAD: Final = ("name", "spec", "bundle", "interpreter", "request")
 
 
 def check_id(name: str, place: str) -> str:
-    """Returns an experiment id that may become part of a path.
+    """Checks an experiment id, which becomes part of paths, and returns it.
+
+    Args:
+        name: The id.
+        place: The name of the field for the error message.
 
     Raises:
-        InvalidInput: It may not; `place` names the field in the message.
+        InvalidInput: The id is invalid.
     """
     if _ID.fullmatch(name) is None or name == CLUSTER_STREAM:
         raise InvalidInput(

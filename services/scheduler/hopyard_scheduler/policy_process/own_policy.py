@@ -112,7 +112,7 @@ class _Line(asyncio.Protocol):
             for message in self._frames.feed(data):
                 self._take(pb.DriveRequest.FromString(message))
         except (DecodeError, HopyardError) as error:
-            _LOG.warning("a policy process is hung up on: %s", error)
+            _LOG.warning("closed the connection to a policy process: %s", error)
             assert self._transport is not None
             self._transport.abort()
 

@@ -83,7 +83,8 @@ class RemotePolicy:
         then: What a person should do once a process is available again; it ends the text of the failure.
         tell: Called with True and the number of repeated up-calls when a process connects, and with False and 0 when
             one ends by itself.
-        own: True if the process runs a Python policy for the scheduler; its error texts are then complete.
+        own: True if the scheduler started the process for a Python policy. The error texts of such a process name the
+            policy themselves.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class RemotePolicy:
             self._seat = None
         await self._source.close()
 
-    # ------------------------------------------------------------------------------------------------------------ one try
+    # -------------------------------------------------------------------------------------------------------- one attempt
 
     async def _answer(
         self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
@@ -250,7 +251,7 @@ class RemotePolicy:
         if call.number == 1:
             self._memory = memory
             return None
-        _LOG.info("experiment %s: policy %s is told %d up-calls again", self._experiment, self._name, call.number - 1)
+        _LOG.info("experiment %s: %d up-calls are repeated to policy %s", self._experiment, call.number - 1, self._name)
 
         async def send(message: pb.UpCall) -> None:
             await seat.send(pb.DriveResponse(up_call=message))

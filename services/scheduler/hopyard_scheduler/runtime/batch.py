@@ -149,7 +149,7 @@ class Batch:
             name = StreamId(getattr(event, "stream", ""))
             if name not in self._core.streams:
                 raise
-            _LOG.exception("experiment %s is failed: the core could not take %s", name, event)
+            _LOG.exception("experiment %s has failed: the core could not handle %s", name, event)
             said = f"{type(error).__name__}: {error}"
             reason = Reason.of(ReasonCode.ENGINE_ERROR, event=type(event).__name__, error=said)
             return quarantine(self._core, name, reason, event.at)
@@ -173,7 +173,7 @@ class Batch:
             return None
         try:
             return host.answer(stream, call)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this experiment, and no other
+        except Exception as error:  # noqa: BLE001 - any error fails only this experiment
             _LOG.exception("experiment %s: the policy host failed", call.stream)
             reason = Reason.of(ReasonCode.POLICY_HOST_FAILED, error=f"{type(error).__name__}: {error}")
             return PolicyFailed(call.at, call.stream, call.number, reason)

@@ -136,16 +136,16 @@ class Carrier:
             case Noted() | Refused():
                 _LOG.info("experiment %s, job %s: %s", effect.stream, effect.job or "-", effect.reason)
             case _:
-                raise TypeError(f"effect {type(effect).__name__} is not for the shell")
+                raise TypeError(f"effect {type(effect).__name__} is not an outward effect")
 
     def ended(self, experiment: StreamId) -> None:
-        """Closes the generator of a finished experiment and cancels its predictions and solver requests."""
+        """Closes the generator of a finished experiment, and releases its cached curves and its solver queue."""
         self._generators.close(experiment)
         self._predictions.ended(experiment)
         self._solvers.ended(experiment)
 
     def stop(self) -> None:
-        """Cancels timers and outstanding predictions and solver requests."""
+        """Cancels timers and stops accepting requests to predictors and solvers."""
         self._predictions.stop()
         self._solvers.stop()
         for handle in self._timers.values():

@@ -144,7 +144,7 @@ async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception
             raise Unavailable(str(error)) from error
 
     def waiting(error: Exception, wait: float) -> None:
-        _LOG.warning("appstat cannot do it now (%s), trying again in %.1f s", error, wait)
+        _LOG.warning("appstat is unavailable or slow (%s), trying again in %.1f s", error, wait)
         delayed(error)
 
     return await retry(attempt, deadline=None, on_failure=waiting)

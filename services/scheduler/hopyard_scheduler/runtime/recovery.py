@@ -125,13 +125,13 @@ async def _replay_or_fail(
             failures += 1
             _LOG.warning("appstat went away while a journal was read (%s), trying again in %.1f s", error, wait)
             await asyncio.sleep(wait)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one journal
+        except Exception as error:  # noqa: BLE001 - any error concerns only this journal
             core.forget(name)
             if isinstance(error, RecordError):
-                _LOG.error("experiment %s is failed: %s", name, error)
+                _LOG.error("experiment %s has failed: %s", name, error)
                 reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=str(error))
             else:
-                _LOG.exception("experiment %s is failed: its journal cannot be applied again", name)
+                _LOG.exception("experiment %s has failed: its journal cannot be replayed", name)
                 reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=f"{type(error).__name__}: {error}")
             found.failed += [failed_row(row, reason) for row in rows]
             return

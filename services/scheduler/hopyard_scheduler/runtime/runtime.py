@@ -261,7 +261,7 @@ class Live:
                 raise
             why = Reason.of(ReasonCode.POLICY_BACKLOG, up_call=call.number, events=MAX_INBOX)
             event = PolicyFailed(call.at, name, call.number, why, unheard=True)
-        except Exception as error:  # noqa: BLE001 - it costs this experiment, and no other
+        except Exception as error:  # noqa: BLE001 - any error fails only this experiment
             _LOG.exception("experiment %s: its policy cannot be asked", name)
             why = Reason.of(ReasonCode.POLICY_HOST_FAILED, error=f"{type(error).__name__}: {error}")
             event = PolicyFailed(call.at, name, call.number, why, unheard=True)
@@ -278,7 +278,7 @@ class Live:
             if self._inboxes.waiting(StreamId(name)) > MAX_INBOX:
                 asking.cancel(_TOO_MANY)
 
-    # ------------------------------------------------------------------------------------------------- what goes with them
+    # ----------------------------------------------------------------------------- policies, programs and finished streams
 
     def _host(self, name: StreamId) -> Host | RemotePolicy:
         """Returns the policy of a stream, created on first use from the program of its first experiment."""
@@ -317,7 +317,7 @@ class Live:
             self.carrier.carry(effect)
 
     def _let_finished_go(self, changes: Changes) -> None:
-        """Releases the policies, generators and requests of finished experiments, and removes the oldest finished ones from memory."""
+        """Closes policies and generators of finished experiments, and removes the oldest finished ones from memory."""
         for name in changes.experiments:
             stream, experiment = experiment_of(self.core, ExperimentId(name))
             if experiment.state.ended:

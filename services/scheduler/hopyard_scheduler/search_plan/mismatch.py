@@ -36,7 +36,7 @@ _OVER: Final = (
 )
 
 _FIELDS: Final = {"cpus": "resources.per_job.cpus", "gpus": "resources.per_job.gpus", "provider": "snapshot.provider"}
-"""Fields with another name in experiment files."""
+"""Fields of `ExperimentProgram.sameness` by key, with their names in experiment files where these differ."""
 
 
 async def unlike_others(

@@ -166,7 +166,7 @@ class PlanReader:
                 return found
 
     async def _owned(self, trials: tuple[EarlierTrial, ...], owner: str) -> tuple[EarlierTrial, ...]:
-        """Returns the trials with only the snapshots that the store has, and adds their owner in the store."""
+        """Returns the trials with only the snapshots that the store has, and makes `owner` an owner of these."""
         hashes = sorted({info.sha256 for trial in trials for info in trial.snapshots})
         there = set[str]()
         for start in range(0, len(hashes), _HASHES):

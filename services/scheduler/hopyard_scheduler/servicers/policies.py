@@ -24,7 +24,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         self._desk = desk
         self._live = live
 
-    async def Drive(  # type: ignore[override]  # the stubs know generators only
+    async def Drive(  # type: ignore[override]  # the stubs only allow generators
         self,
         request_iterator: AsyncIterator[pb.DriveRequest],
         context: grpc.aio.ServicerContext[pb.DriveRequest, pb.DriveResponse],

@@ -251,7 +251,9 @@ class GarbageCollector:
             await needs.look()
             await needs.read(needs.experiments)
         except HopyardError as error:
-            _LOG.warning("snapshots that the core does not know stay on their nodes until these are back: %s", error)
+            _LOG.warning(
+                "unknown snapshots stay on their nodes, because finished experiments cannot be read: %s", error
+            )
             self._strangers.clear()
             return
         async with self._live.turn:

@@ -134,7 +134,7 @@ class StoreQuota:
             try:
                 await self._make_room()
             except HopyardError as error:
-                _LOG.warning("the store is not looked at until this is mended: %s", error)
+                _LOG.warning("the quota of the store is not enforced until this error is fixed: %s", error)
                 self._wake.set()
             await asyncio.sleep(min(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)), MOST_SECONDS))
 
@@ -142,7 +142,7 @@ class StoreQuota:
         """Returns the usage of the store."""
         return (await self._room()).use(self._live.core.cluster.store_quota)
 
-    # ---------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------------- internals
 
     async def _make_room(self) -> None:
         quota = self._live.core.cluster.store_quota
@@ -202,9 +202,9 @@ class StoreQuota:
             self._wake.set()  # The stream has just left the core; the next check finds it among the finished ones.
         except (Unavailable, TimedOut):
             raise
-        except Exception:  # noqa: BLE001 - whatever is wrong with one journal
+        except Exception:  # noqa: BLE001 - any error concerns only this journal
             _LOG.exception(
-                "experiment %s gives nothing up for the quota of the store: its journal cannot be read", owner
+                "experiment %s cannot give up snapshots for the quota of the store: its journal cannot be read", owner
             )
             self._stuck.add(owner)
             self._wake.set()

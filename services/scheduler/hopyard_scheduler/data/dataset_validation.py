@@ -34,7 +34,7 @@ class WantedPartition:
 
 
 def checked(data: data_pb2.DataSet, request: str) -> list[WantedPartition]:
-    """Checks a request without asking nodes.
+    """Checks a registration request, without asking nodes.
 
     Returns:
         The partitions, in order.

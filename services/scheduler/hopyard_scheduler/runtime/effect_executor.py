@@ -97,7 +97,7 @@ class Carrier:
         self._solvers.attach(post)
 
     async def clear(self, effects: Iterable[Effect]) -> None:
-        """Deletes the snapshots that a batch released from the store, before its other effects are carried out."""
+        """Deletes snapshots from the store that a batch no longer needs, before its other effects are carried out."""
         await self._store.delete(effect for effect in effects if isinstance(effect, ForgetSnapshot))
 
     def carry(self, effect: Effect) -> None:

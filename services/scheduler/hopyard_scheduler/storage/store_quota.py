@@ -37,7 +37,7 @@ _IDLE: Final = 10
 """Pause between two checks: 10 times the duration of the last one, within `PAUSE_SECONDS` and `MOST_SECONDS`."""
 
 AGAIN_SECONDS: Final = 5.0
-"""Interval of checks while the store exceeds its quota."""
+"""Interval in seconds of the checks while needed snapshots exceed the quota."""
 
 _AT_ONCE: Final = 1000
 _JOBS: Final = 200

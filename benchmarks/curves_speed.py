@@ -3,7 +3,7 @@
     python benchmarks/curves_speed.py [--only NAME ...] [--curves 9] [--json FILE|-]
 
 Every predictor that is installed and known here is asked about the same curves; the table shows medians over them, in CPU
-seconds (which others on the slot hardly disturb) and in wall seconds. Targets are judged by CPU seconds. The rows of `mcmc`
+seconds (which others on the host hardly disturb) and in wall seconds. Targets are judged by CPU seconds. The rows of `mcmc`
 part a prediction into its pieces; there the package emcee is the baseline, on the same density, from the same start.
 """
 
@@ -25,7 +25,7 @@ from typing import Any, Final
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import numpy as np
-from figures.frame import slot
+from figures.frame import host
 from rich.console import Console
 from rich.table import Table
 
@@ -202,9 +202,9 @@ def main() -> int:
     parser.add_argument("--curves", type=int, default=9, help="how many curves are predicted")
     parser.add_argument("--json", metavar="FILE", help="write the rows to a file, or - to the standard output")
     given = parser.parse_args()
-    where = slot()
+    where = host()
     rows, skipped = measured(given.only or [*MEASURES], given.curves)
-    text = json.dumps({"slot": where, "rows": rows, "skipped": skipped}, indent=2)
+    text = json.dumps({"host": where, "rows": rows, "skipped": skipped}, indent=2)
     if given.json == "-":
         print(text)
     else:

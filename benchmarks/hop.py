@@ -29,7 +29,7 @@ from statistics import median, quantiles
 from typing import Any, Final, TypeAlias
 
 from figures.cluster import ended, up
-from figures.frame import slot
+from figures.frame import host
 
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.legs:
                 _say_legs(rows[-1]["legs"])
     if given.output is not None:
-        given.output.write_text(json.dumps({"slot": slot(), "hops": rows}, indent=2) + "\n")
+        given.output.write_text(json.dumps({"host": host(), "hops": rows}, indent=2) + "\n")
     return 0 if all(row["met"] for row in rows) else 1
 
 

@@ -35,7 +35,7 @@ from typing import Any, Final
 
 import yaml
 from figures.cluster import embedded, ended
-from figures.frame import slot
+from figures.frame import host
 from figures.timing import journal
 
 from hopyard.client.types import Job
@@ -278,7 +278,7 @@ def document_of(
         "target": target,
         **more,
     }
-    return {"settings": settings, "slot": slot(), "costs": asdict(costs), "policies": rows}
+    return {"settings": settings, "host": host(), "costs": asdict(costs), "policies": rows}
 
 
 def middle_of(values: Sequence[Any]) -> float | None:

@@ -42,7 +42,7 @@ import numpy as np
 import yaml
 from asha_rivals import LOOPBACK_ONLY
 from figures.cluster import up
-from figures.frame import slot
+from figures.frame import host
 from stage_tree_live import CpuTime
 
 from hopyard.client.datasets import DataPartition, DataReplica
@@ -321,7 +321,7 @@ def main() -> None:
         for contender, agents, copies in asked:
             rows.append(run(contender, files, given, agents, copies))
             print(f"{TITLES[contender]}, {agents} agents: {rows[-1]['all_seconds']:.1f} s", file=sys.stderr)
-    document = json.dumps({"slot": slot(), "epochs": given.epochs, "seed": given.seed, "rows": rows})
+    document = json.dumps({"host": host(), "epochs": given.epochs, "seed": given.seed, "rows": rows})
     if given.output is not None:
         given.output.write_text(document)
     if given.plot is not None:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from figures.frame import FIGURES, Sample, figure, slot, summary
+from figures.frame import FIGURES, Sample, figure, host, summary
 from rich.console import Console
 from rich.table import Table
 
@@ -71,9 +71,9 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write the rows to a file, or - to the standard output")
     parser.add_argument("--folder", type=Path, help="where the clusters' data lie; else where temporary files do")
     given = parser.parse_args()
-    where = slot()
+    where = host()
     rows = asyncio.run(measure(given.only or [*FIGURES], given.runs, given.folder))
-    text = json.dumps({"slot": where, "figures": rows}, indent=2)
+    text = json.dumps({"host": where, "figures": rows}, indent=2)
     if given.json == "-":
         print(text)
     else:

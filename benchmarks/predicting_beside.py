@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import psutil
 from figures.cluster import embedded, ended, processes
-from figures.frame import slot
+from figures.frame import host
 from figures.timing import journal
 from rich.console import Console
 from rich.table import Table
@@ -171,9 +171,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", metavar="FILE", help="write the rows to a file, or - to the standard output")
     given = parser.parse_args()
-    where = slot()
+    where = host()
     rows = asyncio.run(runs(given))
-    text = json.dumps({"slot": where, "rows": rows}, indent=2)
+    text = json.dumps({"host": where, "rows": rows}, indent=2)
     if given.json == "-":
         print(text)
     else:

@@ -2,7 +2,7 @@
 
     python benchmarks/simulator.py [--runs 3] [--jobs 60000] [--slots 500] [--json]
 
-Each measurement is a process of its own; the medians are shown, in CPU seconds beside wall seconds, since slots are noisy. An
+Each measurement is a process of its own; the medians are shown, in CPU seconds beside wall seconds, since hosts are noisy. An
 event is one that the scheduler's core took: a report, a start, an answer of the policy, .... The baseline is the empty loop: as many
 actions on the same timeline, without core, policy and runs.
 

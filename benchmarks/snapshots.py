@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from figures.cluster import embedded, ended
-from figures.frame import slot
+from figures.frame import host
 from figures.timing import TIMED, first_trained, journal, percentile, suspensions, timed_spec
 
 PROGRAMS: Final = Path(__file__).parent / "snapshots"
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(_shown(rows[-1]))
         sys.stdout.flush()
     if given.output is not None:
-        given.output.write_text(json.dumps({"slot": slot(), "rows": rows}, indent=1) + "\n")
+        given.output.write_text(json.dumps({"host": host(), "rows": rows}, indent=1) + "\n")
     return 0 if all(row["met"] is not False for row in rows) else 1
 
 

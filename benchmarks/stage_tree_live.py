@@ -43,7 +43,7 @@ import psutil
 import yaml
 from asha_rivals import LOOPBACK_ONLY, python_of
 from figures.cluster import processes
-from figures.frame import slot
+from figures.frame import host
 
 from hopyard._common.plugins import GENERATORS, load_plugin
 from hopyard.generator import Generator
@@ -245,7 +245,7 @@ def main() -> None:
     settings = {key: value for key, value in vars(given).items() if key not in ("environments", "output", "json")}
     document = json.dumps(
         {
-            "slot": slot(),
+            "host": host(),
             "settings": settings,
             "plan": {"trials": plan.requests, "total": plan.total, "unique": plan.unique},
             "rows": rows,

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import psutil
 from figures.cluster import NOOP, at_rest, noop_spec, processes, up
-from figures.frame import slot
+from figures.frame import host
 from rich.console import Console
 from rich.table import Table
 
@@ -122,7 +122,7 @@ def main() -> int:
         way: {name: statistics.median(run[way][name] for run in found) for name in found[0][way]} for way in found[0]
     }
     met = rows["together"]["cpu_ms_each"] <= TARGET_MS
-    text = json.dumps({"slot": slot(), "medians": rows, "runs": found, "most_ms": TARGET_MS, "met": met}, indent=2)
+    text = json.dumps({"host": host(), "medians": rows, "runs": found, "most_ms": TARGET_MS, "met": met}, indent=2)
     if given.json == "-":
         print(text)
     else:

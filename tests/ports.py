@@ -1,6 +1,6 @@
 """Ports for services that must know theirs before they start, or keep it over their restarts.
 
-A port is reserved for this process until it ends, in all test runs on the slot: also while no service listens on it.
+A port is reserved for this process until it ends, in all test runs on this host: also while no service listens on it.
 """
 
 from __future__ import annotations

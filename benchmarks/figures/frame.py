@@ -89,7 +89,7 @@ def summary(figure: str, runs: list[list[Sample]]) -> list[dict[str, Any]]:
     return rows
 
 
-def slot() -> dict[str, Any]:
+def host() -> dict[str, Any]:
     """Where it was measured."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():

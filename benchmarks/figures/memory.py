@@ -37,7 +37,7 @@ async def measure(folder: Path) -> list[Sample]:
             most=TARGET,
             baseline=bare,
             against="bare Python that imports grpc (and sqlalchemy)",
-            # What the slot's other processes share of it counts less in PSS, and fully in RSS.
+            # What the host's other processes share of it counts less in PSS, and fully in RSS.
             beside={f"MB PSS {name}": pss for name, (pss, _) in found.items()}
             | {"MB RSS, all": sum(rss for _, rss in found.values())}
             | {"MB PSS of spare training processes, not counted": sum(spares)},

@@ -55,7 +55,7 @@ def missing(name: str) -> str | None:
 
 
 def gather(name: str, folder: Path, jobs: int | None, epochs: int | None) -> Path:
-    """Put all that travels to the slot into one folder; returns the experiment file."""
+    """Put all that travels to the node into one folder; returns the experiment file."""
     for path in (*(HERE / name).glob("*.py"), *BESIDE[name]):
         shutil.copy(path, folder)
     experiment: dict[str, Any] = yaml.safe_load((HERE / name / "experiment.yaml").read_text())

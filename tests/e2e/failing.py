@@ -20,7 +20,7 @@ TRAINER = textwrap.dedent(
     """A random walk; `fail` says how it goes wrong, in its iteration `at`.
 
     `pace` slows each iteration down, until the file `enough` is there. From the position `late` on an iteration takes five
-    seconds until then, so that the job is not over before, however busy the slot is.
+    seconds until then, so that the job is not over before, however busy the host is.
     """
 
     import json

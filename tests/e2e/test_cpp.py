@@ -119,7 +119,7 @@ def counting(folder: Path, programs: Programs, kinds: list[str], stop: dict[str,
 
 async def test_what_goes_wrong_in_a_cpp_trainer_is_told_as_the_reason_of_its_job(cpp: Programs, tmp_path: Path) -> None:
     seconds = scaled(3.0)
-    # The limit stands in an experiment of its own: on a busy slot so short a one may hit any iteration.
+    # The limit stands in an experiment of its own: on a busy host so short a one may hit any iteration.
     stop = {"max_iterations": 4, "max_failures": 0}
     file = counting(tmp_path / "code", cpp, [*REASONS, "nan", "finish"], stop)
     hanging = counting(tmp_path / "hanging", cpp, ["hang"], {**stop, "iteration_timeout": f"{seconds}s"})

@@ -114,7 +114,7 @@ def test_failures_of_the_users_code(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_an_iteration_that_hangs_is_ended_after_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
-    """Apart from the other failures: a short limit may hit any iteration on a busy slot."""
+    """Apart from the other failures: a short limit may hit any iteration on a busy host."""
     seconds = scaled(5.0)
     file = experiment(tmp_path / "hanging", "hang", space={"at": 1}, stop={"iteration_timeout": f"{seconds}s"})
     ended, (job,) = cluster.run(file)

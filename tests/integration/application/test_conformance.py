@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 FOLDER = Path(__file__).parent
 
 STRETCH = scaled(2.5)
-"""Makes the shortest interval of a case, after which a client ends itself, five seconds long: a busy slot does not end it before."""
+"""Makes the shortest interval of a case, after which a client ends itself, five seconds long: a busy host does not end it before."""
 
 MISTAKES = {
     "no token": "attach",

@@ -138,7 +138,7 @@ def experiment(
 ) -> Path:
     """An experiment file with its trainer.
 
-    From position `free` on its iterations take `slow` seconds each, scaled to the slot, until `let_go`: what must be seen or
+    From position `free` on its iterations take `slow` seconds each, scaled to the host, until `let_go`: what must be seen or
     done while it trains can then take its time.
     """
     folder.mkdir(exist_ok=True)

@@ -106,7 +106,7 @@ def _context(**params: Any) -> typer.Context:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster with two experiments, which may take as long as the slot needs to answer."""
+    """A cluster with two experiments, which may take as long as the host needs to answer."""
     monkeypatch.setattr(completion, "SECONDS", HANG_SECONDS)
 
     async def experiments(self: AsyncClient) -> list[Experiment]:

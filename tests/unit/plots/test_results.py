@@ -38,7 +38,7 @@ def test_a_result_is_read(tmp_path: Path) -> None:
     "text",
     [
         json.dumps([LEAST, LEAST]),
-        json.dumps({"runs": [LEAST, LEAST], "slot": "laptop"}, indent=1),
+        json.dumps({"runs": [LEAST, LEAST], "host": "laptop"}, indent=1),
         f"{json.dumps(LEAST)}\n\n{json.dumps(LEAST)}\n",
         f"{json.dumps(LEAST, indent=2)}\n{json.dumps(LEAST, indent=2)}\n",
     ],

@@ -1,4 +1,4 @@
-"""The division of slots that are not all alike, as directly as it can be said: what `core.division` must be equal to."""
+"""The division of slots that are not all alike, as directly as it can be said: what `core.cluster.division` must be equal to."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.cli.outcome import nobody_trained
 from hopyard.client.types import ExperimentState, JobState
-from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from tests.unit.cli.test_live import experiment, job, model
 
 pytestmark = pytest.mark.quick
@@ -45,3 +45,15 @@ def test_a_program_that_saves_nothing_is_noticed_when_a_job_that_left_begins_aga
     made.apply(replace(job("2", JobState.PENDING, 0), reason_code=code, reason_args={"position": 0}), 101.0)
     made.apply(job("2"), 102.0)
     assert made.starts_over
+
+
+def test_a_program_that_saves_nothing_is_noticed_while_its_job_waits_for_a_slot() -> None:
+    suspended = Reason.of(ReasonCode.SUSPENDED, position=3)
+    for position in (5, 0):
+        back = Reason.of(ReasonCode.BACK_AT_POSITION, position=position, cause=suspended)
+        waits = replace(
+            job("1", JobState.PENDING, 0),
+            reason_code=ReasonCode.WAITS_UNSTARTED,
+            reason_args={"idle": 1, "last": back},
+        )
+        assert model(waits).starts_over is (position == 0)

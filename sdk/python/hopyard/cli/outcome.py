@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard._common import formatting
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
-from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
@@ -129,8 +129,11 @@ def why(experiment: Experiment, job: Job) -> str:
 
 
 def starts_over(job: Job) -> bool:
-    """Whether a job left its slot, and begins again when it gets another."""
-    return job.reason_code is ReasonCode.BACK_AT_POSITION and job.reason_args["position"] == 0
+    """Whether a job left its slot, and begins again when it gets another. The reason of a waiting job has that as `last`."""
+    code, args, last = job.reason_code, job.reason_args, job.reason_args.get("last")
+    if isinstance(last, Reason):
+        code, args = last.code, last.args
+    return code is ReasonCode.BACK_AT_POSITION and args["position"] == 0
 
 
 def is_asked(experiment: Experiment) -> bool:

@@ -10,10 +10,18 @@ import pytest
 
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import ExperimentId, RequestMade, StreamId
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import Effect
-from hopyard_engine.core.events import Event, Operated, PolicyAnswered, Requested, StreamCreated
+from hopyard_engine.core.events import (
+    Event,
+    Operated,
+    PolicyAnswered,
+    PolicyFailed,
+    Requested,
+    StreamCreated,
+)
 from hopyard_engine.journal.codec import decode
 from hopyard_scheduler.policy_process import policy as process
 from hopyard_scheduler.policy_process.inbound import Dialled
@@ -69,6 +77,17 @@ class Around:
         return
 
 
+class Restarts(Dialled):
+    """A process whose end takes until `gate` is set."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__("mine", desk, lambda: "127.0.0.1:1")
+        self.gate = asyncio.Event()
+
+    async def restart(self) -> None:
+        await self.gate.wait()
+
+
 class Shell:
     """A loop whose one experiment has its policy in a process."""
 
@@ -78,13 +97,13 @@ class Shell:
         self.live = Live(around, around, around, clock=lambda: 2.0)
         desk = Desk()
         self.process = Process(desk, Waits)
-        source = Dialled("mine", desk, lambda: "127.0.0.1:1")
+        self.source = Restarts(desk)
         self.policy = RemotePolicy(
             "mine",
             StreamId("x"),
             "{}",
             {},
-            source,
+            self.source,
             lambda: self.around.read("x"),
             Limits(HANG_SECONDS, HANG_SECONDS),
             "",
@@ -110,7 +129,7 @@ class Shell:
 
 @pytest.fixture
 async def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Its policy has answered, and is quick, however slow the slot is."""
+    """Its policy has answered, and is quick, however slow the host is."""
     for module in (process, runtime):
         monkeypatch.setattr(module, "QUICK_SECONDS", HANG_SECONDS)
     monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
@@ -169,3 +188,24 @@ async def test_nothing_of_the_batch_counts_as_published_while_the_answer_is_wait
     await resuming
     await shell.rest()
     assert shell.live.published(ExperimentId("x"))
+
+
+async def test_a_policy_for_which_too_many_events_wait_fails_once_however_long_its_process_takes_to_end(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "MAX_INBOX", 1)
+    monkeypatch.setattr(runtime, "QUICK_SECONDS", 0.001)
+    shell.process.mute = True
+    assert await shell.turn(Requested(2.0, StreamId("x"), "r0", {}, 1)) == [Requested]
+    asking = shell.live._asking[StreamId("x")]
+    await shell.turn(*(Requested(2.0, StreamId("x"), f"r{number}", {}, 1) for number in (1, 2)))
+    for _ in range(3):  # Others have their batches while the process ends.
+        await shell.turn()
+        assert not asking.done()
+    shell.source.gate.set()
+    await asking
+    await shell.turn()
+    failed = shell.around.appends[-1][0]
+    assert isinstance(failed, PolicyFailed)
+    assert failed.reason == Reason.of(ReasonCode.POLICY_BACKLOG, up_call=2, events=1)
+    assert [type(event) for event in shell.around.appends[-1][1:]] == [Requested, Requested]

@@ -275,7 +275,8 @@ class Live:
     def _cut_short(self) -> None:
         """Cancels the up-calls of policies for which more than `MAX_INBOX` events wait."""
         for name, asking in self._asking.items():
-            if self._inboxes.waiting(StreamId(name)) > MAX_INBOX:
+            # Once: a second cancellation would reach the task while it gives the policy up, and nobody would get an answer.
+            if self._inboxes.waiting(StreamId(name)) > MAX_INBOX and not asking.cancelling():
                 asking.cancel(_TOO_MANY)
 
     # ----------------------------------------------------------------------------- policies, programs and finished streams

@@ -6,7 +6,7 @@ import heapq
 import json
 from typing import Final
 
-from hopyard.policy.vocabulary import StreamId
+from hopyard.policy.vocabulary import ExperimentId
 from hopyard_engine.core.actions.prediction_requests import MAX_POINTS as MAX_OF_ONE
 from hopyard_engine.core.actions.prediction_requests import thinned
 from hopyard_engine.core.state.entities import Job
@@ -21,14 +21,14 @@ class Histories:
     """A cache of the curves of all experiments."""
 
     def __init__(self) -> None:
-        self._written: dict[str, dict[str, tuple[tuple[int, bool, object], str]]] = {}
+        self._written: dict[ExperimentId, dict[str, tuple[tuple[int, bool, object], str]]] = {}
 
     def others(self, stream: Stream, job: Job) -> str:
         """Returns a JSON list of the curves of the other jobs of a job's experiment, in order of creation."""
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
 
-    def forget(self, experiment: StreamId) -> None:
+    def forget(self, experiment: ExperimentId) -> None:
         """Drops the cached curves of an experiment that has ended."""
         self._written.pop(experiment, None)
 

@@ -15,6 +15,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import InvalidInput, Unavailable
+from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process import registry, replay_server
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
@@ -37,7 +38,7 @@ class Mine(BanditPolicy):
 
 def policy_of(cluster: Restartable, name: str) -> RemotePolicy:
     """What the scheduler has of an experiment's policy."""
-    found = cluster.live.hosts[name]
+    found = cluster.live.hosts[StreamId(name)]
     assert isinstance(found, RemotePolicy)
     return found
 

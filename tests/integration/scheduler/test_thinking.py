@@ -50,7 +50,7 @@ class Cluster(Restartable):
 
     def process_of(self, name: str) -> int | None:
         """The process of an experiment's policy, if one runs."""
-        host = self.live.hosts[name]
+        host = self.live.hosts[StreamId(name)]
         assert isinstance(host, RemotePolicy)
         assert isinstance(host._source, SpawnedPolicy)
         return host._source.pid

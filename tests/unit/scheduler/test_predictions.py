@@ -293,7 +293,7 @@ async def test_curves_of_earlier_experiments_go_with_it_unless_the_file_says_no(
     (curve,) = question_from_json((await own.question()).payload_json).earlier
     assert curve.values == (7.0,)
     assert shell.earlier.asked == [("x", rig.stream.experiments[ExperimentId("x")].created_at)]
-    shell.predictions.ended(StreamId("x"))
+    shell.predictions.ended(ExperimentId("x"))
     assert shell.earlier.asked == []
     shell.spec = PredictorSpec(name="tests.integration.predictors:Social", earlier=False)
     shell.ask("2")
@@ -338,7 +338,7 @@ def test_a_curve_is_written_anew_when_it_has_changed() -> None:
     assert found.others(rig.stream, rig.job("1")) == first
     rig.job("2").state = JobState.COMPLETED
     assert json.loads(found.others(rig.stream, rig.job("1")))[0]["ended"] is True
-    found.forget(StreamId("x"))
+    found.forget(ExperimentId("x"))
     assert json.loads(found.others(rig.stream, rig.job("1")))[0]["ended"] is True
 
 

@@ -16,6 +16,7 @@ from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import Effect
 from hopyard_engine.core.events import (
     Event,
+    ExperimentJoined,
     Operated,
     PolicyAnswered,
     PolicyFailed,
@@ -54,10 +55,11 @@ class Waits(Policy):
 
 
 class Around:
-    """What stands around the loop: it notes what is appended, and carries nothing out."""
+    """What stands around the loop: it notes what is appended and what ended, and carries nothing out."""
 
     def __init__(self) -> None:
         self.appends: list[list[Event]] = []
+        self.ended: list[str] = []
 
     async def append(self, entries: Iterable[JournalEntry], rows: object, at: float) -> None:
         self.appends.append([decode(entry.kind, entry.payload) for entry in entries])
@@ -75,6 +77,15 @@ class Around:
 
     def carry(self, effect: Effect) -> None:
         return
+
+    def experiment_ended(self, experiment: ExperimentId) -> None:
+        self.ended.append(f"experiment {experiment}")
+
+    def stream_ended(self, stream: StreamId) -> None:
+        self.ended.append(f"stream {stream}")
+
+    async def over(self, stream: StreamId) -> None:
+        self.ended.append(f"policy of {stream}")
 
 
 class Restarts(Dialled):
@@ -108,7 +119,7 @@ class Shell:
             Limits(HANG_SECONDS, HANG_SECONDS),
             "",
         )
-        self.live.hosts["x"] = self.policy
+        self.live.hosts[StreamId("x")] = self.policy
 
     async def turn(self, *events: Event) -> list[type[Event]]:
         """One batch; answers what it appended."""
@@ -209,3 +220,22 @@ async def test_a_policy_for_which_too_many_events_wait_fails_once_however_long_i
     assert isinstance(failed, PolicyFailed)
     assert failed.reason == Reason.of(ReasonCode.POLICY_BACKLOG, up_call=2, events=1)
     assert [type(event) for event in shell.around.appends[-1][1:]] == [Requested, Requested]
+
+
+async def test_the_end_of_the_first_experiment_of_a_group_is_not_that_of_its_stream(shell: Shell) -> None:
+    joined = ExperimentJoined(2.0, StreamId("x"), ExperimentId("y"), settings(), {**PAYLOAD, "name": "y"})
+    await shell.turn(joined)
+    await shell.rest()
+    for name in ("x", "y"):
+        shell.around.ended.append(f"stop {name}")
+        await shell.turn(Operated(2.0, StreamId("x"), "stop", ExperimentId(name)))
+        await shell.rest()
+    await asyncio.sleep(0)
+    assert list(dict.fromkeys(shell.around.ended)) == [
+        "stop x",
+        "experiment x",
+        "stop y",
+        "experiment y",
+        "stream x",
+        "policy of x",
+    ]

@@ -81,8 +81,8 @@ class Core:
         self._inbox: deque[StreamEvent] = deque()
         self._thinking = Thinking()
         self._drained_before: list[str] = []
-        self._lost_before: list[tuple[str, str]] = []
-        self._forgotten: dict[tuple[str, str], float] = {}
+        self._lost_before: list[tuple[StreamId, str]] = []
+        self._forgotten: dict[tuple[StreamId, str], float] = {}
         self._restored_at = 0.0
 
     def handle(self, event: Event) -> list[Effect]:
@@ -250,9 +250,9 @@ class Core:
         """
         oldest = self._restored_at - FORGET_AGAIN_SECONDS
         effects: list[Effect] = [
-            ForgetSnapshot(StreamId(owner), sha256, (), True)
+            ForgetSnapshot(owner, sha256, (), True)
             for (owner, sha256), at in self._forgotten.items()
-            if at >= oldest and not self.streams[StreamId(owner)].snapshots.holds(sha256)
+            if at >= oldest and not self.streams[owner].snapshots.holds(sha256)
         ]
         self._forgotten.clear()
         # A crash may have lost cluster events that waited for a policy's answer. The streams get them with the first event,
@@ -338,10 +338,10 @@ class Core:
         The snapshots of these nodes count as kept until their agents open a session.
         """
         for name, node in self._lost_before:
-            stream = self.streams[StreamId(name)]
+            stream = self.streams[name]
             kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
             self.cluster.remove([m.id for m in stream.slots.values() if m.node == node and m.id in self.cluster.slots])
-            self._inbox.append(NodeLost(at, StreamId(name), node, kept))
+            self._inbox.append(NodeLost(at, name, node, kept))
         self._lost_before = []
         self._settle_inbox()
 
@@ -393,7 +393,7 @@ class Core:
             self._settle_inbox()
             self._recall()
         while self.cluster.unbalanced:
-            grants = self.cluster.rebalance(at, {name: self.streams[StreamId(name)].slots for name in self._thinking})
+            grants = self.cluster.rebalance(at, {name: self.streams[name].slots for name in self._thinking})
             if not grants:
                 break
             self._inbox.extend(grants)

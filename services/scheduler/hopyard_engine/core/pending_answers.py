@@ -20,12 +20,12 @@ class Thinking:
     """The streams with an unanswered up-call, and for each the events that wait, in order."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[StreamEvent]] = {}
+        self._waiting: dict[StreamId, list[StreamEvent]] = {}
 
     def __contains__(self, experiment: object) -> bool:
         return experiment in self._waiting
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[StreamId]:
         return iter(self._waiting)
 
     def begin(self, experiment: StreamId) -> None:

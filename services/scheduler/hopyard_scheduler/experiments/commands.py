@@ -143,12 +143,12 @@ class FrontDoor:
     ) -> bool:
         """Creates the stream, or joins the group. Returns True if the new stream reuses earlier training."""
         if spec.share is None:
-            reads = await self._generators.validate(StreamId(name), payload["spec"])
+            reads = await self._generators.validate(ExperimentId(name), payload["spec"])
             settings = replace(settings, generator_reads=reads)
             return await self._begin_stream(name, spec, settings, payload, version)
         async with self._locks.setdefault(f"share {spec.share}", asyncio.Lock()):
             group = self._group(spec)
-            reads = await self._generators.validate(StreamId(name), payload["spec"])
+            reads = await self._generators.validate(ExperimentId(name), payload["spec"])
             settings = replace(settings, generator_reads=reads)
             if group is None:
                 return await self._begin_stream(name, spec, settings, payload, version)

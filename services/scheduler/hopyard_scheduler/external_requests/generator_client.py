@@ -14,7 +14,7 @@ from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard._net.server import Background
 from hopyard.errors import Conflict, HopyardError, NotFound, TimedOut, Unavailable
-from hopyard.policy.vocabulary import Hyperparameters, StreamId
+from hopyard.policy.vocabulary import ExperimentId, Hyperparameters
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside
@@ -72,14 +72,14 @@ class Generators:
         self._background = background
         self._clock = clock
         self._rng = random.Random()
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[ExperimentId, _Asked] = {}
 
     def attach(self, core: Core, post: Callable[[Event], None]) -> None:
         """Connects the core, which has the recorded calls, and the event queue."""
         self._core = core
         self._post = post
 
-    async def validate(self, experiment: StreamId, spec_json: str) -> Literal["nothing", "finals", "reports"]:
+    async def validate(self, experiment: ExperimentId, spec_json: str) -> Literal["nothing", "finals", "reports"]:
         """Opens the generator of a new experiment, so that errors are found before the experiment exists.
 
         Returns:
@@ -100,13 +100,13 @@ class Generators:
             self._background.start(self._serve(name, asked), name=f"generator of {name}")
         self._asked[name].queue.put_nowait(question)
 
-    def close(self, experiment: StreamId) -> None:
+    def close(self, experiment: ExperimentId) -> None:
         """Closes the generator of a finished experiment after its queued requests. A later request opens it again."""
         asked = self._asked.pop(experiment, None)
         if asked is not None:
             asked.queue.put_nowait(None)
 
-    async def _serve(self, name: str, asked: _Asked) -> None:
+    async def _serve(self, name: ExperimentId, asked: _Asked) -> None:
         while (question := await asked.queue.get()) is not None:
             if not self._is_open(question):
                 continue

@@ -78,8 +78,8 @@ class Solvers:
         self._background = background
         self._clock = clock
         self._solve = solve
-        self._open: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._open: dict[tuple[StreamId, str], asyncio.Task[None]] = {}
+        self._turns: defaultdict[StreamId, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._places = asyncio.Semaphore(AT_ONCE)
         self._stopped = False
 
@@ -106,9 +106,9 @@ class Solvers:
         if task is not None:
             task.cancel()
 
-    def ended(self, experiment: StreamId) -> None:
+    def ended(self, stream: StreamId) -> None:
         """Releases the queue of a finished experiment; the core withdraws its requests."""
-        self._turns.pop(experiment, None)
+        self._turns.pop(stream, None)
 
     def stop(self) -> None:
         """Stops accepting requests. The next scheduler repeats open ones."""

@@ -49,9 +49,9 @@ class CommandConnection:
     def started(self) -> None:
         """Does nothing: the process inherits no sockets."""
 
-    async def seat(self, experiment: str) -> Seat:
+    async def seat(self, experiment: StreamId) -> Seat:
         """Waits for the stream of the process."""
-        return await self._desk.take(self._key, StreamId(experiment))
+        return await self._desk.take(self._key, experiment)
 
     def give_back(self, seat: Seat) -> None:
         """Returns the stream to the waiting ones."""

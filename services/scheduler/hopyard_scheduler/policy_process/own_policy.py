@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from hopyard._runtime.policy_process.frames import Frames, framed
 from hopyard.errors import HopyardError
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_scheduler.policy_process.spawn import Invocation
 from hopyard_scheduler.policy_process.streams import Greeting, Seat
@@ -75,7 +76,7 @@ class OwnPolicyConnection:
             self._inherited.close()
             self._inherited = None
 
-    async def seat(self, experiment: str) -> Seat:
+    async def seat(self, experiment: StreamId) -> Seat:
         """Waits for the stream of the process."""
         assert self._seat is not None
         found = await asyncio.shield(self._seat)

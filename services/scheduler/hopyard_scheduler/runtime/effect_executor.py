@@ -138,11 +138,14 @@ class Carrier:
             case _:
                 raise TypeError(f"effect {type(effect).__name__} is not an outward effect")
 
-    def ended(self, experiment: StreamId) -> None:
+    def experiment_ended(self, experiment: ExperimentId) -> None:
         """Closes the generator of a finished experiment, and releases its cached curves and its solver queue."""
         self._generators.close(experiment)
         self._predictions.ended(experiment)
-        self._solvers.ended(experiment)
+
+    def stream_ended(self, stream: StreamId) -> None:
+        """All experiments of a stream are over: its policy asks nothing more."""
+        self._solvers.ended(stream)
 
     def stop(self) -> None:
         """Cancels timers and stops accepting requests to predictors and solvers."""

@@ -20,7 +20,7 @@ class Inboxes(Generic[T]):
 
     def __init__(self, thinks: Callable[[StreamId], bool]) -> None:
         self._thinks = thinks
-        self._waiting: dict[str, deque[T]] = {}
+        self._waiting: dict[StreamId, deque[T]] = {}
 
     def keep(self, experiment: StreamId, item: T) -> bool:
         """Queues an item if its experiment cannot take it now or has older items in the queue.
@@ -43,11 +43,11 @@ class Inboxes(Generic[T]):
     @property
     def ready(self) -> bool:
         """True if an experiment with queued items can take one now."""
-        return any(not self._thinks(StreamId(name)) for name in self._waiting)
+        return any(not self._thinks(name) for name in self._waiting)
 
     def take(self) -> T | None:
         """Removes and returns the next item that can be handled, round-robin over experiments; None: there is none."""
-        name = next((name for name in self._waiting if not self._thinks(StreamId(name))), None)
+        name = next((name for name in self._waiting if not self._thinks(name)), None)
         if name is None:
             return None
         waiting = self._waiting.pop(name)

@@ -61,10 +61,10 @@ class Recovered:
         failed: Rows of experiments whose journals cannot be replayed.
     """
 
-    hosts: dict[str, Host] = field(default_factory=dict)
+    hosts: dict[StreamId, Host] = field(default_factory=dict)
     waiting: list[UpCall] = field(default_factory=list)
     unanswered: list[Event] = field(default_factory=list)
-    diverged: dict[str, str] = field(default_factory=dict)
+    diverged: dict[StreamId, str] = field(default_factory=dict)
     outstanding: list[Effect] = field(default_factory=list)
     failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
@@ -85,9 +85,9 @@ class Recovered:
             if stream.due(IdleTimer(experiment)) is not None
         ]
         for name in self.diverged:
-            stream = core.streams[StreamId(name)]
+            stream = core.streams[name]
             if stream.state is ExperimentState.RUNNING and stream.conversation.in_flight is None:
-                found.append(ShareSet(at, StreamId(name), stream.share))
+                found.append(ShareSet(at, name, stream.share))
         return found
 
 
@@ -102,11 +102,11 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
         if not isinstance(event, ClusterEvent):
             raise Internal(f"journal of the cluster: {type(event).__name__} belongs to an experiment's stream")
         core.restore_cluster(event)
-    streams: dict[str, list[appstat_pb2.ExperimentRow]] = {}
+    streams: dict[StreamId, list[appstat_pb2.ExperimentRow]] = {}
     for _, row in sorted((await live_experiments(stub)).items()):
         streams.setdefault(group_of(row), []).append(row)
     for name, rows in sorted(streams.items()):
-        await _replay_or_fail(core, journal, StreamId(name), rows, found)
+        await _replay_or_fail(core, journal, name, rows, found)
     found.outstanding = core.recovered()
     return found
 
@@ -154,10 +154,10 @@ async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> di
     return rows
 
 
-def group_of(row: appstat_pb2.ExperimentRow) -> str:
+def group_of(row: appstat_pb2.ExperimentRow) -> StreamId:
     """Returns the id of the stream of an experiment: its own id, or that of its group."""
     shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
-    return shown.group or row.id
+    return StreamId(shown.group or row.id)
 
 
 async def replay(core: Core, journal: Journal, name: StreamId, found: Recovered) -> None:

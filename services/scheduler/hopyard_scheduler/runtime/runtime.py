@@ -89,14 +89,14 @@ class Live:
         self.carrier = carrier
         self.watchers = Watchers()
         self.clock = clock
-        self.hosts: dict[str, Host | RemotePolicy] = {}
+        self.hosts: dict[StreamId, Host | RemotePolicy] = {}
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._arrived: deque[Item] = deque()
         self._inboxes = Inboxes[Item](self.core.thinks)
         self._from_inbox = False
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._finished: dict[str, None] = {}
+        self._asking: dict[StreamId, asyncio.Task[None]] = {}
+        self._finished: dict[StreamId, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.turn = asyncio.Lock()
         """Held during a batch. Its holder sees the core between two batches, with all effects carried out."""
@@ -276,7 +276,7 @@ class Live:
         """Cancels the up-calls of policies for which more than `MAX_INBOX` events wait."""
         for name, asking in self._asking.items():
             # Once: a second cancellation would reach the task while it gives the policy up, and nobody would get an answer.
-            if self._inboxes.waiting(StreamId(name)) > MAX_INBOX and not asking.cancelling():
+            if self._inboxes.waiting(name) > MAX_INBOX and not asking.cancelling():
                 asking.cancel(_TOO_MANY)
 
     # ----------------------------------------------------------------------------- policies, programs and finished streams
@@ -322,12 +322,13 @@ class Live:
         for name in changes.experiments:
             stream, experiment = experiment_of(self.core, ExperimentId(name))
             if experiment.state.ended:
-                self.carrier.ended(StreamId(name))
+                self.carrier.experiment_ended(experiment.id)
                 self._plans.forget(name)
             if not stream.state.ended:
                 self._finished.pop(stream.id, None)
             elif stream.id not in self._finished:
                 self._finished[stream.id] = None
+                self.carrier.stream_ended(stream.id)
                 if stream.id in self._asking:  # The experiment was quarantined during the up-call.
                     self._asking.pop(stream.id).cancel()
                 if isinstance(self.hosts.get(stream.id), RemotePolicy):
@@ -340,10 +341,10 @@ class Live:
         while len(self._finished) > MAX_FINISHED:
             name = next(iter(self._finished))
             del self._finished[name]
-            self.leaves(self.core.streams[StreamId(name)])
-            self.core.forget(StreamId(name))
+            self.leaves(self.core.streams[name])
+            self.core.forget(name)
             self.hosts.pop(name, None)
-            self.journal.forget(StreamId(name))
+            self.journal.forget(name)
 
 
 def experiment_of(core: Core, name: ExperimentId) -> tuple[Stream, Experiment]:

@@ -1,6 +1,6 @@
 """The quota of the store: deletes snapshots when all experiments together exceed it.
 
-`core.actions.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the
+`core.actions.snapshots.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the
 core: what
 they left when they ended, or their rows if they ended before this scheduler started. An experiment that must give up
 snapshots is replayed into the core first.
@@ -69,7 +69,7 @@ class StoreQuota:
         self._elsewhere = 0  # Their bytes; a hash that several hold counts for each.
         self._read = False
         self._reading = asyncio.Lock()
-        self._stuck: set[str] = set()
+        self._stuck: set[StreamId] = set()
         self._wake = asyncio.Event()
         self._seen = -1
         self._told = 0
@@ -150,7 +150,7 @@ class StoreQuota:
             return
         found = await self._room()
         gone = await asyncio.to_thread(found.keep_within, quota)
-        by_owner: dict[str, list[str]] = {}
+        by_owner: dict[StreamId, list[str]] = {}
         for one in gone:
             for owner in one.owners:
                 by_owner.setdefault(owner, []).append(one.sha256)
@@ -191,13 +191,13 @@ class StoreQuota:
                 del jobs[:_JOBS]
         return found
 
-    async def _give_up(self, owner: str, hashes: Sequence[str]) -> None:
+    async def _give_up(self, owner: StreamId, hashes: Sequence[str]) -> None:
         try:
             if owner not in self._live.core.streams:
                 await self._load(owner)
             for start in range(0, len(hashes), _AT_ONCE):
                 part = tuple(hashes[start : start + _AT_ONCE])
-                await self._live.apply(SnapshotsGivenUp(self._live.clock(), StreamId(owner), part))
+                await self._live.apply(SnapshotsGivenUp(self._live.clock(), owner, part))
         except UnknownStreamError:
             self._wake.set()  # The stream has just left the core; the next check finds it among the finished ones.
         except (Unavailable, TimedOut):
@@ -228,13 +228,13 @@ class StoreQuota:
                 raise
 
     async def _read_rows(self) -> None:
-        streams: dict[str, list[experiment_pb2.Experiment]] = {}
+        streams: dict[StreamId, list[experiment_pb2.Experiment]] = {}
         for found in await self._look.show_all():
-            streams.setdefault(found.group or found.id, []).append(found)
+            streams.setdefault(StreamId(found.group or found.id), []).append(found)
         for name, experiments in streams.items():
             if name not in self._live.core.streams:
                 jobs = [job for experiment in experiments for job in await self._look.jobs(experiment.id)]
-                self._finished[StreamId(name)] = await self._there(of_rows(experiments, jobs))
+                self._finished[name] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
         """Returns the contents that the store really has. Others may have been deleted without a journal record."""

@@ -133,7 +133,7 @@ class PredictionDispatcher:
         self._arrival.set()
         self._arrival = asyncio.Event()
 
-    def ended(self, experiment: StreamId) -> None:
+    def ended(self, experiment: ExperimentId) -> None:
         """Releases the curves of a finished experiment."""
         self._histories.forget(experiment)
         self._earlier.forget(experiment)

@@ -119,7 +119,7 @@ class Contents:
     rank: EvictionRank
     seconds: float
     before: str
-    owners: tuple[str, ...]
+    owners: tuple[StreamId, ...]
 
     @property
     def price(self) -> tuple[int, float, float, str]:
@@ -162,7 +162,7 @@ class Room:
 
     def __init__(self, holdings: Mapping[StreamId, Iterable[StoredContents]]) -> None:
         known: dict[str, StoredContents] = {}
-        owners: dict[str, dict[str, None]] = {}
+        owners: dict[str, dict[StreamId, None]] = {}
         for owner, held in holdings.items():
             for one in held:
                 known[one.sha256] = one.and_also(known[one.sha256]) if one.sha256 in known else one

@@ -68,6 +68,11 @@ def test_a_long_text_is_cut() -> None:
     assert reason.args["message"] == "x" * MAX_CHARACTERS
 
 
+def test_what_no_message_can_hold_is_replaced() -> None:
+    reason = Reason.of(ReasonCode.RUN_MESSAGE, message="no file named \udcff or ü")
+    assert str(reason) == "no file named ? or ü"
+
+
 def test_a_whole_number_is_a_number() -> None:
     reason = Reason.of(ReasonCode.TIME_OVER, seconds=100)
     assert (type(reason.args["seconds"]), str(reason)) == (float, "its time of 100 s is over")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from typing import Any, cast
@@ -399,3 +400,17 @@ async def test_what_the_policy_raises_is_said_with_its_place() -> None:
     assert isinstance(found, PolicyFailed)
     assert not found.unheard
     assert "Raises on up-call 1 ShareChange: RuntimeError: this policy has had enough" in str(found.reason)
+
+
+async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)  # Test reports cannot hold it either.
+
+    class Raises(DefaultPolicy):
+        def demand(self, cluster: Cluster) -> int:
+            raise FileNotFoundError("no file named \udcff")
+
+    rig = Rig()
+    Process(rig.desk, Raises)
+    found = await rig.ask()
+    assert isinstance(found, PolicyFailed)
+    assert "Raises on up-call 1 ShareChange: FileNotFoundError: no file named ?" in str(found.reason)

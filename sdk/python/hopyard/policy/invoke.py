@@ -83,8 +83,9 @@ def _place(error: BaseException) -> str:
 
 
 def brief(text: str) -> str:
-    """Return a text from user code, shortened if it is very long."""
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+    """Return a text from user code as a message can hold it: shortened if it is very long, with ? for lone surrogates."""
+    whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return whole if len(whole) <= _MOST_CHARACTERS else f"{whole[:_MOST_CHARACTERS]}..."
 
 
 def too_large(found: int) -> str:

@@ -59,7 +59,7 @@ class Reason:
     args: Mapping[str, Argument] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments and cut long texts."""
+        """Check the arguments, cut long texts, and replace what no message can hold."""
         sentence = SENTENCES[self.code]
         declared = sentence.arguments
         checked: dict[str, Argument] = {}
@@ -74,7 +74,7 @@ class Reason:
 
     def _checked(self, name: str, kind: str, value: Any) -> Argument:
         if kind == "str" and isinstance(value, str):
-            return value[:MAX_CHARACTERS]
+            return _storable(value[:MAX_CHARACTERS])
         if kind == "int" and isinstance(value, int):
             return int(value)
         if kind == "float" and isinstance(value, float | int):
@@ -123,6 +123,11 @@ def explain(reason: Reason | None) -> str:
     if "waits" in reason.args:
         text = f"{text}; {reason.args['waits']}"
     return f"{text}; last: {reason.args['last']}" if "last" in reason.args else text
+
+
+def _storable(text: str) -> str:
+    """Return a text with ? for its lone surrogates, as in the names of some files: messages hold Unicode only."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _names(names: Any) -> str:

@@ -14,6 +14,7 @@ import pytest
 from hopyard._runtime.bundle import pack
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import StreamId
+from hopyard_scheduler.policy_process import spawn
 from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.spawn import Invocation, SpawnedPolicy
 from hopyard_scheduler.policy_process.streams import Seat
@@ -155,4 +156,28 @@ async def test_who_closes_it_a_second_time_waits_for_the_end_of_the_process_too(
     start.processes[0].end()
     await asyncio.gather(*closing)
     with pytest.raises(InvalidInput):
+        await taking
+
+
+@pytest.mark.parametrize("start", ["seat"], indirect=True)
+async def test_what_a_process_prints_takes_no_more_than_it_may(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawn, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(spawn, "MOST_OUTPUT_BYTES", 10)
+    taking = asyncio.create_task(start.policy.take(StreamId("x")))
+    await start.reached.wait()
+    (output,) = start.folder.glob("*/*/output.log")
+    with output.open("ab") as printed:
+        printed.write(b"0123456789")
+        printed.flush()
+        await asyncio.wait({taking}, timeout=0.01)
+        assert output.read_bytes() == b"0123456789"
+        printed.write(b"a")
+        printed.flush()
+        while output.stat().st_size:
+            await asyncio.wait({taking}, timeout=0.001)
+        printed.write(b"b")
+        printed.flush()
+        assert output.read_bytes() == b"b"
+    await start.policy.close()
+    with pytest.raises(InvalidInput, match="its experiment needs no process any more"):
         await taking

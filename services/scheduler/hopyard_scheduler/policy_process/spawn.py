@@ -34,6 +34,12 @@ PAUSE_SECONDS: Final = 0.2
 MOST_TRIES: Final = 3
 """Maximum number of consecutive processes that end before they are ready."""
 
+MOST_OUTPUT_BYTES: Final = 16 << 20
+"""The file of what a process prints is emptied when it is found larger: only its last line is ever shown."""
+
+LOOK_SECONDS: Final = 10.0
+"""Between two looks at the size of this file."""
+
 _LAST_BYTES: Final = 2_000
 
 T = TypeVar("T")
@@ -197,7 +203,8 @@ class SpawnedPolicy:
         finally:
             self._connection.started()
         _LOG.info("started %s as process %d", self._connection.label, process.pid)
-        self._process = process, asyncio.create_task(_end_of(process), name=f"group {process.pid}")
+        ends = _end_of(process, folder / "output.log")
+        self._process = process, asyncio.create_task(ends, name=f"group {process.pid}")
         if self._closed.is_set():
             await self._stop()
             raise _closed()
@@ -219,7 +226,8 @@ class SpawnedPolicy:
                 (folder / "code").mkdir()
             else:
                 packed = folder / "bundle"
-                packed.write_bytes(await self._unless_closed(self._code()))
+                content = await self._unless_closed(self._code())
+                await _to_its_end(asyncio.to_thread(packed.write_bytes, content))
                 await _to_its_end(asyncio.to_thread(unpack, packed, folder / "code", self._bundle))
                 packed.unlink()
         except BaseException as error:
@@ -292,10 +300,19 @@ async def _to_its_end(what: Awaitable[T]) -> T:
         raise
 
 
-async def _end_of(process: asyncio.subprocess.Process) -> None:
+async def _end_of(process: asyncio.subprocess.Process, output: Path) -> None:
     """Waits for the end of a process and kills its group at once, before the group id can be reused."""
-    await process.wait()
+    ended = asyncio.ensure_future(process.wait())
+    while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
+        _empty_if_large(output)
     _signal(process, signal.SIGKILL)
+
+
+def _empty_if_large(output: Path) -> None:
+    """Empties a file above `MOST_OUTPUT_BYTES`. It is open for appending, so what comes next is at its beginning."""
+    with suppress(OSError):
+        if output.stat().st_size > MOST_OUTPUT_BYTES:
+            os.truncate(output, 0)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -32,7 +32,7 @@ from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.policy_process.registry import Remotes
-from hopyard_scheduler.policy_process.streams import Desk, Greeting, Seat
+from hopyard_scheduler.policy_process.streams import MOST_UNREAD, Desk, Greeting, Seat
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
@@ -414,3 +414,13 @@ async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: py
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert "Raises on up-call 1 ShareChange: FileNotFoundError: no file named ?" in str(found.reason)
+
+
+async def test_a_process_that_talks_on_and_on_is_hung_up_on() -> None:
+    seat = Process(Desk()).seat
+    for _ in range(MOST_UNREAD):
+        seat.take(pb.DriveRequest(answer=pb.Answer(number=1)))
+    assert not seat.gone
+    seat.take(pb.DriveRequest(answer=pb.Answer(number=1)))
+    with pytest.raises(InvalidInput, match="a policy process answers what it is asked; found 1000 messages more"):
+        await seat.over()

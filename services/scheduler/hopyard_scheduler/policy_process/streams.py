@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hopyard.errors import HopyardError, Unavailable
+from hopyard.errors import HopyardError, InvalidInput, Unavailable
 from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 
 MOST_WAITING: Final = 1_000
 """Maximum number of streams that wait for an experiment."""
+
+MOST_UNREAD: Final = 1_000
+"""Messages of a process that may wait to be read. It is asked far fewer questions at a time than it may give answers to."""
 
 
 class SeatLost(Exception):
@@ -87,8 +90,10 @@ class Seat:
         """Delivers a received message."""
         if self._hearer is not None and not self._hearer.done():
             self._hearer.set_result(message)
-        else:
+        elif len(self._heard) < MOST_UNREAD:
             self._heard.append(message)
+        else:
+            self.hang_up(InvalidInput(f"a policy process answers what it is asked; found {MOST_UNREAD} messages more"))
 
     def hang_up(self, error: HopyardError | None = None) -> None:
         """Ends the stream, with an error for the process or without."""

@@ -416,6 +416,25 @@ async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: py
     assert "Raises on up-call 1 ShareChange: FileNotFoundError: no file named ?" in str(found.reason)
 
 
+@pytest.mark.parametrize("later", range(5))
+async def test_a_process_that_came_when_nobody_waited_any_more_waits_for_the_next(later: int) -> None:
+    rig = Rig()
+    process = Process(rig.desk)
+    batch = asyncio.Lock()
+    async with batch:
+        asking = asyncio.create_task(rig.policy.answer(rig.core.streams[StreamId("x")], rig.calls[-1], batch))
+        while rig.desk.waits("mine"):  # noqa: ASYNC110 - the next turns of the event loop
+            await asyncio.sleep(0)
+        for _ in range(later):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert rig.desk.waits("mine")
+    await rig.go()
+    assert process.told == [1]
+
+
 async def test_a_process_that_talks_on_and_on_is_hung_up_on() -> None:
     seat = Process(Desk()).seat
     for _ in range(MOST_UNREAD):

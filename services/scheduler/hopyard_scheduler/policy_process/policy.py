@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -190,8 +191,12 @@ class RemotePolicy:
         if seat is None or seat.gone:
             self._seat = None
             seat = await self._next_seat()
-            async with settled:
-                pass
+            try:
+                async with settled:
+                    pass
+            except BaseException:  # Nobody waits for the answer any more.
+                self._source.give_back(seat)
+                raise
             self._seat = seat
             remembered = self._memory
             differs = await self._welcome(seat, call)
@@ -210,8 +215,13 @@ class RemotePolicy:
 
     async def _next_seat(self) -> Seat:
         self._alone_since = time.monotonic()
+        coming = asyncio.ensure_future(self._source.take(self._experiment))
         try:
-            return await within(self._limits.absence, self._source.take(self._experiment))
+            return await within(self._limits.absence, coming)
+        except asyncio.CancelledError:
+            if not coming.cancelled() and coming.done() and coming.exception() is None:  # It came just then.
+                self._source.give_back(coming.result())
+            raise
         except TimeLimitExceeded:
             reason = Reason.of(
                 ReasonCode.POLICY_PROCESS_ABSENT,

@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from hopyard._runtime.policy_process.instance import Instance
-from hopyard.errors import HopyardError, InvalidInput
+from hopyard.errors import HopyardError, InvalidInput, Unavailable
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import ExperimentId, ShareChange, StreamId
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.spec import load_spec
 from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core import Core
@@ -433,6 +434,47 @@ async def test_a_process_that_came_when_nobody_waited_any_more_waits_for_the_nex
     assert rig.desk.waits("mine")
     await rig.go()
     assert process.told == [1]
+
+
+@pytest.mark.merge
+async def test_a_journal_that_cannot_be_read_for_a_moment_is_read_again() -> None:
+    rig = Rig()
+    first = Process(rig.desk)
+    await rig.go(3)
+    first.seat.lose()
+    away = iter([Unavailable("appstat is away")])
+
+    async def read() -> AsyncIterator[Event]:
+        for number, event in enumerate(list(rig.journal)):
+            yield event
+            if number == 3 and (error := next(away, None)) is not None:
+                second.dial()  # As one does that is hung up on.
+                raise error
+
+    rig.policy._journal = read
+    second = Process(rig.desk)
+    assert isinstance(await rig.go(), PolicyAnswered)
+    assert second.welcomes == [0, 0]
+    assert second.told[-4:] == [1, 2, 3, 4]
+
+
+@pytest.mark.merge
+async def test_a_journal_that_cannot_be_read_for_too_long_fails_the_policy() -> None:
+    rig = Rig(absence=0.2)
+    first = Process(rig.desk)
+    await rig.go(3)
+    first.seat.lose()
+
+    async def read() -> AsyncIterator[Event]:
+        yield rig.journal[0]
+        second.dial()  # As one does that is hung up on.
+        raise Unavailable("appstat is away")
+
+    rig.policy._journal = read
+    second = Process(rig.desk)
+    found = await rig.ask()
+    assert isinstance(found, PolicyFailed)
+    assert found.reason == Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy="mine", error="appstat is away")
 
 
 async def test_a_process_that_talks_on_and_on_is_hung_up_on() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,8 +13,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from hopyard._net.rpc import Backoff
 from hopyard._runtime.policy_process.commands import answer_from_proto
-from hopyard.errors import HopyardError, InvalidInput, TimedOut
+from hopyard.errors import HopyardError, InvalidInput, TimedOut, Unavailable
 from hopyard.policy.command_buffer import most_commands
 from hopyard.policy.invoke import brief, too_large
 from hopyard.policy.vocabulary import StreamId
@@ -147,10 +149,19 @@ class RemotePolicy:
             The answer, or the failure that pauses the experiment. `unheard` marks failures without an answer of a
             process.
         """
-        losses = 0
+        losses = failures = 0
+        backoff, rng, away_since = Backoff(), random.Random(), 0.0
         while True:
             try:
                 return await self._answer(stream, call, settled)
+            except (Unavailable, TimedOut) as error:  # AppStat, which has the journal and the code.
+                await self.give_up()
+                failures, away_since = failures + 1, away_since or time.monotonic()
+                if time.monotonic() - away_since > self._limits.absence:
+                    return _failure(call, self._not_restored(error))
+                wait = backoff.wait(failures, rng)
+                _LOG.warning("experiment %s: appstat is away (%s), again in %.1f s", self._experiment, error, wait)
+                await asyncio.sleep(wait)
             except SeatLost:
                 losses += 1
                 _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
@@ -231,6 +242,8 @@ class RemotePolicy:
                 then=self._then,
             )
             raise _GivenUpError(reason) from None
+        except (Unavailable, TimedOut):
+            raise
         except HopyardError as error:
             code = ReasonCode.POLICY_PROCESS_FAILED
             raise _GivenUpError(Reason.of(code, policy=self._name, error=str(error), then=self._then)) from None
@@ -273,13 +286,15 @@ class RemotePolicy:
 
         try:
             found = await retell(self._journal(), call.number, self._changes, send, hear)
+        except (_GivenUpError, Unavailable, TimedOut):
+            raise
         except HopyardError as error:
-            if isinstance(error, _GivenUpError):
-                raise
-            code = ReasonCode.POLICY_PROCESS_NOT_RESTORED
-            raise _GivenUpError(Reason.of(code, policy=self._name, error=str(error))) from error
+            raise _GivenUpError(self._not_restored(error)) from error
         self._memory = memory
         return objection(found) if found is not None else None
+
+    def _not_restored(self, error: HopyardError) -> Reason:
+        return Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy=self._name, error=str(error))
 
     def _welcoming(self, answered: int, memory: str) -> pb.DriveResponse:
         welcome = pb.PolicyWelcome(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import abc
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Final
 
+from hopyard.errors import InvalidInput
 from hopyard.policy.cluster import Cluster
 from hopyard.policy.rungs import Rung
 from hopyard.policy.stages import StageView
@@ -210,10 +211,22 @@ class Policy(abc.ABC):
 
 
 def capabilities_of(policy: Policy) -> PolicyCapabilities:
-    """The capabilities of a policy, as its attributes and methods say them."""
+    """The capabilities of a policy, as its attributes and methods say them.
+
+    Raises:
+        InvalidInput: An attribute has another type; names it.
+    """
     derived: dict[str, Any] = {"statistics": hears_statistics(policy), "requests": serves_requests(policy)}
     said = {one.name: getattr(policy, one.name) for one in fields(PolicyCapabilities) if one.name not in derived}
+    for one in fields(PolicyCapabilities):
+        needed, found = type(one.default), said.get(one.name, one.default)
+        if not isinstance(found, needed) or isinstance(found, bool) is not (needed is bool):
+            place = f"{type(policy).__name__}.{one.name}"
+            raise InvalidInput(f"{place}: found {found!r:.120}, needed is {_TYPES[needed]}")
     return PolicyCapabilities(**said, **derived)
+
+
+_TYPES: Final = {bool: "True or False", int: "a whole number", str: "a text"}
 
 
 def hears_statistics(policy: Policy) -> bool:

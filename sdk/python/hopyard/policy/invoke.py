@@ -62,7 +62,7 @@ def describe(policy: Policy, what: str, error: BaseException) -> str:
     """Return a message about an exception of a policy, with its location."""
     place = _place(error)
     where = f" ({place})" if place else ""
-    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {brief(str(error))}{where}"
+    return f"{type(policy).__name__} on {what}: {type(error).__name__}: {text_of(error)}{where}"
 
 
 def raised(policy: Policy, number: int, call: Call, error: BaseException) -> Reason:
@@ -72,7 +72,7 @@ def raised(policy: Policy, number: int, call: Call, error: BaseException) -> Rea
         policy=type(policy).__name__,
         up_call=number,
         call=type(call).__name__,
-        error=f"{type(error).__name__}: {brief(str(error))}",
+        error=f"{type(error).__name__}: {text_of(error)}",
         place=_place(error) or None,
     )
 
@@ -83,9 +83,17 @@ def _place(error: BaseException) -> str:
 
 
 def brief(text: str) -> str:
-    """Return a text from user code as a message can hold it: shortened if it is very long, with ? for lone surrogates."""
-    whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
-    return whole if len(whole) <= _MOST_CHARACTERS else f"{whole[:_MOST_CHARACTERS]}..."
+    """Return a text from user code, shortened if it is very long. Characters that UTF-8 does not have are escaped."""
+    short = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+    return short.encode(errors="backslashreplace").decode()
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception from user code, shortened if it is very long."""
+    try:
+        return brief(str(error))
+    except Exception as another:  # noqa: BLE001 - user code
+        return f"(its message cannot be made: {type(another).__name__})"
 
 
 def too_large(found: int) -> str:

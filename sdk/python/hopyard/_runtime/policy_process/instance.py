@@ -14,7 +14,7 @@ from hopyard._runtime.policy_process.state import MirroredState
 from hopyard._runtime.policy_process.view import RemoteView
 from hopyard.errors import InvalidInput
 from hopyard.policy.base import Policy, capabilities_of
-from hopyard.policy.invoke import ask, brief, describe, too_large
+from hopyard.policy.invoke import ask, brief, describe, text_of, too_large
 from hopyard.policy.views import ExperimentView
 from hopyard.v1 import policy_pb2 as pb
 
@@ -60,7 +60,7 @@ class Instance:
         except InvalidInput as error:
             self._policy, self._wrong = None, brief(str(error))
         except Exception as error:  # noqa: BLE001 - user code; its error is sent with the first answer
-            self._policy, self._wrong = None, f"cannot be made: {type(error).__name__}: {brief(str(error))}"
+            self._policy, self._wrong = None, f"cannot be made: {type(error).__name__}: {text_of(error)}"
             _LOG.exception("experiment %s: its policy cannot be made", self.experiment)
 
     def answer(self, message: pb.UpCall) -> pb.Answer:
@@ -104,21 +104,22 @@ def reviewed(make: Make, message: pb.PolicyReview, label: str = "") -> pb.Policy
     try:
         policy = make(json.loads(message.parameters_json))
     except Exception as error:  # noqa: BLE001 - user code; the error is returned to the creator of the experiment
-        wrong = brief(str(error))
-        text = wrong if isinstance(error, ValueError) else f"{type(error).__name__}: {wrong}"
-        return pb.PolicyReviewed(error=text or type(error).__name__)
+        return pb.PolicyReviewed(error=_text_of(error))
     try:
         said: object = policy.review(_terms(message))
+        if not isinstance(said, str):
+            raise ValueError(f"review answered {said!r:.120}; needed is text, empty if there is nothing to say")
+        return capabilities_to_proto(capabilities_of(policy), brief(said))
     except ValueError as error:
-        return pb.PolicyReviewed(error=f"{label}{brief(str(error)) or type(error).__name__}")
+        return pb.PolicyReviewed(error=f"{label}{_text_of(error)}")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-        return pb.PolicyReviewed(
-            error=f"{label}could not look at the terms: {type(error).__name__}: {brief(str(error))}"
-        )
-    if not isinstance(said, str):
-        needed = "needed is text, empty if there is nothing to say"
-        return pb.PolicyReviewed(error=f"{label}review answered {said!r}; {needed}")
-    return capabilities_to_proto(capabilities_of(policy), brief(said))
+        return pb.PolicyReviewed(error=f"{label}could not look at the terms: {type(error).__name__}: {text_of(error)}")
+
+
+def _text_of(error: Exception) -> str:
+    """Returns the message of an exception, with its type unless it says what a value has to be."""
+    text = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
+    return text or type(error).__name__
 
 
 def _terms(message: pb.PolicyReview) -> ExperimentView:

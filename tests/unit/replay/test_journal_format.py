@@ -69,6 +69,11 @@ def test_a_record_of_the_present_version_is_read_as_it_is() -> None:
         ("2", "found format version '2', supported is version 2; use the version of Hopyard that wrote it"),
         (-1, "found format version -1, supported is version 2; use the version of Hopyard that wrote it"),
         (1, "found format version 1, supported is version 2; use the version of Hopyard that wrote it"),
+        (2.0, "found format version 2.0, supported is version 2; use the version of Hopyard that wrote it"),
+        (
+            "2" * 99,
+            f"found format version '{'2' * 39}, supported is version 2; use the version of Hopyard that wrote it",
+        ),
         (3, "found format version 3, supported is version 2; install a Hopyard that supports version 3"),
     ],
 )

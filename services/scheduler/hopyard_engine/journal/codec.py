@@ -85,7 +85,7 @@ def decode(kind: str, payload: bytes) -> Event:
     """
     cls = _EVENTS.get(kind)
     if cls is None:
-        raise ValueError(f"journal record of unknown kind {kind!r}; known are {', '.join(sorted(_EVENTS))}")
+        raise ValueError(f"journal record of unknown kind {kind!r:.80}; known are {', '.join(sorted(_EVENTS))}")
     try:
         event: Event = _converter().structure(json.loads(payload), cls)
     except (ForbiddenExtraKeysError, KeyError, TypeError, ValueError) as error:

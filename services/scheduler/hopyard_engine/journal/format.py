@@ -56,14 +56,12 @@ def upgrade(record: StoredRecord) -> StoredRecord:
     Raises:
         RecordError: The record has no version, a version newer than `FORMAT`, or an older one that `UPGRADES` cannot convert.
     """
-    if record.version == FORMAT:
-        return record
     if type(record.version) is not int or record.version < 1:
-        found = f"format version {record.version!r}" if record.version else "no format version"
+        found = f"format version {record.version!r:.40}" if record.version else "no format version"
         raise RecordError(record, f"found {found}, {_supported()}; {_THE_WRITER}")
     if record.version > FORMAT:
-        need = f"install a Hopyard that supports version {record.version}"
-        raise RecordError(record, f"found format version {record.version}, {_supported()}; {need}")
+        newer = f"version {record.version!r:.40}"
+        raise RecordError(record, f"found format {newer}, {_supported()}; install a Hopyard that supports {newer}")
     upgraded = record
     while upgraded.version < FORMAT:
         step = UPGRADES.get(upgraded.version)

@@ -236,7 +236,9 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
     try:
         raw = json.loads(line)
         payload = json.dumps(raw["payload"]).encode()
-        checksum = str(raw.get("checksum", ""))
+        checksum = raw.get("checksum", "")
+        if not isinstance(checksum, str):
+            raise TypeError(f"checksum: found {checksum!r:.80}, needed is a text")
         return float(raw["at"]), StoredRecord(
             stream, number, raw.get("version", 0), str(raw["kind"]), payload, checksum
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,18 @@ def test_its_folders_are_removed_when_it_is_closed(tmp_path: Path) -> None:
     assert first.parent == second.parent
     assert first.parent.name.startswith(LOCKED)
     made.close()
+    made.close()
+    assert left(tmp_path) == []
+
+
+def test_a_removed_folder_is_made_again(tmp_path: Path) -> None:
+    made = PolicyFolders(tmp_path)
+    first = made.make()
+    shutil.rmtree(first.parent)
+    second = made.make()
+    assert second.is_dir()
+    PolicyFolders(tmp_path).remove_abandoned()
+    assert left(tmp_path) == [second.parent.name]
     made.close()
     assert left(tmp_path) == []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -181,3 +183,43 @@ async def test_what_a_process_prints_takes_no_more_than_it_may(start: Start, mon
     await start.policy.close()
     with pytest.raises(InvalidInput, match="its experiment needs no process any more"):
         await taking
+
+
+@pytest.mark.parametrize("start", ["start"], indirect=True)
+async def test_a_process_that_cannot_be_started_is_refused_with_the_reason(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: str, **__: Any) -> Process:
+        raise OSError(errno.ENOSPC, "No space left on device", "/there")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", full)
+    with pytest.raises(
+        InvalidInput, match=r"the process cannot be started: /there: No space left on device; make room"
+    ):
+        await start.policy.take(StreamId("x"))
+    assert not start.inherits
+
+
+@pytest.mark.parametrize("start", [""], indirect=True)
+async def test_a_process_whose_files_are_gone_gets_new_ones(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawn, "PAUSE_SECONDS", 0.0)
+    folders: list[Path] = []
+
+    async def begin(*_: str, cwd: Path, **__: Any) -> Process:
+        folders.append(cwd)
+        assert (cwd / "train.py").exists()
+        shutil.rmtree(cwd)
+        process = Process()
+        process.end()
+        return process
+
+    async def seat(experiment: str) -> Seat:
+        return await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
+    monkeypatch.setattr(start, "seat", seat)
+    with pytest.raises(InvalidInput, match="the process ended with"):
+        await start.policy.take(StreamId("x"))
+    assert len(set(folders)) == spawn.MOST_TRIES
+    await start.policy.close()
+    assert [list(folder.iterdir()) for folder in start.folder.iterdir()] == [[]]

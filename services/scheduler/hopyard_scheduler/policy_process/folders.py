@@ -40,6 +40,9 @@ class PolicyFolders:
 
     def make(self) -> Path:
         """Create a folder."""
+        if self._own is not None and not self._own[0].is_dir():  # Somebody has removed it.
+            os.close(self._own[1])
+            self._own = None
         if self._own is None:
             self._own = _locked(self._where)
         return Path(tempfile.mkdtemp(prefix="policy-", dir=self._own[0]))

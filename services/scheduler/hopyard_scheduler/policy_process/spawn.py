@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
 
 from hopyard._runtime.bundle import BundleError, unpack
-from hopyard.errors import InvalidInput
+from hopyard.errors import HopyardError, InvalidInput, os_error_text
 from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.streams import Seat
@@ -136,7 +136,12 @@ class SpawnedPolicy:
         async with self._turn:
             last = ""
             for _ in range(MOST_TRIES):
-                process, ends = await self._running()
+                try:
+                    process, ends = await self._running()
+                except HopyardError:
+                    raise
+                except OSError as error:
+                    raise InvalidInput(f"{self._connection.label} cannot be started: {os_error_text(error)}") from error
                 sits = asyncio.create_task(self._connection.seat(experiment))
                 seat: Seat | None = None
                 try:
@@ -170,12 +175,16 @@ class SpawnedPolicy:
         await self._stop()
         async with self._turn:  # No other task can be about to start a process any more.
             await self._stop()
-            if self._output is not None:
-                self._output.close()
-                self._output = None
-            if self._folder is not None:
-                folder, self._folder = self._folder, None
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await self._discard()
+
+    async def _discard(self) -> None:
+        """Takes the files of the process away."""
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+        if self._folder is not None:
+            folder, self._folder = self._folder, None
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _running(self) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
         if self._process is not None and self._connection.broken:
@@ -219,7 +228,9 @@ class SpawnedPolicy:
         if self._closed.is_set():
             raise _closed()
         if self._folder is not None:
-            return self._folder
+            if (self._folder / "code").is_dir():
+                return self._folder
+            await self._discard()  # The process has removed its own files.
         folder = self._folders.make()
         try:
             if self._code is None:

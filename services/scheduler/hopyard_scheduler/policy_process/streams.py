@@ -93,7 +93,7 @@ class Seat:
         elif len(self._heard) < MOST_UNREAD:
             self._heard.append(message)
         else:
-            self.hang_up(InvalidInput(f"a policy process answers what it is asked; found {MOST_UNREAD} messages more"))
+            self.lose(InvalidInput(f"a policy process answers what it is asked; found {MOST_UNREAD} messages more"))
 
     def hang_up(self, error: HopyardError | None = None) -> None:
         """Ends the stream, with an error for the process or without."""
@@ -103,10 +103,10 @@ class Seat:
             if self._hearer is not None and not self._hearer.done():
                 self._hearer.set_exception(SeatLost())
 
-    def lose(self) -> None:
+    def lose(self, error: HopyardError | None = None) -> None:
         """Marks the stream as ended by the process, and calls the callback of `when_lost`."""
         if not self.gone:
-            self.hang_up()
+            self.hang_up(error)
             if self._lost is not None:
                 self._lost()
 

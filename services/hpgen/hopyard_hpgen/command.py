@@ -23,7 +23,7 @@ def command(
         float, typer.Option(min=0.1, help="Seconds that a generator may take over a call before it counts as failed.")
     ] = DEFAULT_SECONDS,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",

@@ -37,7 +37,7 @@ class AgentSettings:
         slots: what runs training processes.
         host: where NodeAgentService listens.
         port: 0 takes a free one.
-        insecure: listen beyond this machine without encryption.
+        insecure: listen beyond this computer without encryption.
         idle_runner_seconds: how long a warm runner without work is kept.
         spare_runners: processes that are started at once, before there is a program for them.
         attach_seconds: how long a new runner may take until it attaches.

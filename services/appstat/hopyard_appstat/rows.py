@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
+from hopyard.errors import DataLoss
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
 
 M = TypeVar("M", bound=Message)
@@ -20,6 +21,9 @@ Row = Mapping[Any, Any]
 
 _PLAIN: Final = ("position", "seconds", "at", "part", "examples", "at_until", "finished")
 """Fields of a report that are stored without conversion."""
+
+_NAMES: Final = ("stream", "position", "id", "experiment", "job", "name")
+"""Columns that tell which row it is."""
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> str:
@@ -42,8 +46,19 @@ def row_of(message: Message) -> Row:
 
 
 def message_of(kind: type[M], row: Row) -> M:
-    """Returns the message of a row; the inverse of `row_of`. Columns without a field are ignored."""
-    return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
+    """Returns the message of a row; the inverse of `row_of`. Columns without a field are ignored.
+
+    Raises:
+        DataLoss: A column has a value that AppStat did not write.
+    """
+    try:
+        return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
+    except (TypeError, ValueError) as error:
+        which = ", ".join(f"{name} {row[name]!r:.80}" for name in _NAMES if name in row)
+        raise DataLoss(
+            f"database: found a {kind.DESCRIPTOR.name} ({which}) with a value of another type: {error!s:.200}; "
+            "restore the database from a copy"
+        ) from error
 
 
 def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
-from hopyard.errors import InvalidInput
+from hopyard.errors import DataLoss, InvalidInput
 from hopyard.v1 import appstat_pb2, common_pb2
 from hopyard_appstat.projections import ProjectedRows
-from hopyard_appstat.rows import metrics_from_json, metrics_to_json, statistic_of, statistic_row
+from hopyard_appstat.rows import message_of, metrics_from_json, metrics_to_json, statistic_of, statistic_row
 
 pytestmark = pytest.mark.quick
 
@@ -65,3 +65,12 @@ def test_statistics_together_are_as_good_as_one_by_one() -> None:
     together.statistics.reports[1].CopyFrom(reports[1])
     with pytest.raises(InvalidInput, match=r"projections\[2\]\.statistics\.reports\[1\]\.seconds: found -1"):
         ProjectedRows([*alone, together])
+
+
+@pytest.mark.parametrize("version", ["two", 2.5, 2**40])
+def test_a_damaged_row_is_named(version: object) -> None:
+    row = {"stream": "x", "position": 7, "at": 1.0, "kind": "K", "payload": b"{}", "version": version, "checksum": ""}
+    with pytest.raises(
+        DataLoss, match=r"found a JournalRecord \(stream 'x', position 7\) with a value of another type: .*; restore"
+    ):
+        message_of(appstat_pb2.JournalRecord, row)

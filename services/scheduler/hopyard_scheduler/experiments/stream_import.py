@@ -244,7 +244,7 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(
-            f"{type(error).__name__}: {str(error):.200}; needed is a record as hopyard export writes it"
+            f"{type(error).__name__}: {error!s:.200}; needed is a record as hopyard export writes it"
         ) from error
 
 

@@ -63,6 +63,8 @@ def test_a_wrong_parameter_is_told_with_its_line(policy: str, said: str) -> None
     [
         "policy: {name: asha, eta: 3}\n",
         "policy: mine:Policy\n",
+        "policy: {name: stage_tree, tuner: mine:Policy}\n",
+        "policy: {name: mop, tuner: {name: stage_tree, tuner: {name: mine:Policy}}}\n",
         "policy: not_here\n",
         "policy: {name: stage_tree, share: false}\nsnapshot: {provider: criu}\n",
         "policy: stage_tree\nsnapshot: {provider: framework}\n",

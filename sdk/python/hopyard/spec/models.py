@@ -167,6 +167,15 @@ class PolicySpec(_PluginSpec):
         return self.command is not None or bool(self.dials_in)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and the names of the policies inside it (`tuner`)."""
+        found, inner = [self.name], self.parameters.get("tuner")
+        while isinstance(inner, Mapping) and isinstance(inner.get("name"), str):
+            found.append(inner["name"])
+            inner = inner.get("tuner")
+        return (*found, inner) if isinstance(inner, str) else tuple(found)
+
+    @property
     def label(self) -> str:
         """The name, or the command line, for display."""
         return self.name if self.command is None else " ".join(self.command)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from hopyard._common.plugins import POLICIES, entries
 from hopyard.spec.models import REMOTE, PolicySpec
@@ -17,17 +16,7 @@ def runs_inline(policy: PolicySpec) -> bool:
 
     An unknown name counts as built in: creating the policy fails before foreign code runs.
     """
-    return not policy.remote and all(_built_in(name) for name in _names(policy.name, policy.parameters))
-
-
-def _names(name: str, parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the names of a policy and of the policies nested in it."""
-    yield name
-    tuner = parameters.get("tuner")
-    if isinstance(tuner, str):
-        yield tuner
-    elif isinstance(tuner, Mapping) and isinstance(tuner.get("name"), str):
-        yield from _names(tuner["name"], tuner)
+    return not policy.remote and all(_built_in(name) for name in policy.names)
 
 
 def _built_in(name: str) -> bool:

@@ -80,7 +80,7 @@ def _made(submission: Submission) -> tuple[Policy | None, str]:
     The error is also empty if the policy is not installed here, which cannot be checked.
     """
     policy = submission.spec.policy
-    if policy.remote or policy.name not in plugin_names(POLICIES):
+    if policy.remote or policy.name not in plugin_names(POLICIES) or any(":" in name for name in policy.names):
         return None, ""
     cls = load_plugin(POLICIES, policy.name)
     assert isinstance(cls, type)

@@ -214,7 +214,8 @@ async def test_a_process_whose_files_are_gone_gets_new_ones(start: Start, monkey
         return process
 
     async def seat(experiment: str) -> Seat:
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody comes")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
     monkeypatch.setattr(start, "seat", seat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -80,6 +81,12 @@ def test_a_long_note_is_shortened() -> None:
     assert found.note == "y" * 2_000 + "..."
 
 
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs nothing: the report of a test with lone surrogates in its log cannot be sent to another process."""
+    monkeypatch.setattr(logging.getLogger(Instance.__module__), "disabled", True)
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -89,6 +96,7 @@ def test_a_long_note_is_shortened() -> None:
     ],
     ids=["surrogate", "mute", "long"],
 )
+@pytest.mark.usefixtures("quiet")
 def test_an_error_without_a_text_that_can_be_sent_is_answered(error: Exception, text: str) -> None:
     instance = Instance(lambda _: with_attributes(allocate_jobs=raises(error)))
     instance.welcome(pb.PolicyWelcome(experiment="x", parameters_json="{}"))
@@ -98,6 +106,7 @@ def test_an_error_without_a_text_that_can_be_sent_is_answered(error: Exception, 
     assert len(answer.error) < 3_000
 
 
+@pytest.mark.usefixtures("quiet")
 def test_a_policy_that_cannot_be_made_is_answered_with_a_short_text() -> None:
     def make(_: object) -> Policy:
         raise ValueError("\ud800" * 10_000)

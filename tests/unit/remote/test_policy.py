@@ -414,7 +414,7 @@ async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: py
     Process(rig.desk, Raises)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
-    assert "Raises on up-call 1 ShareChange: FileNotFoundError: no file named ?" in str(found.reason)
+    assert "Raises on up-call 1 ShareChange: FileNotFoundError: no file named \\udcff" in str(found.reason)
 
 
 @pytest.mark.parametrize("later", range(5))

@@ -14,11 +14,11 @@ from hopyard.predictor import Question
 Floats = NDArray[np.float64]
 
 DECADES: Final = 100.0
-"""A metric on one side of zero that approached it by this factor is treated logarithmically."""
+"""A metric whose distance from zero has fallen by this factor, without reaching zero, is treated logarithmically."""
 MARGIN: Final = 0.5
 """If the best value is unknown, it is assumed this fraction of the past improvement beyond the present value."""
 REACH: Final = (-1.0, 2.0)
-"""Range of `Scale.observed`, in units; larger spikes are clipped to it."""
+"""Range to which `Scale.observed` clips values, in units."""
 _LEAST: Final = float(np.finfo(np.float64).tiny)
 _TAIL: Final = 0.1
 _EXPONENT: Final = 600.0
@@ -28,13 +28,13 @@ _EXPONENT: Final = 600.0
 class Scale:
     """A monotone map between a metric and units, where 0 is the worst and 1 the best expected value.
 
-    With both ends known it is HyperDrive's equation 4, reversed if smaller is better. The ends do not limit the metric
-    unless they are known limits (`clipped`).
+    If both bounds of the metric are known, it is HyperDrive's equation 4, reversed if smaller is better. Metrics beyond
+    `worst` and `best` are possible, but not beyond the known bounds `low` and `high` (`clipped`).
 
     Attributes:
         worst: The metric at 0 units.
         best: The metric at 1 unit; differs from `worst`.
-        logarithmic: The map is affine in ln|metric|; both ends have the same sign.
+        logarithmic: The map is affine in ln|metric|; `worst` and `best` have the same sign.
         low: The smallest possible value of the metric; -inf: unknown.
         high: The largest possible value; inf: unknown.
     """
@@ -49,18 +49,23 @@ class Scale:
     def of(cls, question: Question, values: Floats) -> Scale:
         """Return the scale of a question's metric.
 
-        Known ends are used. Otherwise, with the metric oriented so that larger is better: values within 0..1 are
-        accuracies with the ends 0 and 1. Else the worst end is the first value, or the lower decile of the curve if
-        that is lower. The best end is 0 for values below zero (a negated loss), and for other metrics the present value
-        plus half of the past improvement. A metric below zero that approached zero by the factor `DECADES`, with at
-        most one known end, is treated logarithmically (perplexities, for example); its best end is the known one, or
-        half of the past decades further.
+        `worst` and `best` are the bounds of the metric's range that the question gives (`low`, `high`). A bound that it
+        does not give is estimated from the curve. In the following, the sign of the metric is chosen so that larger is
+        better. The start is the first value, or the lower decile if that is lower; the top is the last value, or the upper
+        decile if that is higher.
 
-        The scale is symmetric: -y with the other mode has the same scale with negated ends. It does not depend on the
-        target.
+        * If all values are within 0..1 (accuracies), `worst` is 0 and `best` is 1.
+        * If start and top are below 0, the start is at least `DECADES` times the top, and not both bounds are given
+          (perplexities, for example), the scale is logarithmic: `worst` is the start, and `best` is the top divided by
+          the square root of worst / top.
+        * Otherwise `worst` is the start. `best` is 0 if the top is not above 0 (a negated loss), else the top plus half
+          of the improvement from `worst` to the top.
+
+        The scale is symmetric: -y with the other mode has the same scale with negated `worst` and `best`. It does not
+        depend on the target.
 
         Args:
-            question: The question.
+            question: The question to the predictor, with the mode and the known bounds of the metric.
             values: The curve's finite values, at least one, in the order of their positions (`reports.finite`).
         """
         sign = 1.0 if question.mode == "max" else -1.0
@@ -100,7 +105,7 @@ class Scale:
 
     @property
     def rising(self) -> bool:
-        """Whether larger values of the metric are more units."""
+        """Whether a larger metric is more units, that is, better."""
         return self.best > self.worst
 
     def to_unit(self, metric: ArrayLike) -> Floats:
@@ -137,7 +142,7 @@ class Scale:
         return np.clip(np.asarray(metric, dtype=np.float64), self.low, self.high)
 
     def possible(self, target: float, chances: Floats) -> Floats:
-        """Correct the probabilities of reaching `target` by the known limits of the metric: 0 if impossible, 1 if certain."""
+        """Return the probabilities `chances` of reaching `target`: 0 if the known limits exclude it, 1 if they imply it."""
         worst, best = (self.low, self.high) if self.rising else (-self.high, -self.low)
         oriented = target if self.rising else -target
         if oriented <= worst:
@@ -146,7 +151,7 @@ class Scale:
 
 
 def _reached(better: Floats) -> tuple[float, float]:
-    """Return the start and the present value of a curve, robust against spikes; larger is better."""
+    """Return the start and the top of a curve in which larger is better (see `Scale.of`); spikes have little effect."""
     low, high = np.quantile(better, (_TAIL, 1 - _TAIL))
     return min(float(better[0]), float(low)), max(float(better[-1]), float(high))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 MOST_RUNGS = 5
-"""Default number of rungs of the bracket that stops earliest (ASHA, section 5.1)."""
+"""Default maximum number of rungs of the bracket with the lowest first rung (ASHA, section 5.1)."""
 
 LIMIT = 64
 """Upper limit of the number of rungs: with eta 2, the last is 2^63 times the first."""
@@ -17,8 +17,8 @@ def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
     If R is not r * eta^k, the top rung is at R: R = 60, r = 1, eta = 4 gives 1, 4, 16, 60.
 
     Args:
-        R: The most training of a configuration, at least 1.
-        r: The least training, at least 1; with r >= R there is one rung, at R.
+        R: The maximum training of a configuration (a position), at least 1.
+        r: The minimum training of a configuration, at least 1; with r >= R there is one rung, at R.
         eta: The reduction factor, at least 2.
 
     Returns:
@@ -40,8 +40,14 @@ def least(R: int, eta: int, rungs: int = MOST_RUNGS) -> Fraction:
 
 
 def extended(ladder: tuple[int, ...], R: int, eta: int) -> tuple[int, ...]:
-    """Extend a ladder to a larger R: its rungs stay, and further ones follow by the factor eta up to R.
+    """Extend a ladder to a larger R. The existing rungs stay.
 
-    If R is not larger, the ladder is returned unchanged.
+    The new rungs are the multiples of the last existing rung by eta, eta^2, ... that are below R, and R itself as the last
+    rung. If R is not larger than the last rung, the ladder is returned unchanged.
+
+    Args:
+        ladder: The rungs, ascending.
+        R: The new maximum training of a configuration.
+        eta: The reduction factor, at least 2.
     """
     return ladder if ladder[-1] >= R else (*ladder[:-1], *positions(R, ladder[-1], eta))

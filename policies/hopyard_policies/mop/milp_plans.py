@@ -26,7 +26,17 @@ LEAST: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A pending question, and the names behind its numbers."""
+    """A request for a plan that the solver has not answered yet.
+
+    The solver refers to jobs, slots and partitions by their indices in the lists.
+
+    Attributes:
+        ticket: The id of the request.
+        jobs: The ids of the jobs, by index.
+        slots: The ids of the slots, by index.
+        partitions: The names of the partitions, by index.
+        epoch: The number of the epoch for which the plan was requested.
+    """
 
     ticket: str
     jobs: Sequence[str]
@@ -36,13 +46,13 @@ class _Asked:
 
 
 class Exact:
-    """Requests a plan for each epoch when all times are known, and makes rounds follow it.
+    """Requests a plan from the exact solver in each epoch when all costs and speeds are known, and makes rounds follow it.
 
     Until the plan arrives, the default scheduler decides. It also decides if there is no plan, or if the plan is worse
     than the default scheduler on the units that remain then.
 
     Args:
-        seconds: The time limit for a plan; it is also limited to a fraction of the epoch.
+        seconds: The time limit for the solver in seconds. The fraction `PART` of the epoch is a further limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -55,18 +65,18 @@ class Exact:
         self._followed: Round | None = None
 
     def guide(self, ahead: Round, epoch: int, now: float) -> None:
-        """Make a round follow the present plan, if there is one, before it decides.
+        """Make a round follow the present plan, if there is one. Called before the round starts units.
 
         Args:
             ahead: The round.
             epoch: A number that changes when an epoch begins.
-            now: The time.
+            now: The time in seconds (`Cluster.now`).
         """
         if self._plan and (self._epoch != epoch or not self._follow(now, ahead)):
             self._plan = ()
 
     def ask(self, cluster: Cluster, ahead: Round, epoch: int) -> None:
-        """Request a plan for what is left after a round's decision, if one is useful.
+        """Request a plan for the units that remain after a round has started units, unless a plan or a pending request exists.
 
         Args:
             cluster: The view of the up-call.
@@ -86,7 +96,7 @@ class Exact:
         self._asked = _Asked(ticket, ahead.jobs, ahead.slots, ahead.partitions, epoch)
 
     def heard(self, answer: AnswerReady) -> None:
-        """Handle the answer of the solver."""
+        """Store the plan in an answer of the solver; ignore answers to other requests."""
         asked = self._asked
         if asked is None or answer.ticket != asked.ticket:
             return
@@ -95,7 +105,7 @@ class Exact:
             self._plan, self._epoch, self._fresh = _steps(asked, answer.result), asked.epoch, True
 
     def _follow(self, now: float, ahead: Round) -> bool:
-        """Return whether a round follows the plan from now on."""
+        """Make a round follow the plan if that is possible and useful. Return whether the round follows it now."""
         if ahead.follows:
             return True
         if ahead is self._followed:  # It followed the plan, but times differed from the planned ones.
@@ -112,18 +122,25 @@ class Exact:
 
 
 def covers(plan: VisitSchedule, left: VisitProblem) -> bool:
-    """Return whether the plan contains all remaining units, on slots that can train them."""
+    """Return whether `plan` contains all units that remain in `left`, on slots that hold their partitions."""
     planned = {placed.unit for placed in plan.placed if placed.slot in left.holders[placed.unit.partition]}
     return planned.issuperset(left.units)
 
 
 def _helps(plan: VisitSchedule, left: VisitProblem) -> bool:
-    """Return whether the plan finishes no later than the default scheduler; units that ran meanwhile are not in the plan."""
+    """Return whether a new plan finishes the remaining units no later than the default scheduler would.
+
+    Units that started while the solver ran are not among the remaining units, although the plan contains them.
+
+    Args:
+        plan: The plan.
+        left: The problem with the units that remain now.
+    """
     return carry_out(left, Following(left, plan)).makespan <= carry_out(left, dispatcher(left)).makespan * (1 + 1e-9)
 
 
 def _steps(asked: _Asked, result: Any) -> list[Step]:
-    """Return the plan of an answer; empty if the answer is invalid."""
+    """Return the plan in the solver's answer `result` to the request `asked`; empty if the answer is invalid."""
     try:
         return [
             (asked.slots[slot], asked.jobs[config], asked.partitions[partition])

@@ -1,4 +1,4 @@
-"""Pilot runs: train a few examples of each configuration before its first unit, so that plans use measured times."""
+"""Pilot runs: short runs on a few examples that measure the training time of each configuration before its first unit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ LOSSES: Final = 3
 
 
 class Pilot:
-    """Profiles each job once, and one of the first jobs on every slot, to separate costs from speeds.
+    """Starts a pilot run of each job once, and pilot runs of one of the first jobs on every slot.
+
+    The latter separate the costs of configurations from the speeds of slots.
 
     The first jobs train when all of them are profiled; later jobs are profiled when slots are idle. If a program
     cannot be profiled, the policy continues without pilot runs.
@@ -32,15 +34,15 @@ class Pilot:
         self._begun = self._over = False
 
     def start(self, cluster: Cluster, data: Data, waiting: list[JobView]) -> bool:
-        """Start pilot runs on idle slots.
+        """Start pilot runs on idle slots. They measure the seconds per unit, with which training is scheduled.
 
         Args:
             cluster: The view of the up-call.
-            data: The partitions and their nodes.
-            waiting: Waiting jobs that are wanted further.
+            data: The partitions of the training data, and the nodes that hold them.
+            waiting: Idle jobs that the search wants trained beyond their present positions.
 
         Returns:
-            Whether training must wait for the pilot runs.
+            True while no training unit may start, because the pilot runs of the first jobs have not ended.
         """
         if self._over:
             return False
@@ -62,7 +64,7 @@ class Pilot:
         return not self._begun
 
     def told(self, data: Data, stat: ApplicationStat) -> None:
-        """Record the measured time of a unit."""
+        """Record the training time that a pilot run has reported: its metric `seconds`, for the partition `stat.input`."""
         sizes = {each.name: size(each, data.train) for each in data.train}
         mean = sum(sizes.values()) / len(sizes)
         slot = self._under_way.get(stat.job)
@@ -80,13 +82,13 @@ class Pilot:
         self._over = self._over or run.reason is RunEndReason.FAILED or self._lost > LOSSES
 
     def forget(self, job: str) -> None:
-        """Cancel the pilot run of a job that did not start or will not run again."""
+        """Forget the pilot run of a job, because it did not start or the job will not run again."""
         self._under_way.pop(job, None)
         if job == self._everywhere:
             self._everywhere = ""
 
     def _chosen(self, slot: str, waiting: list[JobView]) -> JobView | None:
-        """Return the job to profile on an idle slot."""
+        """Return the job of which a pilot run should start on an idle slot; None: no job."""
         for job in waiting:
             if job.id == self._everywhere and slot not in self._visited:
                 return job

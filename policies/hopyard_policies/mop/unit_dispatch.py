@@ -1,4 +1,8 @@
-"""Starts training units: by rounds that last until something unexpected happens, or on gangs."""
+"""Starts training units.
+
+A unit runs on one slot or, as a gang, on several slots at the same time. Units on one slot are chosen by a `Round`, a
+schedule that is used until jobs, slots or times differ from those that it expects.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,18 @@ from hopyard_policies.mop.schedule.problem import VisitProblem
 from hopyard_policies.mop.visit_history import RunningUnit, VisitHistory
 
 Saves = Callable[[str, int], bool]
-"""Returns whether a job is saved at a position in addition to the end of its run."""
+"""Returns whether a run of a job must save a snapshot for forks at a position."""
 
 Left = Callable[[JobView], Collection[str]]
-"""Returns what a job has left in its epoch."""
+"""Returns the partitions on which a job must still be trained or evaluated in its present epoch."""
 
 
 class Training:
     """Starts training units and tracks them.
 
     Args:
-        randomized: Use the paper's randomized scheduler.
-        exact: The exact scheduler; None: not used.
+        randomized: Use the randomized scheduler of the Cerebro paper.
+        exact: The exact scheduler; None: none is used.
         gangs: Decides when models train on gangs.
         visits: The history of visits, with running units.
         estimates: Estimates of costs and speeds.
@@ -58,7 +62,7 @@ class Training:
             data: The partitions and their nodes.
             jobs: Jobs with units left in their epochs.
             goals: The position at which the present epoch of each job ends.
-            wanted: The position up to which each job is wanted, as far as known.
+            wanted: The position up to which the search wants each job trained, as far as known.
             epochs: A number that changes when an epoch begins.
             saves: Returns whether a job may be forked at a position.
         """
@@ -78,14 +82,14 @@ class Training:
     def start_together(
         self, cluster: Cluster, data: Data, jobs: Sequence[JobView], ends: Mapping[str, int], left: Left, saves: Saves
     ) -> None:
-        """Start units on gangs: jobs in order of position, each on all slots that it can use at the same time.
+        """Start units on gangs: in order of their positions, each job on all slots that it can use at the same time.
 
         Args:
             cluster: The view of the up-call.
             data: The partitions and their nodes.
             jobs: Jobs with units left in their epochs.
             ends: The position up to which each job is trained in its present epoch.
-            left: Returns what a job has left there.
+            left: Returns the partitions on which a job must still be trained or evaluated in its present epoch.
             saves: Returns whether a job may be forked at a position.
         """
         self._round = None
@@ -108,7 +112,7 @@ class Training:
             self._begin(cluster, visit, saves)
 
     def ended(self, run: RunEnd, now: float) -> None:
-        """Record the end of a training run."""
+        """Record the end of a training run. Discard the present round if the run ended otherwise than the round expects."""
         began = self._visits.running.get(run.job)
         if began is not None and len(began.slots) > 1 and run.reason is RunEndReason.FAILED:
             self._gangs.failed(run.job)
@@ -117,7 +121,7 @@ class Training:
             self._round = None
 
     def anew(self) -> None:
-        """Discard the present round, because something has changed that it does not know."""
+        """Discard the present round, because its inputs have changed."""
         self._round = None
 
     def _expected(self, unit: RunningUnit, now: float) -> bool:

@@ -1,7 +1,7 @@
 """The stage tree by branches, reused between decisions.
 
-Trials that differ from the first position are on different branches of the search plan and do not affect each other. A
-branch is recomputed only when something in it has changed.
+Trials whose hyperparameters differ at the first position are on different branches of the search plan and do not affect
+each other. A branch is recomputed only when its inputs have changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Part:
 
     Attributes:
         open: Trials that have not ended.
-        errands: Trials that are wanted further.
+        errands: Trials that the experiment wants trained further.
         resting: Trials whose jobs have not ended, and that have ended for the tuner or are not wanted further now.
     """
 
@@ -36,7 +36,7 @@ class Part:
 
     @classmethod
     def of(cls, experiment: str, states: Iterable[TrialState], plan: SearchPlan) -> Part:
-        """Group these trials."""
+        """Return the trials `states` of an experiment, grouped by branch of `plan`."""
         found = cls()
         for state in states:
             trial, errand = state.id, state.errand
@@ -56,10 +56,10 @@ class Inputs:
 
     Attributes:
         open: Trials that have not ended.
-        errands: Trials that running experiments want further.
+        errands: Trials that running experiments want trained further.
         again: Positions that must be trained again.
-        runs: Runs of its trials.
-        changes: The counter of changes of the plan's branch.
+        runs: Runs of trials on the branch.
+        changes: The number of changes of this branch in the search plan.
         saved: Snapshots of the jobs that have any on this branch.
     """
 
@@ -72,7 +72,14 @@ class Inputs:
 
 
 class Ready(NamedTuple):
-    """A stage that can start now. The sort order is: longest way first, then order of requests."""
+    """A stage that can start now. They sort by critical path, longest first, then by the rank of requests.
+
+    Attributes:
+        less: The length of the critical path in seconds, negated so that the longest sorts first.
+        asked: The rank of the first request that needs the state at the start of the stage.
+        follows: The rank of the first request that needs the state at the end of the stage.
+        stage: The stage.
+    """
 
     less: float
     asked: Rank
@@ -81,7 +88,7 @@ class Ready(NamedTuple):
 
     @property
     def way(self) -> float:
-        """The longest time from its start to an end behind it."""
+        """The length of the critical path: seconds from the start of the stage to the end of its longest chain of stages."""
         return -self.less
 
 
@@ -93,14 +100,14 @@ class TreeBranch:
         inputs: The inputs of the branch.
         open_nodes: Nodes on the paths of open trials.
         available: Returns whether a snapshot can be loaded.
-        times: The time of a unit.
+        times: Estimates the seconds that a unit of a trial takes.
 
     Attributes:
-        open_nodes: As given.
+        open_nodes: Nodes on the paths of open trials.
         tree: The stages.
         needed: For each needed run, the position up to which it is needed.
         left: Seconds of training that remain.
-        behind: Lengths of the ways that branch off continuing runs.
+        behind: Lengths in seconds of the critical paths that branch off the paths of current runs.
     """
 
     def __init__(
@@ -132,16 +139,16 @@ class TreeBranch:
         ]
 
     def lasts(self, times: CostModel) -> bool:
-        """Return whether the times of units are unchanged."""
+        """Return whether `times` still gives the unit times with which this branch was computed."""
         return all(times.unit(trial) == seconds for trial, seconds in self._units.items())
 
     @property
     def begins(self) -> Rank | None:
-        """The rank of the first request that must be trained from scratch; None: there is none."""
+        """The rank of the first request whose training can start from scratch now; None: there is none."""
         return next((each.asked for each in self._ready if not each.stage.start.position), None)
 
     def ready(self, begins: Rank | None) -> list[Ready]:
-        """Return the stages that can start now. Stages that start from scratch get the rank `begins`, the first on any branch."""
+        """Return the stages that can start now. `begins`: the rank that stages from scratch get, the first one on any branch."""
         if begins is None or begins == self.begins:
             return self._ready
         return [each if each.stage.start.position else each._replace(asked=begins) for each in self._ready]
@@ -174,7 +181,7 @@ class TreeBranch:
 
     @cached_property
     def _wanted(self) -> dict[int, dict[str, int]]:
-        """The position up to which each experiment wants a node. Nodes before it are wanted completely."""
+        """The position up to which each experiment wants a node trained, by id of the node; earlier nodes are wanted to their end."""
         wanted: dict[int, dict[str, int]] = {}
         for trial, top, _, experiment in self._inputs.errands:
             for node in self._plan.node(trial, top).path():
@@ -185,7 +192,7 @@ class TreeBranch:
         return wanted
 
     def wanted(self, trial: str) -> dict[str, int]:
-        """Return the position on a trial's path up to which each experiment wants it trained."""
+        """Return, by experiment, the position up to which each experiment wants the path of a trial trained."""
         found: dict[str, int] = {}
         for node in self._plan.leaf(trial).path():
             found.update((name, to) for name, to in self._wanted.get(id(node), {}).items() if name not in found)
@@ -193,7 +200,7 @@ class TreeBranch:
 
 
 def in_order(branches: Collection[TreeBranch]) -> list[Ready]:
-    """Return the stages of all branches that can start now, in order."""
+    """Return the stages of all branches that can start now, in the sort order of `Ready`."""
     starts = [branch.begins for branch in branches]
     first = min((begins for begins in starts if begins is not None), default=None)
     return sorted(each for branch in branches for each in branch.ready(first))
@@ -213,7 +220,7 @@ class Forest:
         self._measured = 0
 
     def open_nodes(self, number: int, inputs: Inputs) -> Nodes:
-        """Return the nodes of a branch on the paths of open trials; the same object while they are unchanged."""
+        """Return the nodes on the paths of the open trials of branch `number`; the same object while they are unchanged."""
         known = self._open.get(number)
         if known is None or known[:2] != (inputs.changes, inputs.open):
             leaves = {id(leaf): leaf for leaf in map(self._plan.leaf, inputs.open)}
@@ -227,7 +234,7 @@ class Forest:
         Args:
             inputs: The inputs of each branch; a missing branch has nothing to train.
             available: Returns whether a snapshot can be loaded.
-            times: The time of a unit.
+            times: Estimates the seconds that a unit of a trial takes.
         """
         same = times.changes == self._measured
         self._measured = times.changes

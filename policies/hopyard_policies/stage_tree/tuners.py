@@ -1,4 +1,4 @@
-"""The tuners of a group: one for each experiment, which sees only that experiment."""
+"""The tuners of a group of experiments: one for each experiment. A tuner sees only its own experiment."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from hopyard_policies.inner_policy.trials import Errand, TrialState
 
 
 class Tuners:
-    """Creates a tuner for each experiment that joins, and passes calls to the tuner concerned.
+    """Creates a tuner for each experiment that joins the group, and passes up-calls to the tuner concerned.
 
     Args:
         make: Creates a tuner.
-        width: The number of trials that each may train at a time; None: all.
+        width: Maximum number of trials that each tuner may train at the same time; None: no limit.
         hidden: Jobs that no tuner sees.
 
     Attributes:
-        first: The tuner of the first experiment; the others are created alike.
+        first: The tuner of the first experiment. `make` also creates those of the other experiments.
         copies: Whether the tuners fork trials.
     """
 
@@ -48,11 +48,11 @@ class Tuners:
 
     @property
     def states(self) -> Mapping[str, Mapping[str, TrialState]]:
-        """The state of each trial, by experiment."""
+        """The state of each trial: by id of the experiment, then by id of the trial."""
         return {name: tuning.states for name, tuning in self._all.items()}
 
     def states_of(self, experiment: str) -> dict[str, TrialState]:
-        """Return the states of an experiment's trials."""
+        """Return the states of an experiment's trials, by id of the trial."""
         return self._all[experiment].states
 
     def state(self, job: str) -> TrialState | None:
@@ -60,7 +60,7 @@ class Tuners:
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """Yield the trials that are wanted further than the tuners know, with their errands."""
+        """Yield the trials that tuners want trained beyond the position that they know, with their errands."""
         for tuning in self._all.values():
             yield from tuning.errands()
 
@@ -78,7 +78,7 @@ class Tuners:
         return self._all[experiment].rests(self._view(cluster, experiment))
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the rungs of all tuners; None: they have none."""
+        """Return the rungs of all tuners; None: at least one tuner has no rungs."""
         found: list[Rung] = []
         for name in self._known(cluster):
             rungs = self._all[name].rungs(self._view(cluster, name))
@@ -96,14 +96,14 @@ class Tuners:
             self._all[name].turn(self._view(cluster, name), progress)
 
     def hear(self, cluster: Cluster, call: Call | Verdict) -> None:
-        """Queue an up-call or a refusal for the tuner concerned; it is made in its next turn."""
+        """Queue an up-call or a refusal for the tuner concerned. The tuner receives it in its next turn."""
         known = self._known(cluster)
         tuning = self._all[known[0]] if len(known) == 1 else self._concerned(cluster, call)
         if tuning is not None:
             tuning.hear(call)
 
     def stir(self) -> None:
-        """Mark everything as possibly changed, for all tuners."""
+        """Make every tuner check all its trials and jobs for changes in its next turn."""
         for tuning in self._all.values():
             tuning.stir()
 
@@ -112,7 +112,7 @@ class Tuners:
         return any(tuning.owns(ticket) for tuning in self._all.values())
 
     def _concerned(self, cluster: Cluster, call: Call | Verdict) -> Tuning | None:
-        """Return the tuner concerned by a call, of several tuners; None: none."""
+        """Return the tuner that a call concerns, if there are several tuners; None: the call concerns none of them."""
         subject = call.command if isinstance(call, Verdict) else call
         match subject:
             case ExperimentChange(change, experiment):
@@ -128,7 +128,7 @@ class Tuners:
                 return next((tuning for tuning in self._all.values() if tuning.owns(ticket)), None)
 
     def _known(self, cluster: Cluster) -> list[str]:
-        """Return the experiments in the order in which they joined, creating missing tuners."""
+        """Return the ids of all experiments in the order in which they joined. Create the tuners that do not exist yet."""
         for name in cluster.experiments:
             if name not in self._all:
                 tuner = self._make() if self._all else self.first

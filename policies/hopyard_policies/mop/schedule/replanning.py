@@ -1,4 +1,4 @@
-"""Replans for unknown times and failing slots, from what was measured so far."""
+"""Replans when measured times differ from the estimates, or when a slot fails."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.schedule.problem import TrainingUnit, VisitProblem
 
 CHANGED: Final = 1.1
-"""Replan when estimates change by this factor relative to each other."""
+"""Replan when the ratio of two estimated costs, or of two estimated speeds, changes by this factor."""
 
 UNEXPECTED: Final = 2.0
-"""The same while a plan is followed: replanning loses more then, because a new plan fits the trained units less well."""
+"""The factor while a plan is followed. It is larger, because a new plan fits the units trained so far less well."""
 
 
 class Online:
-    """Creates a new rule whenever its inputs have changed.
+    """Decides by a rule for the remaining problem, and replaces the rule when estimates change or a slot fails.
 
     Args:
         problem: The problem; its costs and speeds are the initial estimates.
@@ -58,13 +58,18 @@ class Online:
         self._given: Rule | None = None
 
     def free(self, config: int) -> None:
-        """See `Rule`."""
+        """Mark a configuration as idle, so that it may start a unit."""
         self.idle.add(config)
         if self._rule is not None:
             self._rule.free(config)
 
     def start(self, slots: Sequence[int], now: float = 0.0) -> list[tuple[int, TrainingUnit]]:
-        """Decide like `Rule.start`; `now` uses the same clock as `left`."""
+        """Decide which idle slots start a unit now; see `Rule.start`.
+
+        Args:
+            slots: All idle slots, ascending.
+            now: The time in seconds, on the same clock as in `left`.
+        """
         if self._rule is None:
             self._rule = self._make(self.left(now))
             for config in sorted(self.idle):
@@ -78,7 +83,7 @@ class Online:
         return started
 
     def ended(self, slot: int, seconds: float) -> None:
-        """Record the end of the unit on a slot and its seconds."""
+        """Record that the unit on a slot has finished, and the seconds that it took."""
         unit = self.running.pop(slot)
         if self._estimates is not None:
             config, size = self._configs[unit.config], self._problem.sizes[unit.partition]
@@ -86,7 +91,10 @@ class Online:
             self._compare(*self._estimates.of(self._configs, self._slots))
 
     def died(self, slot: int) -> None:
-        """Record the failure of a slot; its unit is lost. A call of `free` follows for the configuration."""
+        """Record the failure of a slot. If a unit ran on it, that unit must be trained again.
+
+        The caller must then call `free` with the configuration of that unit.
+        """
         held = [tuple(m for m in slots if m != slot) for slots in self._problem.holders]
         self._problem, self._rule = replace(self._problem, holders=held), None
         if slot in self.running:
@@ -110,7 +118,7 @@ class Online:
             rule.free(config)
 
     def left(self, now: float) -> VisitProblem:
-        """Return the remaining problem, with times counted from now."""
+        """Return the problem with the remaining units. Its times count from `now`."""
         configs, slots = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
         for slot, unit in self.running.items():
             configs[unit.config] = slots[slot] = max(self._ends[slot] - now, 0.0)
@@ -119,6 +127,6 @@ class Online:
 
 
 def _spread(new: Sequence[float], old: Sequence[float]) -> float:
-    """Return the largest ratio between relative changes; a change common to all values does not count."""
+    """Return the largest new / old divided by the smallest; 1 if all values have changed by the same factor."""
     moved = [after / before for after, before in zip(new, old, strict=True)]
     return max(moved) / min(moved)

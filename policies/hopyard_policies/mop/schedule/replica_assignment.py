@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hopyard_policies.mop.schedule.problem import VisitProblem
 
 POWERS = (8, 24, 72)
-"""Powers of the objective, in order; with the last one, only the latest end matters."""
+"""Powers of the finish times in the objective, in order of use; with the last one, little but the latest time matters."""
 
 SWEEPS = 6
 """Maximum number of passes over all units for each power."""
@@ -17,9 +17,9 @@ SWEEPS = 6
 def host(problem: VisitProblem) -> list[int]:
     """Choose the slot of each unit so that slots and configurations can finish as early as possible.
 
-    The end of a slot or configuration is the time at which it would finish without waiting. Units are placed one by
-    one, longest first, where the later of the two ends concerned is least. Then single units are moved while that
-    reduces the sum of all ends raised to a power.
+    The finish time of a slot or configuration is the time at which it would finish without waiting. Units are assigned
+    one by one, longest first, each to the slot for which the later finish time of slot and configuration is least. Then
+    single units are moved to other slots while that reduces the sum of all finish times raised to a power.
 
     Returns:
         The slot of each of `problem.units`.
@@ -77,7 +77,14 @@ def host(problem: VisitProblem) -> list[int]:
 
 
 def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: list[float]) -> None:
-    """Relieve the most loaded slot along a chain: it gives a unit to another slot, which gives one to a third, and so on."""
+    """Relieve the most loaded slot along a chain: it passes a unit to another slot, which passes one to a third, and so on.
+
+    Args:
+        problem: The problem.
+        hosting: The slot of each unit; updated.
+        load: The finish time of each slot; updated.
+        spans: The finish time of each configuration; updated.
+    """
     held: list[list[set[int]]] = [[set() for _ in problem.sizes] for _ in problem.speeds]
     for number, (_, partition) in enumerate(problem.units):
         held[hosting[number]][partition].add(number)
@@ -119,7 +126,7 @@ def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: 
 
 
 def _whole(problem: VisitProblem) -> list[int]:
-    """Assign each partition to one slot for all configurations; if this is as good, the open shop is easier to schedule."""
+    """Return an assignment in which each partition is on one slot for all configurations, which is easier to schedule."""
     work = [0.0] * len(problem.sizes)
     for config, partition in problem.units:
         work[partition] += problem.costs[config] * problem.sizes[partition]
@@ -134,7 +141,17 @@ def _whole(problem: VisitProblem) -> list[int]:
 
 
 def loads(problem: VisitProblem, hosting: Sequence[int]) -> tuple[list[float], list[float]]:
-    """Return the earliest ends of configurations and slots without waiting, a lower bound for a hosting."""
+    """Return the earliest times at which each configuration and each slot could finish if none had to wait.
+
+    Their maximum is a lower bound of the time at which any schedule with this assignment of units to slots finishes.
+
+    Args:
+        problem: The problem.
+        hosting: The slot that trains each of `problem.units`.
+
+    Returns:
+        The times of the configurations, including their training after this epoch, and the times of the slots.
+    """
     after = problem.config_after or [0.0] * len(problem.costs)
     configs = [problem.free_config(config) + after[config] for config in range(len(problem.costs))]
     slots = [problem.free_slot(slot) for slot in range(len(problem.speeds))]

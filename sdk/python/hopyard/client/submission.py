@@ -39,11 +39,14 @@ class Submission:
     folder: Path | None
 
     def interpreter(self, given: str) -> str:
-        """Return the path of the Python interpreter to send to the nodes, or an empty string if the specification suffices.
+        """Return the path of the Python interpreter to send with the experiment; empty: send none.
 
-        An interpreter in the specification takes precedence over `given`. A relative path in the code folder is
-        resolved if
-        the file exists here, since it is not part of the bundle: nodes on this host then use it in place.
+        If the specification names no interpreter, this is `given`. Otherwise nodes use the path in the specification, and
+        none need be sent, with one exception: a path relative to the code folder whose file exists on this computer.
+        Virtual environments are not part of the bundle, so its absolute path is sent, and nodes on this computer use it.
+
+        Args:
+            given: The path to use if the specification names no interpreter.
         """
         named, working = self.spec.interpreter, self.spec.working_directory or ""
         if named is None:
@@ -82,7 +85,7 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
 
 
 def pack(folder: Path) -> Bundle:
-    """Pack a code folder. Files that disappear during packing, such as an editor's temporary files, are omitted.
+    """Pack a code folder into a bundle. Files that disappear during packing, such as temporary files, are omitted.
 
     Raises:
         InvalidInput: The folder contains files that cannot be packed, is too large, or changes during every try.
@@ -123,7 +126,7 @@ def read_text(file: Path) -> str:
 
 
 def _with_trainer_path(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
-    """Replace a trainer class in `given` by "file.py:Class". Also return the folder of that file, or None if no class was given."""
+    """Replace a trainer class in `given` by "file.py:Class". Also return the folder of the file; None: no class."""
     trainer = given.get("trainer")
     if not isinstance(trainer, type):
         return given, None

@@ -1,4 +1,7 @@
-"""Models of PyTorch: hops are bit-identical on a CPU with the same number of threads."""
+"""The handler of PyTorch models: seeds generators, and saves and loads a model with its optimizers when it hops.
+
+On CPUs with the same number of threads, training that hops between nodes gives the same bits as training on one node.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,24 @@ _EXTRA: Final = "_extra_state"
 
 
 class PyTorch(Handler):
-    """Saves a module with its optimizer: one, None, or a list, tuple or dict of what has `state_dict` (schedulers, a scaler)."""
+    """The handler of a `torch.nn.Module` and its optimizer.
+
+    The optimizer is an optimizer, None, or a list, tuple or dict of objects with `state_dict` and `load_state_dict`, such as
+    optimizers, schedulers and a gradient scaler.
+    """
 
     def __init__(self, *, find_unused_parameters: bool = False, exchange_timeout: float = 600.0) -> None:
-        """Say how gangs exchange gradients.
+        """Set how the ranks of a gang exchange gradients.
 
         Args:
-            find_unused_parameters: Look in every step for parameters that got no gradient. Needed only where the loss leaves out
-                some; it takes time.
+            find_unused_parameters: Search in every step for parameters without a gradient. Needed only if the loss does not
+                depend on all parameters; it takes time.
             exchange_timeout: Seconds (> 0) that a rank waits for another one, before the run is lost.
         """
         self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 
     def prepare(self) -> None:
-        """Threads, denormals, deterministic algorithms."""
+        """Set the number of threads, the treatment of denormals, and deterministic algorithms."""
         prepare_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"), deterministic=True)
 
     def seed(self, seed: int) -> None:
@@ -48,14 +55,14 @@ class PyTorch(Handler):
         seed_everything(seed)
 
     def change(self, model: torch.nn.Module, optimizer: Any, name: str, old: object, new: object) -> None:
-        """Give an option of the optimizers its new value."""
+        """Set the option `name` of all optimizers that have it to the value `new`, which replaces `old`."""
         for one in _parts(optimizer).values():
             if isinstance(one, torch.optim.Optimizer) and (name != "lr" or "lr" in one.param_groups[0]):
                 change_optimizer(one, name, old, new)
 
     @contextmanager
     def evaluating(self, model: torch.nn.Module) -> Iterator[None]:
-        """No gradients, and the model in evaluation mode."""
+        """Provide a context without gradients, with the model in evaluation mode; restore its mode afterwards."""
         training = model.training
         model.eval()
         try:
@@ -65,14 +72,14 @@ class PyTorch(Handler):
             model.train(training)
 
     def gang(self, context: TrainerContext, model: torch.nn.Module) -> Gang:
-        """Train data-parallel: NCCL between GPUs, where the model is on one, else gloo."""
+        """Join the other ranks for data-parallel training: by NCCL if the model is on a GPU, else by gloo."""
         from hopyard.torch.gang import TorchGang
 
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
         return _Together(TorchGang(context, device, self._timeout), self._find_unused)
 
     def save(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> None:
-        """Write one file, which is read with `weights_only`."""
+        """Save the state of the model and the optimizers in one file in `directory`."""
         weights = model.state_dict()
         state = {
             "format": _FORMAT,
@@ -83,7 +90,7 @@ class PyTorch(Handler):
         write_state(directory / _FILE, state)
 
     def load(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> tuple[torch.nn.Module, Any]:
-        """Read it into the model and the optimizer that are there."""
+        """Load the file that `save` wrote into `model` and `optimizer`, and return both."""
         path = directory / _FILE
         state = read_state(path, mapped=True)
         if state.get("format") != _FORMAT:
@@ -106,7 +113,7 @@ class PyTorch(Handler):
 
 
 class _Together(Gang):
-    """A rank of a gang whose gradients a DistributedDataParallel exchanges."""
+    """A rank of a gang that exchanges gradients by `DistributedDataParallel`."""
 
     def __init__(self, gang: TorchGang, find_unused: bool) -> None:
         self.rank, self.size = gang.rank, gang.size
@@ -138,7 +145,7 @@ class _Together(Gang):
 
 
 def _parts(optimizer: Any) -> dict[str, Any]:
-    """What has a state beside the model, by name."""
+    """Return the optimizers and other objects with a state in what `model_fn` returned as optimizer, by name."""
     if optimizer is None:
         return {}
     if isinstance(optimizer, Mapping):

@@ -1,7 +1,7 @@
 """The functions in sequences, with exact parameters and a symbolic test of equality.
 
-Two functions are `same` if they agree at every position. The origin of the clock, the order of parameters and extracted
-factors do not matter. `same` never returns True for functions that differ. It may return False for equal functions, for
+Two functions are `same` if they agree at every position. The origin from which positions count, the order of parameters and
+extracted factors do not matter. `same` never returns True for functions that differ. It may return False for equal functions, for
 example two cosines with opposite amplitudes. Values are then compared one by one, which is slower but equally exact.
 """
 
@@ -69,7 +69,7 @@ class LinearFunction(Function):
         return cls(value - slope * position, slope)
 
     def value(self, position: int) -> JsonValue:
-        """Return the value, rounded once."""
+        """Return the value at `position`, computed exactly and rounded to the nearest double."""
         return rounded(self.start + self.slope * position if self.slope else self.start)
 
     def same(self, other: Function) -> bool:
@@ -93,7 +93,7 @@ class Power(Function):
     gamma: Fraction
 
     def value(self, position: int) -> JsonValue:
-        """Return the value, rounded once."""
+        """Return the value at `position`, computed exactly or to 60 digits, and rounded to the nearest double."""
         k = position - self.origin
         outer = self.factor + self.slope * k
         if k <= _SMALL:
@@ -120,7 +120,7 @@ class Level(Function):
     times: int
 
     def value(self, position: int) -> JsonValue:
-        """Return the value, rounded once."""
+        """Return the value at `position`, computed exactly or to 60 digits, and rounded to the nearest double."""
         return Power(0, Fraction(0), self.factor, Fraction(0), self.gamma).value(self.times)
 
     def same(self, other: Function) -> bool:
@@ -139,7 +139,7 @@ def level(factor: Fraction, gamma: Fraction, times: int) -> Function:
 
 
 def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma: Fraction) -> Function:
-    """Return a `Power`, or a line if gamma is 1 or there is nothing to multiply."""
+    """Return a `Power`, or a `LinearFunction` if gamma is 1, or if factor and slope are 0."""
     if gamma == 1:
         return LinearFunction.through(origin, base + factor, slope)
     return Power(origin, base, factor, slope, gamma) if factor or slope else LinearFunction(base)
@@ -155,7 +155,7 @@ class Wave(Function):
     turn: Fraction
 
     def value(self, position: int) -> JsonValue:
-        """Return the value, rounded once."""
+        """Return the value at `position`, computed exactly or to 60 digits, and rounded to the nearest double."""
         factor: Exact = cosine(self.turn * (position - self.origin))
         if isinstance(factor, Fraction):
             return rounded(self.middle + self.swing * factor)
@@ -186,7 +186,7 @@ class Root(Function):
     exponent: Fraction
 
     def value(self, position: int) -> JsonValue:
-        """Return the value, rounded once."""
+        """Return the value at `position`, computed exactly or to 60 digits, and rounded to the nearest double."""
         part = Fraction(self.zero - position, self.length)
         if self.exponent.denominator == 1:
             return rounded(self.last + self.drop * part ** int(self.exponent))
@@ -196,7 +196,7 @@ class Root(Function):
         return rounded(DIGITS.add(to_decimal(self.last), DIGITS.multiply(to_decimal(self.drop), power)))
 
     def same(self, other: Function) -> bool:
-        """Compare the end, the exponent, and drop^d / length^n for the exponent n/d."""
+        """Compare zero, last, the exponent, and drop^d / length^n for the exponent n/d."""
         if not isinstance(other, Root):
             return False
         if (self.zero, self.last, self.exponent) != (other.zero, other.last, other.exponent):
@@ -210,7 +210,7 @@ class Root(Function):
 
 
 def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fraction) -> Function:
-    """Return a `Root`, or a line if the exponent is 1 or the drop is 0."""
+    """Return a `Root`, or a `LinearFunction` if the exponent is 1 or the drop is 0."""
     if not drop:
         return LinearFunction(last)
     return (
@@ -222,15 +222,15 @@ def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fract
 
 @dataclass(frozen=True)
 class SlowedFunction(Function):
-    """Another function on a slower clock, which ticks once every `every` positions."""
+    """Another function (`inner`) whose argument increases by 1 every `every` positions."""
 
     inner: Function
     every: int
 
     def value(self, position: int) -> JsonValue:
-        """Return the value of the inner function at the current tick."""
+        """Return the value of `inner` at `position` // `every`."""
         return self.inner.value(position // self.every)
 
     def same(self, other: Function) -> bool:
-        """Compare the clocks and the inner functions."""
+        """Compare `every` and the inner functions."""
         return isinstance(other, SlowedFunction) and self.every == other.every and self.inner.same(other.inner)

@@ -45,8 +45,8 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
         missing: Values for missing fields, used only if the file has no program.
 
     Raises:
-        SpecError: The file is not valid. The error has all mistakes, each with file, line, field, what was found, and
-            what is allowed.
+        SpecError: The file is not valid. The error lists all mistakes, each with file, line, field, what was found,
+            and what is allowed.
     """
     document = read_document(text)
     problems: list[tuple[int | None, Problem]] = list(document.problems)
@@ -85,16 +85,16 @@ def parse_spec(data: Mapping[str, object], source: str = "experiment") -> Experi
     """Create a specification from the plain data of an experiment file.
 
     Raises:
-        SpecError: The data is not valid. The error has all mistakes, each with field, what was found, and what is
+        SpecError: The data is not valid. The error lists all mistakes, each with field, what was found, and what is
             allowed.
     """
     return _checked(*_given(data), source)
 
 
 def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
-    """Return one line of JSON with every field, including defaults. Equal specifications produce equal text.
+    """Return a specification as one line of JSON with every field. Equal specifications produce equal text.
 
-    Without `defaults`, it contains only the fields that were set; the policy can still choose values for the others.
+    Without `defaults`, the text contains only the fields that were set; the policy can still choose values for the others.
     Keys are sorted, except the names in `space`, whose order defines the order of the grid. Numbers keep their type (1
     remains an integer, 1.0 a float), because training code may distinguish them.
     """
@@ -143,7 +143,7 @@ def _checked(spec: ExperimentSpec | None, mistakes: list[Problem], source: str) 
 
 
 def _given(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
-    """Validate user input. Specifications that are in the journal are not validated by these rules again."""
+    """Validate data that a user has written. Some of these rules do not apply to specifications read from the journal."""
     spec, mistakes = _validate(data)
     if spec is not None and spec.stop.max_iterations is not None:
         mistakes += growing(spec.space, spec.stop.max_iterations)
@@ -166,7 +166,14 @@ def _validate(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
 
 
 def _unwritable(path: Path, value: object) -> Iterator[Problem]:
-    """Yield the texts that cannot be sent or stored. YAML and JSON have escapes for unpaired surrogates."""
+    """Yield a problem for each text in `value` that contains an unpaired surrogate (U+D800 to U+DFFF).
+
+    YAML and JSON can express such text by escapes, but it has no UTF-8 encoding, so it can be neither sent nor stored.
+
+    Args:
+        path: The location of `value` in the specification.
+        value: Any part of the data of a specification.
+    """
     match value:
         case str() if not _is_unicode(value):
             yield Problem(path, f"found text that is no Unicode, {value!a}: it contains an unpaired surrogate")

@@ -1,4 +1,4 @@
-"""What a caller asks for, looked at before it goes anywhere."""
+"""Validation of the arguments of an evaluation, before a request is sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ _MOST: Final = 2**31 - 1
 
 
 def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Wish:
-    """The request that an evaluation makes.
+    """Validate the arguments of an evaluation, and return its request for training.
+
+    Args:
+        space: The search space of the experiment.
+        configuration: A value for each name of the space.
+        position: The position up to which the configuration is to be trained, at least 1.
+        request: The name that the caller chose for the request; empty: derive it from configuration and position.
 
     Raises:
-        InvalidInput: It does not lie in the space, or there is no such position or name.
+        InvalidInput: The configuration is not in the space, the position is not an integer in the allowed range, or
+            the name is not text.
     """
     if not isinstance(configuration, Mapping):
         raise InvalidInput(f"configuration: needs a value for each name of the space, found {configuration!r:.80}")
@@ -33,10 +40,10 @@ def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Wi
 
 
 def need_seconds(timeout: Any) -> None:
-    """Looks at how long somebody would wait.
+    """Check that a timeout is a number of seconds, or None for no limit.
 
     Raises:
-        InvalidInput: It is neither a number nor None.
+        InvalidInput: `timeout` is neither.
     """
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and not math.isnan(timeout)
     if timeout is not None and not number:

@@ -45,7 +45,7 @@ class RunnerDied(Exception):
 
     Attributes:
         exit_code: The exit code; negative for a signal; None: unknown.
-        by_itself: Whether the program exited or crashed during a run, without being killed.
+        by_itself: True if the program exited or crashed during a run; False if it was killed or had no run.
     """
 
     def __init__(self, message: str, exit_code: int | None, *, by_itself: bool = False) -> None:
@@ -56,12 +56,20 @@ class RunnerDied(Exception):
 
 
 class Runner:
-    """One training process and its attachment."""
+    """One training process and its connection to this agent, the attachment."""
 
     def __init__(
         self, process: Process, token: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
     ) -> None:
-        """Wrap a process that was just started and writes to `log` between runs; `over` is called when it has ended."""
+        """Wrap a process that was just started.
+
+        Args:
+            process: The process.
+            token: The secret with which the process authenticates when it attaches.
+            program: What the process runs.
+            log: The file to which the process writes between runs.
+            over: Called with the process id when the process and its children have ended.
+        """
         self.program = program
         self.pid = process.pid
         self._token = token
@@ -76,9 +84,9 @@ class Runner:
         self._folder = ""
         """Name of the folder that child processes see at MOUNT; they may outlive the process."""
         self.awaits_snapshots = False
-        """Whether a run may start in it before its snapshot has arrived; known once it has attached."""
+        """Whether a run may start in the process before the run's snapshot is on this node; known when it has attached."""
         self.heard = time.monotonic()
-        """Time of its last message, heartbeats included."""
+        """Time of the last message of the process, heartbeats included, in seconds of `time.monotonic`."""
         self._sink: Sink | None = None
         self._start: wire.ApplicationStart | None = None
         self._ended: asyncio.Future[resource_manager_pb2.RunEnded] | None = None
@@ -86,20 +94,20 @@ class Runner:
 
     @property
     def usable(self) -> bool:
-        """Whether it can take another run."""
+        """Whether the process can take another run."""
         return not (self._leaving or self._exit.done() or self._detached.is_set())
 
     @property
     def used(self) -> bool:
-        """Whether it has had a run."""
+        """Whether the process has been given a run."""
         return self._ended is not None
 
     @property
     def start(self) -> wire.ApplicationStart:
-        """The start message of its present run.
+        """The start message of the process's present run.
 
         Raises:
-            Conflict: It has no run.
+            Conflict: The process has no run.
         """
         if self._start is None:
             raise Conflict(f"process {self.pid} has no run")
@@ -109,7 +117,7 @@ class Runner:
         """Wait until the process has attached.
 
         Raises:
-            RunnerDied: It ended first, or took longer than `seconds` and was killed.
+            RunnerDied: The process ended before it attached, or took longer than `seconds` and was killed.
         """
         attached = asyncio.create_task(self._attached.wait())
         try:
@@ -132,7 +140,7 @@ class Runner:
 
         Raises:
             Conflict: The process is attached already.
-            InvalidInput: Its first message is not `hello`.
+            InvalidInput: The first message of the process is not `hello`.
         """
         if self._attached.is_set():
             raise Conflict(f"process {self.pid} is attached already")
@@ -158,14 +166,17 @@ class Runner:
             self._detached.set()
 
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
-        """Give the process a run at once; the returned coroutine returns the end of the run.
+        """Send a run to the process at once. The returned coroutine waits for the run and returns how it ended.
 
-        `sink` receives all other messages of the process. A script that exits with code 0 has `finished`, at the
-        position of its last report. A cancellation of the coroutine kills the process. The process of a script has
-        ended when the coroutine returns.
+        If a script exits with code 0, the result has `finished`, at the position of the script's last report. The
+        process of a script has ended when the coroutine returns. If the coroutine is cancelled, the process is killed.
+
+        Args:
+            start: The message that starts the run.
+            sink: Called with each message of the process except heartbeats and the end of the run.
 
         Raises:
-            RunnerDied: It ended during the run, or lost its connection and was killed.
+            RunnerDied: The process ended before it reported the end of the run, or lost its connection and was killed.
         """
         self._ended = asyncio.get_running_loop().create_future()
         self._sink, self._start = sink, start
@@ -199,7 +210,12 @@ class Runner:
     async def _wait_until_told(
         self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
     ) -> None:
-        """Wait until a runner reports the end of its run, or has ended."""
+        """Wait until the process has reported the end of its run, or has disconnected or exited without a report.
+
+        Args:
+            ended: Completed by the report of the end.
+            detached: Completed when the connection of the process has ended.
+        """
         ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
@@ -209,10 +225,10 @@ class Runner:
             await asyncio.wait({self._exit}, timeout=_EXIT_SECONDS)
 
     async def _was_alive(self) -> bool:
-        """Return whether the process was alive until it was killed here.
+        """Kill the process if it is alive. Return True if this killed it, False if it had exited before.
 
-        Its orphans do not count. The exit code tells: this agent may notice an exit late, and an ended process keeps
-        its own code.
+        Child processes that outlive it do not count. The exit code decides: this agent may notice an exit late, and a
+        process that has exited keeps its own exit code.
         """
         if self._process.returncode is not None:
             return False
@@ -222,7 +238,14 @@ class Runner:
     async def _wait_until_over(
         self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
     ) -> None:
-        """Wait until a script has exited, attached or not; after the end of its run it has limited time for that."""
+        """Wait until a script has exited, whether it is attached or not.
+
+        After it has reported the end of its run, wait at most `_TIDY_SECONDS` for its exit.
+
+        Args:
+            ended: Completed by the report of the end.
+            detached: Completed when the connection of the process has ended.
+        """
         ends: set[asyncio.Future[Any]] = {ended, self._exit}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
@@ -244,7 +267,7 @@ class Runner:
         await self.kill()
 
     async def kill(self) -> None:
-        """Kill the process and its children; return when they have ended."""
+        """Kill the process and its child processes; return when all of them have ended."""
         if not self._exit.done():
             self._kill_group()
         await asyncio.shield(self._exit)
@@ -318,10 +341,10 @@ async def spawn(
 ) -> Runner:
     """Start a training process in a new session, without input, with its output appended to `log`.
 
-    `over` is called with its id when it has ended.
+    `over` is called with the process id when the process and its children have ended.
 
     Raises:
-        RunnerDied: Its interpreter cannot be started.
+        RunnerDied: The interpreter of the program cannot be started.
     """
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

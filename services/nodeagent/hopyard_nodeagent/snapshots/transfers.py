@@ -35,7 +35,7 @@ def check_hash(sha256: str) -> str:
     """Check a hash, which is used as a file name, and return it.
 
     Raises:
-        InvalidInput: It is not 64 lower-case hexadecimal digits.
+        InvalidInput: `sha256` is not 64 lower-case hexadecimal digits.
     """
     if _SHA256.fullmatch(sha256) is None:
         raise InvalidInput(f"sha256: found {sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
@@ -47,7 +47,12 @@ async def receive_file(
 ) -> int:
     """Write received chunks to `target`, which appears complete or not at all; return its size in bytes.
 
-    With `durable` False, writes are not synchronized to disk; damage by a power failure is detected by the hash.
+    Args:
+        chunks: The bytes of the file.
+        target: The path of the file.
+        sha256: The expected hash.
+        source: The name of the sender in error messages.
+        durable: Synchronize the file to disk. Without it, a power failure may damage the file; the hash reveals that.
 
     Raises:
         DataLoss: The bytes do not match the hash; the message names `source`.
@@ -79,7 +84,7 @@ async def receive_folder(
 async def receive_snapshot(
     arriving: AsyncIterator[bytes | list[FolderMember]], target: Path, sha256: str, source: str
 ) -> int:
-    """Write a snapshot to `target`: as a folder if its members come first, else as a file.
+    """Write a snapshot to `target`: as a folder if the list of its members arrives first, else as a file.
 
     Writes are not synchronized to disk. `target` appears complete or not at all; returns the size of the packed
     snapshot in bytes.
@@ -103,7 +108,7 @@ async def receive_snapshot(
 
 
 async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> Arrived:
-    """Write received chunks to a file in `folder` that is named by its hash."""
+    """Write received chunks to a file in `folder`. The name of the file is its SHA-256 hash."""
     async with _arriving(partial(_write, chunks), partial(_FileWriter, durable=True), folder) as arrived:
         target = folder / arrived.sha256
         place(arrived.path, target)
@@ -121,7 +126,12 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was downloaded to have a file here: bytes from another agent or from the store; 0 if it was here."""
+    """How a file came to this node.
+
+    Attributes:
+        size: Number of bytes that were downloaded; 0 if the file was already on this node.
+        from_store: True if the file was downloaded from the store; False if from another node, or not downloaded.
+    """
 
     size: int = 0
     from_store: bool = False
@@ -131,10 +141,10 @@ class FileWriter(Protocol):
     """Writes received data and computes its hash."""
 
     def write(self, data: bytes | memoryview, /) -> None:
-        """Write a chunk. Its memory must not change until the next call."""
+        """Write a chunk. The caller must not change the memory of `data` until it calls another method."""
 
     def finish(self) -> SnapshotFileInfo:
-        """Return hash and size."""
+        """Finish the file; return its hash and its size in bytes."""
 
     def close(self) -> None:
         """Close the file."""
@@ -185,9 +195,9 @@ async def _receive(
 async def _arriving(
     fill: Callable[[FileWriter], Awaitable[None]], make: Callable[[Path], FileWriter], folder: Path
 ) -> AsyncIterator[Arrived]:
-    """Provide a hidden file or folder with everything received; it is removed unless the caller moves it.
+    """Provide a hidden file or folder that contains all received data. It is removed unless the caller moves it.
 
-    The caller must move it in the event loop: in a thread, that could race with the removal.
+    The caller must move it in the event loop, because a move in a thread could race with the removal.
     """
     path = folder / f".{uuid.uuid4().hex}.partial"
     try:
@@ -204,7 +214,7 @@ async def _arriving(
 
 
 async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
-    """Hash and write chunks while further ones are received."""
+    """Hash and write chunks in a thread while further chunks are received."""
     behind = _Behind(writer)
     try:
         async for data in chunks:
@@ -215,7 +225,7 @@ async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
 
 
 class _Behind:
-    """Writes in a thread, in order, with a bounded buffer; wakes the event loop only when the buffer was full."""
+    """Writes chunks in a thread, in order, through a bounded buffer. It wakes the event loop only after the buffer was full."""
 
     def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
@@ -231,7 +241,7 @@ class _Behind:
         """Add a chunk; wait while the buffer is full.
 
         Raises:
-            BaseException: The error of an earlier chunk.
+            BaseException: The error with which an earlier chunk could not be written.
         """
         self.check()
         self._waiting.put(data)
@@ -247,7 +257,7 @@ class _Behind:
         await ended(self._ended)
 
     def check(self) -> None:
-        """Raise the error of a failed chunk."""
+        """Raise the error with which a chunk could not be written, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -285,7 +295,7 @@ async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> Asyn
     """Yield chunks, waiting at most `seconds` for each.
 
     Raises:
-        TimedOut: `source` was silent for longer.
+        TimedOut: No chunk arrived within that time; the message names `source`.
     """
     while True:
         try:
@@ -301,7 +311,7 @@ async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
     """Apply a timeout, which must not have been entered, to the context.
 
     Raises:
-        TimedOut: It expired; the message names `source`.
+        TimedOut: The timeout expired; the message names `source`.
     """
     try:
         async with limit:
@@ -316,7 +326,7 @@ async def packed_chunks(path: Path) -> AsyncIterator[bytes]:
     """Yield the bytes of a packed snapshot, or of a folder in packed form, in chunks of at most 1 MiB; at least one chunk.
 
     Raises:
-        FileNotFoundError: It does not exist.
+        FileNotFoundError: `path` does not exist.
     """
     # Opened in the event loop: with a thread, a cancellation could leak an open file.
     with open_packed(path) as file:

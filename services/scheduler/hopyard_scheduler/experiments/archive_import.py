@@ -1,7 +1,7 @@
 """Import of experiments that another cluster exported.
 
-The journal is a blob in the store. It is applied to a separate core, and its records and the rows that follow are
-written to AppStat in one transaction. Then the experiment is loaded like any other. An import is therefore atomic, and
+The journal is a blob in the store. Its records are applied to a separate core. The records, and the rows computed from
+them, are written to AppStat in one transaction. Then the experiment is loaded like any other. An import is therefore atomic, and
 only the journal is imported: everything else is computed from it here.
 """
 
@@ -32,8 +32,8 @@ class Importer:
 
     Args:
         live: The event loop of the scheduler.
-        door: Claims ids and loads experiments.
-        stub: AppStat.
+        door: Claims the ids of experiments, and loads experiments into the core.
+        stub: The client of the service AppStat.
     """
 
     def __init__(self, live: Live, door: FrontDoor, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -48,7 +48,7 @@ class Importer:
         Args:
             journal: The hash of the journal.
             target: The id for the experiment; empty: its original id.
-            request: Idempotency key.
+            request: Idempotency key: a repeated call with the same key imports nothing again.
 
         Returns:
             The id of the experiment, or of the first experiment of its group; and the number of its snapshots in the
@@ -74,7 +74,17 @@ class Importer:
             return imported.id, len({entry.info.sha256 for entry in imported.snapshots.entries()})
 
     async def _write(self, stream: ArrivingStream, journal: str, request: str, claimed: list[str]) -> bool:
-        """Writes records and rows to AppStat. Returns False if an earlier call with this request id has written them."""
+        """Writes the records of the journal, and the rows computed from them, to AppStat in one transaction.
+
+        Args:
+            stream: Applies the records to a separate core and computes the rows.
+            journal: The hash of the blob that contains the journal.
+            request: The id of the request, stored with the experiment as its idempotency key.
+            claimed: Receives the id of each experiment that this call has claimed.
+
+        Returns:
+            True if this call has written the experiment; False if an earlier call with the same request id has.
+        """
         call = self._stub.ImportJournal(timeout=_SECONDS)
         written = False
         try:
@@ -103,7 +113,7 @@ class Importer:
                 call.cancel()
 
     async def _lines(self, journal: str) -> AsyncIterator[list[bytes]]:
-        """Yields the lines of the journal in parts. A wrong hash raises an error only at the end."""
+        """Yields the lines of the journal in lists. If its bytes do not match the hash, an error is raised only at the end."""
         text, waiting = LineReader(), list[bytes]()
         async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):
             waiting += text.feed(response.data)

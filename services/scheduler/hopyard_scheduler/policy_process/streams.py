@@ -1,4 +1,4 @@
-"""The streams of policy processes, and the desk where they wait for experiments."""
+"""The streams (connections) of policy processes, and the register of streams that wait for an experiment."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MOST_UNREAD: Final = 1_000
 
 
 class SeatLost(Exception):
-    """The stream has ended."""
+    """The stream of a policy process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first message of a process; see `PolicyHello`."""
+    """The first message of a policy process; see `PolicyHello` for the fields."""
 
     policy: str
     experiment: StreamId = StreamId("")
@@ -35,11 +35,11 @@ class Greeting:
 
 
 class Seat:
-    """One stream of a policy process.
+    """One stream: the connection of a policy process to the scheduler.
 
     Args:
         greeting: The first message of the process.
-        write: Sends a message.
+        write: Sends a message to the process.
     """
 
     def __init__(self, greeting: Greeting, write: Callable[[pb.DriveResponse], Awaitable[None]]) -> None:
@@ -57,7 +57,7 @@ class Seat:
         return self._over.is_set()
 
     async def send(self, message: pb.DriveResponse) -> None:
-        """Sends a message.
+        """Sends a message to the process.
 
         Raises:
             SeatLost: The stream has ended.
@@ -73,7 +73,7 @@ class Seat:
             raise SeatLost from error
 
     def hear(self) -> asyncio.Future[pb.DriveRequest]:
-        """Returns a future with the next message; it raises `SeatLost` when the stream ends.
+        """Returns a future of the next message from the process. The future raises `SeatLost` when the stream ends.
 
         Only one caller may wait at a time.
         """
@@ -87,7 +87,7 @@ class Seat:
         return hearer
 
     def take(self, message: pb.DriveRequest) -> None:
-        """Delivers a received message."""
+        """Delivers a message received from the process to the caller of `hear`."""
         if self._hearer is not None and not self._hearer.done():
             self._hearer.set_result(message)
         elif len(self._heard) < MOST_UNREAD:
@@ -96,14 +96,14 @@ class Seat:
             self.lose(InvalidInput(f"a policy process answers what it is asked; found {MOST_UNREAD} messages more"))
 
     def hang_up(self, error: HopyardError | None = None) -> None:
-        """Ends the stream, with an error for the process or without."""
+        """Ends the stream from the side of the scheduler. `error` is sent to the process; None: no error."""
         if not self.gone:
             self._error = error
             self._over.set()
             if self._hearer is not None and not self._hearer.done():
                 self._hearer.set_exception(SeatLost())
 
-    def lose(self, error: HopyardError | None = None) -> None:
+    def lose(self) -> None:
         """Marks the stream as ended by the process, and calls the callback of `when_lost`."""
         if not self.gone:
             self.hang_up(error)
@@ -111,18 +111,18 @@ class Seat:
                 self._lost()
 
     def when_lost(self, then: Callable[[], None]) -> None:
-        """Sets a callback for the case that the process ends the stream, not the scheduler."""
+        """Sets a function that is called if the process disconnects. It is not called if the scheduler ends the stream."""
         self._lost = then
 
     async def over(self) -> None:
-        """Waits until the stream ends. Raises the error of `hang_up`, if any."""
+        """Waits until the stream ends. Raises the error that `hang_up` was given, if any."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
 
 
 class Desk:
-    """Registers the streams of policy processes and assigns waiting ones to experiments."""
+    """Registers the streams of policy processes, and assigns streams without an experiment to experiments."""
 
     def __init__(self) -> None:
         self._waiting: list[Seat] = []
@@ -130,7 +130,7 @@ class Desk:
         self._came = asyncio.Event()
 
     def sit(self, seat: Seat) -> None:
-        """Adds a stream to the waiting ones."""
+        """Registers the stream of a policy process as waiting for an experiment."""
         self._open.add(seat)
         self._waiting.append(seat)
         came, self._came = self._came, asyncio.Event()
@@ -138,22 +138,25 @@ class Desk:
 
     @property
     def full(self) -> bool:
-        """True if no further stream may wait."""
+        """True if `MOST_WAITING` streams wait for an experiment, so that no further stream may."""
         return len(self._waiting) >= MOST_WAITING
 
     def waits(self, policy: str) -> bool:
-        """Returns True if a process under this policy name waits for experiments."""
+        """Returns True if the stream of a process with this policy name waits for an experiment."""
         return any(seat.greeting.policy == policy and not seat.gone for seat in self._waiting)
 
     def leave(self, seat: Seat) -> None:
-        """Removes a stream that has ended."""
+        """Marks a stream as ended by the process, and removes it from the register."""
         seat.lose()
         self._open.discard(seat)
         if seat in self._waiting:
             self._waiting.remove(seat)
 
     async def take(self, policy: str, experiment: StreamId) -> Seat:
-        """Waits for a stream of a policy: one that served this experiment before, else one that is free."""
+        """Waits until a stream of a policy is available for an experiment, and removes it from the waiting streams.
+
+        A stream whose process served this experiment before is preferred to one whose process served none.
+        """
         while True:
             found = [seat for seat in self._waiting if seat.greeting.policy == policy and not seat.gone]
             known = [seat for seat in found if experiment and seat.greeting.experiment == experiment]

@@ -56,7 +56,7 @@ class Kept:
     Attributes:
         count: The number of snapshots.
         size: Their size in bytes.
-        seconds: The training time to produce them again.
+        seconds: The training time in seconds that would produce them again.
         given_up: True if this collection deletes some of them.
     """
 
@@ -71,10 +71,11 @@ class GarbageReport:
     """The result of a garbage collection.
 
     Attributes:
-        found: Number and bytes of the garbage by (kind, place).
-        notes: Texts for people.
-        unneeded: The given snapshots of stopped nodes that nobody needs.
-        kept: By owner: snapshots kept only for reuse by other experiments.
+        found: Number of files and their size in bytes, by (kind of garbage, place). The place is `STORE` or a node.
+        notes: Messages for the user about data that the collection did not examine or delete.
+        unneeded: The hashes among the argument `idle` of `collect` that no experiment holds.
+        kept: The snapshots that each finished experiment keeps only for reuse by other experiments, by id of the owner
+            (an experiment or a group).
         store: The usage of the store after the collection.
     """
 
@@ -85,14 +86,14 @@ class GarbageReport:
     store: StoreUsage | None = None
 
     def add(self, kind: str, place: str, count: int, size: int) -> None:
-        """Adds garbage of a kind at a place."""
+        """Adds `count` files of `size` bytes in total to the garbage of a kind in the store (`STORE`) or on a node."""
         if count:
             before = self.found.get((kind, place), (0, 0))
             self.found[kind, place] = (before[0] + count, before[1] + size)
 
 
 class SnapshotNeeds:
-    """Who needs which blob: the present state of the core, and the rows of finished experiments, which are read once.
+    """Answers which owner needs which blob, from the core's present state and the rows of finished experiments.
 
     Args:
         live: Provides the core.
@@ -117,9 +118,9 @@ class SnapshotNeeds:
             self.bundles.add(found.bundle)
 
     async def read(self, experiments: Iterable[str]) -> None:
-        """Reads the snapshots of those experiments that are not in the core.
+        """Reads the snapshots of those of the given experiments and groups that are not in the core.
 
-        It repeats until none is missing, because an experiment may leave the core meanwhile.
+        It repeats until none is missing, because an experiment may leave the core during a read.
         """
         known = [name for name in experiments if name in self.experiments]
         while unread := [n for n in known if n not in self._live.core.streams and n not in self._finished]:
@@ -128,7 +129,7 @@ class SnapshotNeeds:
                 self._note(name, jobs)
 
     async def price(self, owner: str) -> dict[str, float]:
-        """Returns the snapshots that an owner keeps only for reuse: seconds of training to produce them again, by hash."""
+        """Returns, by hash, the seconds of training to reproduce each snapshot that an owner keeps only for reuse."""
         if owner in self.experiments and owner not in self._prices:
             jobs = [job for experiment in self.experiments[owner] for job in await self._look.jobs(experiment)]
             self._prices[owner] = _prices(jobs)
@@ -173,7 +174,7 @@ class GarbageCollector:
         live: Provides the core, and the lock between batches.
         sessions: The sessions of nodes.
         look: Reads finished experiments.
-        stub: AppStat.
+        stub: The client of the service AppStat.
         background: Runs the deletion of unknown snapshots that nodes report when they connect.
         quota: Provides the usage of the store.
     """
@@ -212,11 +213,11 @@ class GarbageCollector:
             dry_run: Only report garbage.
             older_than: Minimum seconds since a blob or file was last written or requested.
             foreign: In a store given by URL, also delete blobs that are not in this cluster's index.
-            idle: Hashes of snapshots on stopped nodes; the report says which of them nobody needs.
+            idle: Hashes of snapshots on stopped nodes; the report lists those that no experiment holds (`unneeded`).
             for_others: Also delete snapshots that finished experiments keep only for reuse.
 
         Raises:
-            Unavailable: AppStat is unavailable; deletions up to then remain.
+            Unavailable: AppStat is unavailable. Deletions made before the error are not undone.
         """
         async with self._one:
             report, needs = GarbageReport(), SnapshotNeeds(self._live, self._look, for_others=not for_others)
@@ -374,7 +375,10 @@ class GarbageCollector:
 
 
 def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
-    """Returns seconds of training by hash for snapshots kept only for reuse. A hash that a job also needs for itself is left out."""
+    """Returns, by hash, the seconds of training to reproduce each snapshot that `jobs` keep only for reuse.
+
+    A hash that one of the jobs also needs for another purpose is left out.
+    """
     found: dict[str, float] = {}
     own = set[str]()
     for snapshot in (snapshot for job in jobs for snapshot in job.snapshots):

@@ -8,7 +8,7 @@ from typing import Final
 from hopyard.policy.vocabulary import ExperimentId
 
 POLICY: Final = "policy/"
-"""Prefix of the tickets of the policy's timers and questions."""
+"""Prefix of the tickets of the policy's timers and of its requests to predictors and solvers."""
 
 _BACKOFF: Final = "core/hold/"
 _END: Final = "core/end/"
@@ -25,19 +25,19 @@ class BackoffTimer:
 
     @property
     def ticket(self) -> str:
-        """The key as text."""
+        """The ticket of this timer: the timer key as text."""
         return _BACKOFF + self.job
 
 
 @dataclass(frozen=True, slots=True)
 class EndTimer:
-    """Ends an experiment whose time has passed (`Settings.max_seconds`)."""
+    """Ends an experiment that has reached its time limit (`Settings.max_seconds`)."""
 
     experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
-        """The key as text."""
+        """The ticket of this timer: the timer key as text."""
         return _END + self.experiment
 
 
@@ -49,42 +49,42 @@ class IdleTimer:
 
     @property
     def ticket(self) -> str:
-        """The key as text."""
+        """The ticket of this timer: the timer key as text."""
         return _IDLE + self.experiment
 
 
 @dataclass(frozen=True, slots=True)
 class KillTimer:
-    """Kills the processes of a run that did not leave in time (`Settings.kill_after`)."""
+    """Kills the processes of a run that did not end in time after a command to do so (`Settings.kill_after`)."""
 
     job: str
     attempt: int
 
     @property
     def ticket(self) -> str:
-        """The key as text."""
+        """The ticket of this timer: the timer key as text."""
         return f"{_KILL}{self.job}.{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTimer:
-    """Preempts runs when the policy did not shrink to a smaller share in time (`Settings.grace`)."""
+    """Preempts runs of a policy that still uses more slots than its reduced share after a time limit (`Settings.grace`)."""
 
     @property
     def ticket(self) -> str:
-        """The key as text."""
+        """The ticket of this timer: the timer key as text."""
         return _SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTimer:
-    """A timer set by the policy, with the policy's name for it."""
+    """A timer that the policy has set. `name` is chosen by the policy."""
 
     name: str
 
     @property
     def ticket(self) -> str:
-        """The key as text."""
+        """The ticket of this timer: the timer key as text."""
         return POLICY + self.name
 
 
@@ -92,7 +92,7 @@ TimerKey = BackoffTimer | EndTimer | IdleTimer | KillTimer | ShareTimer | Policy
 
 
 def timer_of(ticket: str) -> TimerKey:
-    """Returns the key of a ticket.
+    """Returns the timer key that a ticket encodes.
 
     Raises:
         ValueError: No timer has such a ticket.

@@ -1,4 +1,4 @@
-"""Test cases: how a client trains, saves, waits, and reacts to commands. `snapshot_cases` and `failure_cases` contain others."""
+"""Test cases for clients of the protocol: training, saving, waiting, commands. `snapshot_cases`, `failure_cases`: others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 FAR: Final = 1_000_000
-"""A position that no case reaches."""
+"""A position beyond those that the cases reach, used as a limit without effect."""
 
 LR: Final = 0.1234567890123456
 """A learning rate with so many digits that rounding it changes the task's results."""
@@ -28,10 +28,10 @@ class Case:
 
     Attributes:
         name: Name of the case.
-        section: Section of docs/protocol.md about it, as a link's anchor.
+        section: The anchor of the section of docs/protocol.md that the case tests.
         needs: Cases that must pass before this one can run.
         title: What a client must do, in one line.
-        try_out: Runs the case; raises `Unmet` if the client fails it.
+        try_out: Runs the case; raises `Unmet` if the client does not behave as required.
     """
 
     name: str
@@ -52,7 +52,7 @@ def case(
 
     Args:
         name: Name of the case.
-        section: Section of docs/protocol.md about it, as a link's anchor.
+        section: The anchor of the section of docs/protocol.md that the case tests.
         needs: Names of the cases that must pass before this one can run.
     """
 
@@ -81,7 +81,7 @@ def attach(bench: RunFixture) -> None:
 
 @case("series", "reports", "attach")
 def series(bench: RunFixture) -> None:
-    """Reports each position once and in order, with the exact value, and does not wait below allowed."""
+    """Reports each position once and in order, with the exact value, and does not wait at positions below allowed."""
     run = bench.begin({"lr": 0.1}, allowed=6)
     for position in range(1, 7):
         run.reported(position)
@@ -299,7 +299,7 @@ def soon(run: ProcessRun, position: int) -> None:
 
 
 def failure(run: ProcessRun, *, user: bool) -> str:
-    """Waits until the run ends as a failure with `ended`; returns the message.
+    """Waits until the run reports its end as a failure (message `ended`); returns the error message.
 
     Args:
         run: The run.

@@ -24,7 +24,14 @@ class Tail:
     """Reads, line by line, a file to which a program appends."""
 
     def __init__(self, file: Path, *, start: int, echo: BinaryIO | None = None, echoed: int = 0) -> None:
-        """Starts at the offset `start`; copies what follows to `echo`, except for its first `echoed` bytes."""
+        """Opens the file.
+
+        Args:
+            file: The file to which the program appends.
+            start: The offset in bytes at which reading starts.
+            echo: Receives a copy of all data from `start` on; None: no copy.
+            echoed: Number of bytes at `start` that were copied before and are not copied again.
+        """
         self._file = file.open("rb")
         self._file.seek(start)
         self._start = start
@@ -34,16 +41,19 @@ class Tail:
 
     @property
     def offset(self) -> int:
-        """The offset in the file after the last returned line."""
+        """The offset in bytes after the last line that `line` or `rest` returned."""
         return self._start + self._lines.taken
 
     @property
     def echoed(self) -> int:
-        """The number of bytes after `offset` that were read and therefore copied."""
+        """The number of bytes after `offset` that were read, and copied if there is an `echo`."""
         return self._file.tell() - self.offset
 
     def read(self) -> None:
-        """Reads what was appended."""
+        """Reads all data that the program has appended to the file since the last call; `line` then returns the lines.
+
+        Copies the data to `echo`, if given.
+        """
         while data := self._file.read(_READ_BYTES):
             self._lines.add(data)
             if self._echo is not None:
@@ -66,10 +76,10 @@ class Tail:
 
 
 class ProgressSource(Protocol):
-    """Converts lines to reports."""
+    """Converts lines that a child program writes to reports."""
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Returns the report in a line; None: it contains none.
+        """Returns the report in a line; None: the line contains no report.
 
         Args:
             line: The line.
@@ -78,7 +88,7 @@ class ProgressSource(Protocol):
         """
 
     def missing(self) -> str:
-        """Returns a text about required output that has not appeared; empty: none is missing."""
+        """Returns an error text that names the required output that has not appeared; empty: all has appeared."""
 
     def last_lines(self) -> str:
         """Returns a text with the last lines of the program's output."""
@@ -114,7 +124,7 @@ class Printed:
         return {"values": self._reader.values}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Restores the last value of each metric."""
+        """Restores the last value of each metric from `kept`, which `keep` returned in an earlier run."""
         self._reader.values.update(kept["values"])
 
 
@@ -129,7 +139,7 @@ class Reported:
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Returns the report in a line.
+        """Returns the report in a line; `seconds` is not used.
 
         Raises:
             TrainingCommandError: The line is not a report, or its position is not larger than `position`.
@@ -149,11 +159,11 @@ class Reported:
         return report
 
     def printed(self, line: str) -> None:
-        """Adds a line of the script's output for `last_lines`."""
+        """Stores a line of the script's output, which `last_lines` may return."""
         self._last.append(line[:_KEPT_CHARACTERS])
 
     def missing(self) -> str:
-        """Returns an error text if the script has never reported; empty: it has."""
+        """Returns an error text if the script has never reported, else an empty text."""
         return "" if self._any else NOTHING_REPORTED
 
     def last_lines(self) -> str:
@@ -183,7 +193,7 @@ class Mailbox:
         self._reports: Tail | None = None
 
     def open(self) -> None:
-        """Opens the script's reports, from the first one in the file."""
+        """Opens the file with the script's reports at its beginning; creates it if it does not exist."""
         file = self._folder / REPORTS
         file.touch()
         self._reports = Tail(file, start=0)
@@ -205,7 +215,7 @@ class Mailbox:
         Args:
             go: The script may train if its position is at most this one.
             free: The script may train if its position is below this one.
-            leave: Why the run is over; None: it is not.
+            leave: Why the script must end its run; None: it need not.
         """
         said = json.dumps({"go": go, "free": free, "leave": leave.value if leave is not None else ""})
         if said != self._said:

@@ -15,7 +15,7 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 GATHER_SECONDS: Final = 2.0
-"""Maximum seconds that a failed rank 0 waits for messages of other ranks, to tell the cause from its consequences."""
+"""Maximum seconds for which a failed rank 0 waits for messages of other ranks, to find the first cause of the failure."""
 
 EARLIER_SECONDS: Final = 0.3
 """Maximum seconds for messages in transit that other ranks sent before their connections broke."""
@@ -83,7 +83,7 @@ class Leader(ProcessGang):
         self._tell({"go": True})
 
     def step(self, position: int, limit: int | None) -> None:
-        """Orders the other ranks to train the next iteration, from `position`. It should not pass `limit`; None: no limit.
+        """Orders the other ranks to train the next iteration, from `position`. It should end at `limit` at most; None: no limit.
 
         Raises:
             GangBrokenError: A rank is gone or has failed.
@@ -97,7 +97,7 @@ class Leader(ProcessGang):
         self._tell({"leave": reason.value})
 
     def check(self) -> None:
-        """Checks the other ranks.
+        """Raises an error if another rank is gone or has failed.
 
         Raises:
             GangBrokenError: A rank is gone or has failed.
@@ -115,7 +115,10 @@ class Leader(ProcessGang):
             self._earlier = dict(self._failed)
 
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """Returns the end of the run: a lost rank is taken as the cause; otherwise all failures are reported, earliest first."""
+        """Returns the end of the run, and sends it to the other ranks.
+
+        If a rank is gone, that is the cause. Otherwise the message contains all failures, the earliest first.
+        """
         with self._changed:
             earlier = self._earlier
             # If a rank is gone, its connections to all other ranks broke at the same moment.
@@ -209,7 +212,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tells(ended: resource_manager_pb2.RunEnded, failed: Mapping[int, tuple[bool, str]]) -> bool:
-    """Returns whether the message of an end only repeats a failure in `failed`, which other ranks announced."""
+    """Returns whether the message of `ended` only repeats a failure that another rank has announced.
+
+    Args:
+        ended: The end of the run on rank 0.
+        failed: The announced failures by rank: whether user code is responsible, and the message.
+    """
     return any(ended.message == f"rank {rank}: {message}" for rank, (_, message) in failed.items())
 
 

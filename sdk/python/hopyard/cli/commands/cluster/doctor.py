@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `doctor` to the command line."""
     app.command(rich_help_panel="Set up")(doctor)
 
 
@@ -57,7 +57,13 @@ def doctor(
 
 
 def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
-    """Run all checks in order, the slow ones last."""
+    """Run the checks and yield the result of each as soon as it is known, the quick checks first.
+
+    Args:
+        address: The address of a cluster to check; None: none.
+        data: The data folder of the cluster on this computer.
+        quick: Leave out the slow checks: torch and the self-test.
+    """
     import asyncio
 
     from hopyard.cli.doctor import cluster, disk, host, packages
@@ -87,7 +93,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
 
 
 def _shown(finding: Finding) -> Text:
-    """Format a finding as one line, with its advice on a second line."""
+    """Format the result of a check as one line, followed by a line with its advice, if any."""
     from rich.text import Text
 
     from hopyard.cli.doctor.check_result import Health

@@ -62,7 +62,7 @@ def keep_within(stream: Stream) -> None:
 
 
 def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
-    """Returns whether a snapshot must not be dropped, whatever the quota."""
+    """Returns whether a snapshot must not be dropped, even if the snapshots exceed the quota."""
     position = entry.info.position
     return bool(
         entry.pins
@@ -73,14 +73,14 @@ def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
 
 
 class Spare(NamedTuple):
-    """Contents that may be dropped, and the entries that have them."""
+    """The contents of a snapshot file that may be dropped, and the entries of all snapshots with these contents."""
 
     sha256: str
     entries: list[SnapshotEntry]
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
+        """The size of the contents in bytes."""
         return self.entries[0].info.size
 
     def seconds(self, stream: Stream) -> float:
@@ -89,7 +89,7 @@ class Spare(NamedTuple):
 
 
 def spare(stream: Stream) -> list[Spare]:
-    """Returns all contents that nobody needs now, in no particular order."""
+    """Returns all contents of which no entry is `needed` now, in no particular order."""
     found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
     for entry in stream.snapshots.entries():
@@ -101,7 +101,7 @@ def spare(stream: Stream) -> list[Spare]:
 
 
 def _droppable(stream: Stream) -> Iterator[Spare]:
-    """Iterates over the contents that may be dropped, the least valuable first. The caller drops each before it takes the next."""
+    """Yields the contents that may be dropped, the least valuable first. The caller must drop each before it takes the next."""
     if stream.settings.rebuilds:
         yield from _quickest_again(stream)
         return
@@ -111,9 +111,9 @@ def _droppable(stream: Stream) -> Iterator[Spare]:
 
 
 def _quickest_again(stream: Stream) -> Iterator[Spare]:
-    """Iterates over the contents that may be dropped by recompute cost, lowest first, after those before are dropped.
+    """Yields the contents that may be dropped, the lowest recompute cost first. Costs are current: each drop may raise others.
 
-    Costs only rise when others are dropped, so only the first element of the heap must be checked again.
+    A drop never reduces the cost of other contents, so only the first element of the heap must be checked again.
     """
     waiting = [(_price(stream, one), one.sha256, one) for one in spare(stream)]
     heapify(waiting)
@@ -127,7 +127,7 @@ def _quickest_again(stream: Stream) -> Iterator[Spare]:
 
 
 def _price(stream: Stream, one: Spare) -> tuple[bool, float, int]:
-    """Returns the sort key: contents that an extension would resume from last, then by recompute cost, then by age."""
+    """Returns the sort key of contents: whether an extension of the experiment would resume from them, recompute cost, age."""
     goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)
 
@@ -151,7 +151,7 @@ def _worth(stream: Stream, entry: SnapshotEntry) -> Worth:
 
 
 def _result(stream: Stream, job: Job) -> int | None:
-    """Returns the position of the experiment's result, if this is its best job; else None."""
+    """Returns the position of the snapshot that is the experiment's result; None if `job` is not the best job."""
     best = job.experiment.best
     if best is None or best[0] != job.id:
         return None
@@ -163,7 +163,14 @@ def _result(stream: Stream, job: Job) -> int | None:
 
 
 def _tell(stream: Stream, limit: int) -> None:
-    """Updates the excess above the quota, and emits a notice when it has grown."""
+    """Updates `stream.crowded`, the number of bytes by which the snapshots exceed the quota.
+
+    Emits a notice when this number has grown by the factor `_TOLD_AGAIN` since the last notice.
+
+    Args:
+        stream: The stream.
+        limit: The quota in bytes.
+    """
     crowded = max(stream.snapshots.size - limit, 0)
     if crowded == stream.crowded:
         return

@@ -103,7 +103,7 @@ class Seat:
             if self._hearer is not None and not self._hearer.done():
                 self._hearer.set_exception(SeatLost())
 
-    def lose(self) -> None:
+    def lose(self, error: HopyardError | None = None) -> None:
         """Marks the stream as ended by the process, and calls the callback of `when_lost`."""
         if not self.gone:
             self.hang_up(error)

@@ -238,15 +238,19 @@ def service():
     yield made
     {end}
 
-def test_one(service):
+def leave(service):
     made = tempfile.mkdtemp()
     service.append((made, os.open(made, os.O_RDONLY)))
     {lock}
 
-def test_two(service): pass
+def test_one(service):
+    leave(service)
+
+def test_two(service):
+    leave(service)
 """
-_LOCK = "fcntl.flock(service[0][1], fcntl.LOCK_EX)"
-_REMOVE = "shutil.rmtree(made[0][0])"
+_LOCK = "fcntl.flock(service[-1][1], fcntl.LOCK_EX)"
+_REMOVE = "[shutil.rmtree(path) for path, _ in made]"
 
 
 def test_a_folder_that_a_service_of_a_wider_fixture_locks_stays_until_its_end(run: PytestRunner) -> None:

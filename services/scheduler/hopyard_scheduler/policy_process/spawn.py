@@ -35,10 +35,10 @@ MOST_TRIES: Final = 3
 """Maximum number of consecutive processes that end before they are ready."""
 
 MOST_OUTPUT_BYTES: Final = 16 << 20
-"""The file of what a process prints is emptied when it is found larger: only its last line is ever shown."""
+"""Maximum size of the output file of a process. A larger file is emptied: messages show only its last line."""
 
 LOOK_SECONDS: Final = 10.0
-"""Between two looks at the size of this file."""
+"""Seconds between two checks of the size of the output file."""
 
 _LAST_BYTES: Final = 2_000
 
@@ -178,7 +178,7 @@ class SpawnedPolicy:
             await self._discard()
 
     async def _discard(self) -> None:
-        """Takes the files of the process away."""
+        """Deletes the files of the process."""
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -320,7 +320,7 @@ async def _end_of(process: asyncio.subprocess.Process, output: Path) -> None:
 
 
 def _empty_if_large(output: Path) -> None:
-    """Empties a file above `MOST_OUTPUT_BYTES`. It is open for appending, so what comes next is at its beginning."""
+    """Empties a file above `MOST_OUTPUT_BYTES`. It is open for appending, so the next output is at its beginning."""
     with suppress(OSError):
         if output.stat().st_size > MOST_OUTPUT_BYTES:
             os.truncate(output, 0)

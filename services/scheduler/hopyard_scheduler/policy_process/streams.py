@@ -16,7 +16,7 @@ MOST_WAITING: Final = 1_000
 """Maximum number of streams that wait for an experiment."""
 
 MOST_UNREAD: Final = 1_000
-"""Messages of a process that may wait to be read. It is asked far fewer questions at a time than it may give answers to."""
+"""Maximum number of unread messages of a process. A process has one up-call at a time, so more are unrequested."""
 
 
 class SeatLost(Exception):

@@ -1,8 +1,7 @@
 """A batch: events are handled by the core, and policies answer the up-calls that follow.
 
 A batch runs on the thread of the event loop. Built-in policies answer within the batch. An up-call of a policy process
-is
-parked: only its experiment waits for the answer.
+is parked: only its experiment waits for the answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The quota of the store: deletes snapshots when all experiments together exceed it.
 
 `core.actions.snapshots.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the
-core: what
-they left when they ended, or their rows if they ended before this scheduler started. An experiment that must give up
-snapshots is replayed into the core first.
+core: what they left when they ended, or their rows if they ended before this scheduler started. An experiment that must give
+up snapshots is replayed into the core first.
 """
 
 from __future__ import annotations

@@ -30,9 +30,10 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.types import Settings, SlotSpec
 from hopyard_policies.default import DefaultPolicy
+from hopyard_scheduler.policy_process import policy as policy_module
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
-from hopyard_scheduler.policy_process.registry import Remotes
+from hopyard_scheduler.policy_process.registry import MOST_REVIEWS, Remotes
 from hopyard_scheduler.policy_process.streams import MOST_UNREAD, Desk, Greeting, Seat
 from tests.timing import HANG_SECONDS
 
@@ -295,7 +296,63 @@ async def test_one_that_dies_over_the_same_up_call_again_and_again_is_given_up()
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
-    assert "its process went away 5 times over up-call 1" in str(answer.reason)
+    assert str(answer.reason) == "policy mine: its process ended 5 times during up-call 1 ShareChange"
+
+
+async def test_the_failure_of_a_policy_whose_process_dies_shows_the_last_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Dialled, "last_output", "Segmentation fault")
+    rig = Rig()
+
+    class Dies(Process):
+        async def take(self, message: pb.DriveResponse) -> None:
+            if message.WhichOneof("message") == "up_call":
+                self.seat.hang_up()
+                Dies(self.desk)
+
+    Dies(rig.desk)
+    answer = await rig.ask()
+    assert isinstance(answer, PolicyFailed)
+    assert str(answer.reason).endswith("during up-call 1 ShareChange; its last output: Segmentation fault")
+
+
+async def test_an_up_call_too_large_for_a_message_gives_the_policy_up_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policy_module, "MAX_MESSAGE_BYTES", 10)
+    rig = Rig()
+    process = Process(rig.desk)
+    answer = await rig.ask()
+    assert isinstance(answer, PolicyFailed)
+    assert answer.unheard
+    assert answer.reason.code is ReasonCode.POLICY_UP_CALL_TOO_LARGE
+    assert answer.reason.args["most_bytes"] == 10
+    assert process.told == []
+    assert process.seat.gone
+
+
+async def test_a_process_whose_end_was_cut_short_is_ended_by_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    restarts, gate = 0, asyncio.Event()
+
+    async def restart(_: Dialled) -> None:
+        nonlocal restarts
+        restarts += 1
+        await gate.wait()
+
+    monkeypatch.setattr(Dialled, "restart", restart)
+    rig = Rig()
+    Process(rig.desk)
+    await rig.go()
+    ending = asyncio.create_task(rig.policy.give_up())
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.gather(ending, return_exceptions=True)
+    gate.set()
+    await rig.policy.give_up()
+    assert restarts == 2
+    await rig.policy.give_up()
+    assert restarts == 2
 
 
 @pytest.mark.parametrize(
@@ -485,3 +542,25 @@ async def test_a_process_that_talks_on_and_on_is_hung_up_on() -> None:
     seat.take(pb.DriveRequest(answer=pb.Answer(number=1)))
     with pytest.raises(InvalidInput, match="a policy process answers what it is asked; found 1000 messages more"):
         await seat.over()
+
+
+async def test_further_reviews_wait_while_the_maximum_number_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, gate = 0, 0, asyncio.Event()
+
+    async def review(*_: object) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+
+    monkeypatch.setattr(Remotes, "_review", review)
+    limits = Limits(HANG_SECONDS, HANG_SECONDS)
+    remotes: Any = Remotes(Desk(), lambda: "127.0.0.1:1", cast("Any", None), limits)
+    reviews = [asyncio.create_task(remotes.review(None, None, None, "")) for _ in range(3 * MOST_REVIEWS)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert running == MOST_REVIEWS
+    gate.set()
+    await asyncio.gather(*reviews)
+    assert most == MOST_REVIEWS

@@ -16,7 +16,7 @@ from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard_engine.core.events import Operated
 from hopyard_engine.journal import format as journal_format
 from hopyard_engine.journal.codec import encode, event_of, kind_of
-from hopyard_engine.journal.format import FORMAT, RecordError, StoredRecord, upgrade
+from hopyard_engine.journal.format import FORMAT, RecordError, StoredRecord, check_sequence, upgrade
 from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader
 from tests.unit.core.rig import Rig
 from tests.unit.scheduler.test_arriving import travelled
@@ -109,6 +109,25 @@ def test_an_upgrade_that_fails_and_a_payload_that_does_not_fit_name_the_record(
     )
 
 
+@pytest.mark.parametrize(
+    ("previous", "reason"),
+    [
+        (0, "records 1 to 11 before it are missing; restore the database of AppStat from a backup"),
+        (10, "record 11 before it is missing; restore the database of AppStat from a backup"),
+        (12, "found it after record 12; the records are out of order"),
+        (13, "found it after record 13; the records are out of order"),
+    ],
+)
+def test_a_record_that_does_not_follow_the_one_before_is_refused(previous: int, reason: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        check_sequence(record(), previous)
+    assert str(caught.value) == f"journal of x, record 12: {reason}"
+
+
+def test_a_record_that_follows_the_one_before_is_accepted() -> None:
+    check_sequence(record(), 11)
+
+
 # ------------------------------------------------------------------------------------------------------- a stored file
 
 
@@ -184,3 +203,11 @@ def test_a_checksum_is_kept_unless_the_record_changes(lines: list[bytes], tmp_pa
     _, records = taken(stored(tmp_path, marked))
     assert {one.checksum for one in records} == {"c0ffee"}
     assert {one.checksum for one in ArrivingStream("other").take(marked).records} == {""}
+
+
+def test_a_checksum_is_dropped_where_the_payload_is_written_otherwise(lines: list[bytes]) -> None:
+    def more(raw: dict[str, Any]) -> dict[str, Any]:
+        return {**raw, "checksum": "c0ffee", "payload": {"unknown": 1, **raw["payload"]}}
+
+    records = ArrivingStream().take([changed(one, more) for one in lines]).records
+    assert {one.checksum for one in records} == {""}

@@ -79,3 +79,9 @@ def test_reasons_within_each_other_have_a_bound() -> None:
         reason = Reason.of(ReasonCode.POLICY_ERROR, cause=reason)
     with pytest.raises(InvalidInput, match="found more than 16 reasons within each other"):
         back(reason)
+
+
+@pytest.mark.parametrize(("found", "sent"), [(2**70, 2**63 - 1), (-(2**70), -(2**63)), (2**63 - 1, 2**63 - 1)])
+def test_an_integer_beyond_the_range_of_a_message_is_sent_as_the_nearest_one(found: int, sent: int) -> None:
+    reason = Reason.of(ReasonCode.POLICY_UNDECIDED, job="1", position=found)
+    assert back(reason) == Reason.of(ReasonCode.POLICY_UNDECIDED, job="1", position=sent)

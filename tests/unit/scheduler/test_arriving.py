@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -65,7 +66,12 @@ def travelled(rig: Rig) -> list[bytes]:
     first = rig.journal[0]
     assert isinstance(first, StreamCreated)
     events = [StreamCreated(first.at, StreamId("x"), first.settings, PAYLOAD), *rig.journal[1:]]
-    return [line(event, at=event.at) for event in events]
+    return numbered([line(event, at=event.at) for event in events])
+
+
+def numbered(lines: list[bytes]) -> list[bytes]:
+    """The lines with the positions of records that follow each other."""
+    return [re.sub(rb'"position": \d+', b'"position": %d' % n, one, count=1) for n, one in enumerate(lines, 1)]
 
 
 @pytest.fixture
@@ -144,7 +150,7 @@ def test_an_id_that_could_be_a_path_is_refused(name: str) -> None:
 
 def refused(lines: list[bytes], target: str = "") -> str:
     with pytest.raises(InvalidInput) as caught:
-        ArrivingStream(target).take(lines)
+        ArrivingStream(target).take(numbered(lines))
     return str(caught.value)
 
 
@@ -174,6 +180,21 @@ def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
     assert "event 1" in refused([line(broken)])
 
 
+@pytest.mark.parametrize("change", [slice(1, 2), slice(2, 4)])
+def test_a_missing_record_is_refused_with_its_number(rig: Rig, change: slice) -> None:
+    lines = travelled(rig)
+    del lines[change]
+    with pytest.raises(InvalidInput) as caught:
+        ArrivingStream().take(lines)
+    place, found = change.start + 1, change.stop + 1
+    assert f"event {place}: ValueError: position: found {found}, needed is {place}: a record is" in str(caught.value)
+
+
+def test_a_record_without_a_position_is_refused(rig: Rig) -> None:
+    one = travelled(rig)[0].replace(b'"position": 1, ', b"")
+    assert "event 1: KeyError: 'position'; needed is a record as hopyard export" in refused([one])
+
+
 def test_events_that_cannot_have_happened_are_refused(rig: Rig) -> None:
     good = travelled(rig)
     answered = next(n for n, raw in enumerate(good) if json.loads(raw)["kind"] == "RunMessage")
@@ -185,7 +206,7 @@ def test_events_that_cannot_have_happened_are_refused(rig: Rig) -> None:
 def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> None:
     first = StreamCreated(100.0, StreamId("x"), settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
     stream = ArrivingStream()
-    stream.take([line(first), *travelled(rig)[1:]])
+    stream.take(numbered([line(first), *travelled(rig)[1:]]))
     with pytest.raises(InvalidInput, match="journal: what follows from it cannot be written: KeyError: 'resources'"):
         list(stream.finish(Imported(rig.now, StreamId("x"), "r")))
 
@@ -193,7 +214,7 @@ def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> No
 def test_a_group_keeps_its_ids(rig: Rig) -> None:
     joined = ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y-2"), settings(), PAYLOAD)
     stream = ArrivingStream()
-    stream.take([*travelled(rig), line(joined)])
+    stream.take(numbered([*travelled(rig), line(joined)]))
     assert stream.experiments == ["x", "y-2"]
     assert "share a journal that names each of them, so they keep their ids" in refused(
         [*travelled(rig), line(joined)], "other"

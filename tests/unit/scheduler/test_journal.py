@@ -14,7 +14,7 @@ from hopyard.errors import Exhausted, InvalidInput
 from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.journal import format as journal_format
-from hopyard_engine.journal.format import FORMAT
+from hopyard_engine.journal.format import FORMAT, RecordError
 from hopyard_scheduler.runtime import journal
 from hopyard_scheduler.runtime.journal import Journal, JournalEntry
 
@@ -27,6 +27,7 @@ class FullStore:
     def __init__(self) -> None:
         self.full = True
         self.positions: list[tuple[str, int]] = []
+        self.stored = [1, 2]
 
     async def AppendJournal(self, request: appstat_pb2.AppendJournalRequest) -> appstat_pb2.AppendJournalResponse:
         if request.records and self.full:
@@ -39,7 +40,10 @@ class FullStore:
     ) -> AsyncIterator[appstat_pb2.ReadJournalResponse]:
         response = appstat_pb2.ReadJournalResponse()
         payload = b'{"at":1.0,"node":"n"}'
-        response.records.add(stream=request.stream, position=7, kind="NodeExpired", payload=payload, version=FORMAT)
+        for position in self.stored:
+            response.records.add(
+                stream=request.stream, position=position, kind="NodeExpired", payload=payload, version=FORMAT
+            )
         yield response
 
 
@@ -75,19 +79,34 @@ async def test_a_stream_that_is_read_while_an_append_waits_goes_on_behind_its_la
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, store, room, append = await full(monkeypatch)
-    assert len([event async for event in found.read(StreamId("finished"))]) == 1
+    assert len([event async for event in found.read(StreamId("finished"))]) == 2
     store.full = False
     room.set()
     await append
     await found.append(
         [JournalEntry(StreamId("finished"), "Kind", b"{}"), JournalEntry(StreamId("x"), "Kind", b"{}")], [], 2.0
     )
-    assert store.positions == [("x", 1), ("finished", 8), ("x", 2)]
+    assert store.positions == [("x", 1), ("finished", 3), ("x", 2)]
 
 
 async def test_a_record_of_another_format_ends_the_read_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FullStore()
     monkeypatch.setattr(journal_format, "FORMAT", FORMAT + 1)
-    place = f"^journal of cluster, record 7: found format version {FORMAT}, supported is version {FORMAT + 1}; use the"
+    place = f"^journal of cluster, record 1: found format version {FORMAT}, supported is version {FORMAT + 1}; use the"
     with pytest.raises(InvalidInput, match=place):
         await anext(Journal(cast("Any", store)).read(StreamId("cluster")))
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ([2], "^journal of x, record 2: record 1 before it is missing"),
+        ([1, 2, 5], "^journal of x, record 5: records 3 to 4 before it are missing"),
+        ([1, 2, 2], "^journal of x, record 2: found it after record 2"),
+    ],
+)
+async def test_a_read_ends_at_a_missing_record(stored: list[int], message: str) -> None:
+    store = FullStore()
+    store.stored = stored
+    with pytest.raises(RecordError, match=message):
+        _ = [event async for event in Journal(cast("Any", store)).read(StreamId("x"))]

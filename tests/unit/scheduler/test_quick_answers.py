@@ -222,6 +222,26 @@ async def test_a_policy_for_which_too_many_events_wait_fails_once_however_long_i
     assert [type(event) for event in shell.around.appends[-1][1:]] == [Requested, Requested]
 
 
+async def test_a_failure_is_not_lost_if_too_many_events_wait_while_its_process_ends(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> PolicyAnswered:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(shell.policy, "answer", broken)
+    monkeypatch.setattr(runtime, "MAX_INBOX", 1)
+    monkeypatch.setattr(runtime, "QUICK_SECONDS", 0.001)
+    await shell.turn(*(Requested(2.0, StreamId("x"), f"r{number}", {}, 1) for number in range(4)))
+    await shell.turn()
+    shell.source.gate.set()
+    while shell.live._closing:  # noqa: ASYNC110 - the next turns of the event loop
+        await asyncio.sleep(0)
+    await shell.turn()
+    failed = shell.around.appends[-1][0]
+    assert isinstance(failed, PolicyFailed)
+    assert str(failed.reason) == "KeyError: 'no such thing'"
+
+
 async def test_the_end_of_the_first_experiment_of_a_group_is_not_that_of_its_stream(shell: Shell) -> None:
     joined = ExperimentJoined(2.0, StreamId("x"), ExperimentId("y"), settings(), {**PAYLOAD, "name": "y"})
     await shell.turn(joined)

@@ -393,11 +393,13 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     REASON_CODE_POLICY_PROCESS_FAILED: _ReasonCode.ValueType  # 92
     """The process of the policy cannot be started."""
     REASON_CODE_POLICY_PROCESS_LOST: _ReasonCode.ValueType  # 93
-    """The process of the policy ended again and again over one up-call."""
+    """The process of the policy ended repeatedly during one up-call."""
     REASON_CODE_POLICY_PROCESS_CONFUSED: _ReasonCode.ValueType  # 94
     """The process of the policy sent another message than the answer."""
     REASON_CODE_POLICY_PROCESS_ERROR: _ReasonCode.ValueType  # 201
     """The policy raised an exception in the process that the scheduler started for it."""
+    REASON_CODE_POLICY_UP_CALL_TOO_LARGE: _ReasonCode.ValueType  # 202
+    """An up-call does not fit into a message to the process of the policy."""
     REASON_CODE_WAITS_FOR_GENERATOR: _ReasonCode.ValueType  # 95
     """The generator was asked for the configuration of the job."""
     REASON_CODE_WAITS_EXPERIMENT_ENDING: _ReasonCode.ValueType  # 96
@@ -803,11 +805,13 @@ REASON_CODE_POLICY_PROCESS_AWAITED: ReasonCode.ValueType  # 91
 REASON_CODE_POLICY_PROCESS_FAILED: ReasonCode.ValueType  # 92
 """The process of the policy cannot be started."""
 REASON_CODE_POLICY_PROCESS_LOST: ReasonCode.ValueType  # 93
-"""The process of the policy ended again and again over one up-call."""
+"""The process of the policy ended repeatedly during one up-call."""
 REASON_CODE_POLICY_PROCESS_CONFUSED: ReasonCode.ValueType  # 94
 """The process of the policy sent another message than the answer."""
 REASON_CODE_POLICY_PROCESS_ERROR: ReasonCode.ValueType  # 201
 """The policy raised an exception in the process that the scheduler started for it."""
+REASON_CODE_POLICY_UP_CALL_TOO_LARGE: ReasonCode.ValueType  # 202
+"""An up-call does not fit into a message to the process of the policy."""
 REASON_CODE_WAITS_FOR_GENERATOR: ReasonCode.ValueType  # 95
 """The generator was asked for the configuration of the job."""
 REASON_CODE_WAITS_EXPERIMENT_ENDING: ReasonCode.ValueType  # 96

@@ -54,13 +54,13 @@ def _tag(converter: Converter, union: Any) -> None:
 
 def _exact(raw: Any, cls: type) -> Any:
     if type(raw) is not cls:
-        raise TypeError(f"found {raw!r}, needed is {cls.__name__}")
+        raise TypeError(f"found {raw!r:.80}, needed is {cls.__name__}")
     return raw
 
 
 def _number(raw: Any, _: type) -> float:
     if type(raw) not in (int, float):
-        raise TypeError(f"found {raw!r}, needed is a number")
+        raise TypeError(f"found {raw!r:.80}, needed is a number")
     return float(raw)
 
 
@@ -89,7 +89,7 @@ def decode(kind: str, payload: bytes) -> Event:
     try:
         event: Event = _converter().structure(json.loads(payload), cls)
     except (ForbiddenExtraKeysError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"journal record of kind {kind}: {payload[:200]!r} does not fit: {error}") from error
+        raise ValueError(f"journal record of kind {kind}: {payload[:200]!r} does not fit: {error!s:.200}") from error
     return event
 
 

@@ -48,6 +48,28 @@ class RecordError(InvalidInput):
         super().__init__(f"journal of {record.stream}, record {record.number}: {reason}")
 
 
+def check_sequence(record: StoredRecord, previous: int) -> None:
+    """Raise an error unless a record directly follows the previous record of its stream.
+
+    Args:
+        record: The record.
+        previous: Number of the record that was read before it; 0: none was read.
+
+    Raises:
+        RecordError: Records between the two are missing, or the record's number is not higher than `previous`.
+    """
+    if record.number <= previous:
+        raise RecordError(record, f"found it after record {previous}; the records are out of order")
+    if record.number != previous + 1:
+        missing = (
+            f"record {previous + 1}"
+            if record.number == previous + 2
+            else f"records {previous + 1} to {record.number - 1}"
+        )
+        verb = "is" if record.number == previous + 2 else "are"
+        raise RecordError(record, f"{missing} before it {verb} missing; restore the database of AppStat from a backup")
+
+
 def upgrade(record: StoredRecord) -> StoredRecord:
     """Returns the record in the current version.
 

@@ -128,7 +128,7 @@ class ArrivingStream:
             self._number += 1
             try:
                 at, record = _record_of(line, StreamId(self._source or "the imported experiment"), self._number)
-                self._apply(self._checked(_event_of(record)), at, part, self._kept_checksum(record))
+                self._apply(self._checked(_event_of(record)), at, part, record)
             except RecordError:
                 raise
             except InvalidInput as error:
@@ -200,11 +200,20 @@ class ArrivingStream:
         if payload["bundle"]:
             self.bundles[payload["bundle"]] = None
 
-    def _kept_checksum(self, record: StoredRecord) -> str:
-        """Returns the checksum of a record that is written unchanged; empty: a new id or an upgrade changes the record."""
-        return "" if self._target or record.version != FORMAT else record.checksum
+    def _apply(
+        self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest, source: StoredRecord | None = None
+    ) -> None:
+        """Apply an event to the separate core, and add its record and its statistics to a message.
 
-    def _apply(self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest, checksum: str = "") -> None:
+        Args:
+            event: The event, with the new id of its experiment.
+            at: Unix time in seconds at which it was first journalled.
+            part: The message.
+            source: The record from the file. Its checksum is kept if the new record has the same content. None: the
+                event is not from the file.
+        """
+        payload = encode(event)
+        unchanged = source is not None and source.version == FORMAT and source.payload == payload
         reports = []
         for effect in self._core.restore(event):
             match effect:
@@ -221,9 +230,9 @@ class ArrivingStream:
             position=self._number,
             at=at,
             kind=kind_of(event),
-            payload=encode(event),
+            payload=payload,
             version=FORMAT,
-            checksum=checksum,
+            checksum=source.checksum if source is not None and unchanged else "",
         )
 
 
@@ -235,7 +244,9 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
     """
     try:
         raw = json.loads(line)
-        payload = json.dumps(raw["payload"]).encode()
+        if raw["position"] != number:
+            raise ValueError(f"position: found {raw['position']!r:.40}, needed is {number}: a record is missing")
+        payload = json.dumps(raw["payload"], separators=(",", ":")).encode()
         checksum = raw.get("checksum", "")
         if not isinstance(checksum, str):
             raise TypeError(f"checksum: found {checksum!r:.80}, needed is a text")

@@ -31,6 +31,11 @@ class Dialled:
             f"hopyard policy serve module:Class --name {self._name} --server {self._address()}"
         )
 
+    @property
+    def last_output(self) -> str:
+        """Empty: the output of the processes is elsewhere."""
+        return ""
+
     async def take(self, experiment: StreamId) -> Seat:
         """Waits for a stream of one of the processes."""
         return await self._desk.take(self._name, experiment)

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from hopyard._net.rpc import Backoff
+from hopyard._net.rpc import MAX_MESSAGE_BYTES, Backoff
 from hopyard._runtime.policy_process.commands import answer_from_proto
 from hopyard.errors import HopyardError, InvalidInput, TimedOut, Unavailable
 from hopyard.policy.command_buffer import most_commands
@@ -50,6 +50,10 @@ class ProcessSource(Protocol):
     @property
     def absent(self) -> str:
         """An error text for the case that no process connects in time."""
+
+    @property
+    def last_output(self) -> str:
+        """The last line that the present or the last process wrote; empty: none, or the output is elsewhere."""
 
     async def take(self, experiment: StreamId) -> Seat:
         """Waits for the stream of a process for an experiment; empty: for a review."""
@@ -149,7 +153,7 @@ class RemotePolicy:
             The answer, or the failure that pauses the experiment. `unheard` marks failures without an answer of a
             process.
         """
-        losses = failures = 0
+        losses, failures, output = 0, 0, ""
         backoff, rng, away_since = Backoff(), random.Random(), 0.0
         while True:
             try:
@@ -163,15 +167,21 @@ class RemotePolicy:
                 _LOG.warning("experiment %s: appstat is away (%s), again in %.1f s", self._experiment, error, wait)
                 await asyncio.sleep(wait)
             except SeatLost:
-                losses += 1
+                losses, output = losses + 1, self._source.last_output
                 _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
             except _GivenUpError as error:
                 await self.give_up()
                 return _failure(call, error.reason)
             if losses == MOST_LOSSES:
                 await self.give_up()
-                code, kind = ReasonCode.POLICY_PROCESS_LOST, type(call.call).__name__
-                reason = Reason.of(code, policy=self._name, losses=losses, up_call=call.number, call=kind)
+                reason = Reason.of(
+                    ReasonCode.POLICY_PROCESS_LOST,
+                    policy=self._name,
+                    losses=losses,
+                    up_call=call.number,
+                    call=type(call.call).__name__,
+                    output=output or None,
+                )
                 return _failure(call, reason)
 
     async def give_up(self) -> None:
@@ -182,8 +192,8 @@ class RemotePolicy:
         self._memory = ""
         if self._seat is not None:
             self._seat.hang_up(TimedOut(f"policy {self._name} was given up on {self._experiment}; dial in again"))
-            self._seat = None
             await self._source.restart()
+            self._seat = None  # After the restart: if it is cancelled, the next call repeats it.
 
     async def close(self) -> None:
         """Closes the process's stream and ends its source, when the experiment is over or continues elsewhere."""
@@ -218,7 +228,7 @@ class RemotePolicy:
         if self._asked is None or self._asked.number != call.number:
             self._asked = self._changes.up_call(stream, call)
         began = time.monotonic()
-        await seat.send(pb.DriveResponse(up_call=self._asked))
+        await self._send(seat, self._asked)
         answer = await self._hear(seat, call, most_commands(len(stream.jobs)))
         self._took = time.monotonic() - began
         self._answered = call.number
@@ -277,7 +287,7 @@ class RemotePolicy:
         _LOG.info("experiment %s: %d up-calls are repeated to policy %s", self._experiment, call.number - 1, self._name)
 
         async def send(message: pb.UpCall) -> None:
-            await seat.send(pb.DriveResponse(up_call=message))
+            await self._send(seat, message)
 
         async def hear(told: UpCall) -> PolicyAnswered | PolicyFailed:
             found = await self._hear(seat, told)
@@ -292,6 +302,22 @@ class RemotePolicy:
             raise _GivenUpError(self._not_restored(error)) from error
         self._memory = memory
         return objection(found) if found is not None else None
+
+    async def _send(self, seat: Seat, message: pb.UpCall) -> None:
+        """Sends an up-call to the process.
+
+        Raises:
+            SeatLost: The stream has ended.
+            _GivenUpError: The up-call is larger than a message may be.
+        """
+        response = pb.DriveResponse(up_call=message)
+        if (size := response.ByteSize()) > MAX_MESSAGE_BYTES:
+            code, kind = ReasonCode.POLICY_UP_CALL_TOO_LARGE, str(message.WhichOneof("call"))
+            number, most = message.number, MAX_MESSAGE_BYTES
+            raise _GivenUpError(
+                Reason.of(code, policy=self._name, up_call=number, call=kind, found_bytes=size, most_bytes=most)
+            )
+        await seat.send(response)
 
     def _not_restored(self, error: HopyardError) -> Reason:
         return Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy=self._name, error=str(error))

@@ -36,6 +36,10 @@ REVIEW_ABSENCE_SECONDS: Final = 15.0
 """Time limit in seconds for a process to connect for the review of a new experiment."""
 
 
+MOST_REVIEWS: Final = 4
+"""Maximum number of reviews at one time. Each may start a process; further reviews wait."""
+
+
 class Remotes:
     """Creates policies in processes and ends what it has started for them.
 
@@ -58,6 +62,7 @@ class Remotes:
         self._stub = stub
         self._limits = limits
         self._folders = PolicyFolders()
+        self._reviews = asyncio.Semaphore(MOST_REVIEWS)
         self._open: dict[str, RemotePolicy] = {}
         self._post: Callable[[Event], None] = lambda event: None
         self._clock: Callable[[], float] = time.time
@@ -137,12 +142,18 @@ class Remotes:
         Raises:
             InvalidInput: The policy cannot serve the experiment, or no process answers in time.
         """
+        async with self._reviews:
+            return await self._review(spec, settings, data, bundle)
+
+    async def _review(
+        self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
+    ) -> tuple[PolicyCapabilities, str]:
         source = self._source(spec.policy, bundle)
         kept = False
         try:
             seat = await self._seat(source, spec.policy)
             try:
-                found = await self._reviewed(seat, spec, terms_of(settings, spec.space, data))
+                found = await self._reviewed(source, seat, spec, terms_of(settings, spec.space, data))
             finally:
                 source.give_back(seat)
             kept = True
@@ -169,7 +180,9 @@ class Remotes:
         except HopyardError as error:
             raise InvalidInput(f"policy {policy.label}: {error}") from error
 
-    async def _reviewed(self, seat: Seat, spec: ExperimentSpec, view: ExperimentView) -> pb.PolicyReviewed:
+    async def _reviewed(
+        self, source: ProcessSource, seat: Seat, spec: ExperimentSpec, view: ExperimentView
+    ) -> pb.PolicyReviewed:
         terms = terms_to_proto(view)
         terms.space_json = json.dumps(spec.space.to_dict())
         terms.constraints.extend(spec.constraints)
@@ -180,12 +193,13 @@ class Remotes:
             await seat.send(pb.DriveResponse(review=review))
             said = await within(seconds, seat.hear())
         except TimeLimitExceeded:
-            seat.hang_up(InvalidInput(f"policy {label}: took longer than {seconds:g} s over a review"))
+            seat.hang_up(InvalidInput(f"policy {label}: took longer than {seconds:g} s for a review"))
             if not spec.policy.remote:
                 raise InvalidInput(took_too_long(label, seconds, None)) from None
-            raise InvalidInput(f"policy {label}: its process took longer than {seconds:g} s over the review") from None
+            raise InvalidInput(f"policy {label}: its process took longer than {seconds:g} s for the review") from None
         except SeatLost:
-            raise InvalidInput(f"policy {label}: its process went away over the review") from None
+            output = f"; its last output: {last}" if (last := source.last_output) else ""
+            raise InvalidInput(f"policy {label}: its process ended during the review{output}") from None
         if said.WhichOneof("message") != "reviewed":
             found = said.WhichOneof("message")
             seat.hang_up(InvalidInput(f"found {found}, needed is reviewed"))

@@ -126,6 +126,19 @@ class SpawnedPolicy:
         """An error text for the case that the process does not become ready in time."""
         return f"{self._connection.label} has not {self._connection.ready}{self._said()}"
 
+    @property
+    def last_output(self) -> str:
+        """The last line of the output of the process and of its predecessors; empty: no output."""
+        if self._folder is None:
+            return ""
+        try:
+            with (self._folder / "output.log").open("rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
+                lines = file.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].strip() if lines else ""
+
     async def take(self, experiment: StreamId) -> Seat:
         """Waits for a stream of the process, which is started if it is not running.
 
@@ -283,15 +296,7 @@ class SpawnedPolicy:
 
     def _said(self) -> str:
         """Returns the last line of the process's output as the end of a message; empty: no output."""
-        if self._folder is None:
-            return ""
-        try:
-            with (self._folder / "output.log").open("rb") as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
-                lines = file.read().decode(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
-        return f"; it said: {lines[-1].strip()}" if lines else ""
+        return f"; it said: {said}" if (said := self.last_output) else ""
 
 
 def _closed() -> InvalidInput:

@@ -13,7 +13,7 @@ from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Event
 from hopyard_engine.journal.codec import event_of
-from hopyard_engine.journal.format import FORMAT, StoredRecord
+from hopyard_engine.journal.format import FORMAT, StoredRecord, check_sequence
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -106,13 +106,15 @@ class Journal:
         """Yields the events of a stream in order. Later appends continue after its last record.
 
         Raises:
-            RecordError: A record cannot be read by this version.
+            RecordError: A record is missing, or cannot be read by this version.
         """
         end = 0
         async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
-            for record in response.records:
-                end = record.position
-                yield event_of(stored(record))
+            for message in response.records:
+                record = stored(message)
+                check_sequence(record, end)
+                end = record.number
+                yield event_of(record)
         self._ends[stream] = end
 
     def forget(self, stream: StreamId) -> None:

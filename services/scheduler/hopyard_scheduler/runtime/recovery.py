@@ -121,8 +121,8 @@ async def _replay_or_fail(
             await replay(core, journal, name, found)
         except (Unavailable, TimedOut) as error:
             core.forget(name)
-            wait = backoff.wait(failures, rng)
             failures += 1
+            wait = backoff.wait(failures, rng)
             _LOG.warning("appstat went away while a journal was read (%s), trying again in %.1f s", error, wait)
             await asyncio.sleep(wait)
         except Exception as error:  # noqa: BLE001 - any error concerns only this journal

@@ -265,11 +265,16 @@ class Live:
             _LOG.exception("experiment %s: its policy cannot be asked", name)
             why = Reason.of(ReasonCode.POLICY_HOST_FAILED, error=f"{type(error).__name__}: {error}")
             event = PolicyFailed(call.at, name, call.number, why, unheard=True)
+        task = asyncio.current_task()
+        assert task is not None
+        if self._asking.get(name) is task:
+            # The outcome is known: a cancellation by `_cut_short` would only lose it.
+            del self._asking[name]
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
         if isinstance(event, PolicyFailed) and event.unheard:
             _LOG.warning("experiment %s: %s", name, event.reason)
             await policy.give_up()
-        if self._asking.get(name) is asyncio.current_task():
-            del self._asking[name]
         self.post(replace(event, at=max(call.at, self.clock())))
 
     def _cut_short(self) -> None:

@@ -16,6 +16,7 @@ from hopyard.client.types import Experiment
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 from hopyard_engine.core.events import Event
 from hopyard_engine.journal.codec import event_of
+from hopyard_engine.journal.format import check_sequence
 from hopyard_scheduler.runtime.journal import stored
 
 if TYPE_CHECKING:
@@ -57,12 +58,16 @@ class JournalSource:
         """Yield the events from number `first` to the present end of the stream, with their numbers.
 
         Raises:
-            RecordError: A record that this version cannot read.
+            RecordError: A record is missing, or cannot be read by this version.
         """
         request = appstat_pb2.ReadJournalRequest(stream=self.stream_name, from_position=first)
+        previous = first - 1
         async for response in self.stub.ReadJournal(request):
-            for record in response.records:
-                yield record.position, event_of(stored(record))
+            for message in response.records:
+                record = stored(message)
+                check_sequence(record, previous)
+                previous = record.number
+                yield record.number, event_of(record)
 
     async def follow(self, over: Callable[[], bool]) -> AsyncGenerator[tuple[int, Event]]:
         """Yield the events from the first, as they arrive, until `over` returns True and all were yielded.

@@ -20,6 +20,11 @@ _MOST_LEVELS: Final = 16
 """A reason that came has at most so many reasons within each other."""
 
 
+_LEAST_WHOLE: Final = -(2**63)
+_MOST_WHOLE: Final = 2**63 - 1
+"""Range of an integer argument in a message. An integer outside it is sent as the nearest one in it."""
+
+
 class _HasReason(Protocol):
     """A message with a reason."""
 
@@ -56,7 +61,7 @@ def fill_args(args: Any, reason: Reason | None) -> None:
         elif isinstance(value, float):
             found.number = value
         else:
-            found.whole = value
+            found.whole = max(_LEAST_WHOLE, min(value, _MOST_WHOLE))
 
 
 def reason_from_proto(code: int, args: Mapping[str, common_pb2.ReasonArgument], *, levels: int = 0) -> Reason | None:

@@ -80,8 +80,8 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "The process of the policy cannot be started.",
     ),
     Code.POLICY_PROCESS_LOST: Sentence(
-        "policy {policy}: its process went away {losses:d} times over up-call {up_call:d} {call}",
-        "The process of the policy ended again and again over one up-call.",
+        "policy {policy}: its process ended {losses:d} times during up-call {up_call:d} {call}[; its last output: {output}]",
+        "The process of the policy ended repeatedly during one up-call.",
     ),
     Code.POLICY_PROCESS_CONFUSED: Sentence(
         "policy {policy}: found {found}, needed is the answer to up-call {up_call:d}",
@@ -90,6 +90,11 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
     Code.POLICY_PROCESS_ERROR: Sentence(
         "{error}",
         "The policy raised an exception in the process that the scheduler started for it.",
+    ),
+    Code.POLICY_UP_CALL_TOO_LARGE: Sentence(
+        "policy {policy}: up-call {up_call:d} {call} has {found_bytes:d} bytes, at most {most_bytes:d} are allowed; "
+        "fewer jobs or shorter reports make it smaller",
+        "An up-call does not fit into a message to the process of the policy.",
     ),
 }
 """Sentences of policy failures, which are causes of POLICY_ERROR."""

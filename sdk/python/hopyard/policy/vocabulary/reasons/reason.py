@@ -81,7 +81,7 @@ class Reason:
             return float(value)
         if kind == "reason" and isinstance(value, Reason):
             return value
-        raise TypeError(f"reason {self.code.name}: found {name}={value!r}, needed is {kind}")
+        raise TypeError(f"reason {self.code.name}: found {name}={value!r:.80}, needed is {kind}")
 
     @classmethod
     def of(cls, code: ReasonCode, **args: Argument | None) -> Reason:
@@ -108,10 +108,10 @@ class Reason:
         Raises:
             TypeError, ValueError, KeyError: The object is not a reason.
         """
-        args = {
-            name: cls.from_plain(value) if isinstance(value, Mapping) else value
-            for name, value in plain.get("args", {}).items()
-        }
+        given = plain.get("args", {})
+        if not isinstance(given, Mapping):
+            raise TypeError(f"reason: args: found {given!r:.80}, needed is an object")
+        args = {name: cls.from_plain(value) if isinstance(value, Mapping) else value for name, value in given.items()}
         return cls(ReasonCode(plain["code"]), args)
 
 

@@ -10,8 +10,8 @@ from _pytest.terminal import TerminalReporter
 
 from tests.conftest import require_system_package
 from tests.docs.options import mistakes
+from tests.docs.page_runner import Run
 from tests.docs.pages import ROOT, pages, read_page
-from tests.docs.running import Run
 
 PAGES = [path.as_posix() for path in pages()]
 _NEEDS_FASHION_MNIST = (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.options import mistakes
+from tests.docs.page_runner import Failed, Run, smaller
 from tests.docs.pages import PageError, read_page
-from tests.docs.running import Failed, Run, smaller
 
 
 def run(folder: Path, page: str) -> None:

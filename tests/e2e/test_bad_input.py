@@ -22,7 +22,7 @@ from hopyard.client import Client
 from hopyard.client.address import read_address
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
-from tests.e2e.failing import experiment
+from tests.e2e.failures import experiment
 from tests.timing import HANG_SECONDS
 
 PATIENCE = HANG_SECONDS

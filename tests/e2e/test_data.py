@@ -57,7 +57,7 @@ name: summing
 trainer: train.py:Sum
 metric: {name: total, mode: max}
 space: {x: {uniform: [0.0, 1.0]}}
-policy: tests.integration.scheduler.visiting:Visitor
+policy: tests.integration.scheduler.visit_policy:Visitor
 data: numbers
 stop: {jobs: 2, max_iterations: 9}
 unit: units

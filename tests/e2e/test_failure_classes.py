@@ -17,7 +17,7 @@ import pytest
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.errors import NotFound
-from tests.e2e.failing import alone, curve, experiment
+from tests.e2e.failures import alone, curve, experiment
 from tests.timing import HANG_SECONDS, scaled
 
 PATIENCE = HANG_SECONDS

@@ -17,7 +17,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard_engine.core.events import Ended, RunMessage
-from tests.e2e.failing import alone, curve, experiment
+from tests.e2e.failures import alone, curve, experiment
 from tests.e2e.harness import cluster
 from tests.e2e.units import journal
 from tests.timing import HANG_SECONDS

@@ -39,7 +39,7 @@ def test_it_is_asked_and_replays_in_its_folder(folder: Path) -> None:
     file = folder / "experiment.yaml"
     spec = yaml.safe_load(file.read_text())
     # It waits for each answer, so that none comes too late.
-    spec["policy"] = {"name": "tests.integration.scheduler.predicting:Patient", "step": 4}
+    spec["policy"] = {"name": "tests.integration.scheduler.prediction_policies:Patient", "step": 4}
     spec["stop"] = {"jobs": 2, "max_iterations": 12}
     file.write_text(yaml.safe_dump(spec))
     done = call(folder, *HOPYARD, "run", "experiment.yaml", "--json")

@@ -81,7 +81,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
     file = softmax_file(
         tmp_path / "e",
         policy={"name": "pop", "evaluation_boundary": BOUNDARY, "least_confidence": 0.0},
-        predictor={"name": "tests.e2e.recorded:Recorded", "log": str(log), "seconds": 0.2},
+        predictor={"name": "tests.e2e.call_record:Recorded", "log": str(log), "seconds": 0.2},
         stop={"jobs": JOBS, "max_iterations": LENGTH},
     )
 

@@ -89,7 +89,7 @@ class Tickets:
 async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) -> None:
     file = softmax_file(
         tmp_path / "e",
-        policy={"name": "tests.integration.scheduler.predicting:Patient", "step": STEP},
+        policy={"name": "tests.integration.scheduler.prediction_policies:Patient", "step": STEP},
         predictor={"name": "tests.integration.predictors:Toy", "seconds": 0.2},
         stop={"jobs": JOBS, "max_iterations": LENGTH},
     )

@@ -20,13 +20,13 @@ from hopyard_hpgen.experiment_generator import make_generator
 from hopyard_hpgen.generators import external
 from hopyard_hpgen.generators.external import RemoteGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
-from tests.integration.hpgen.learning import NearTheLast
+from tests.integration.hpgen.adaptive_generator import NearTheLast
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
 SPACE = Space({"x": Uniform(0.0, 1.0), "y": Uniform(0.0, 1.0)}, ["x + y <= 1.5"])
-LEARNS = "tests.integration.hpgen.learning:NearTheLast"
+LEARNS = "tests.integration.hpgen.adaptive_generator:NearTheLast"
 
 
 class Process:

@@ -19,7 +19,7 @@ from hopyard_nodeagent.runs import memory
 from hopyard_nodeagent.runs.memory import of_session
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
-from tests.integration.nodeagent.dumping import comes
+from tests.integration.nodeagent.process_snapshots import comes
 from tests.timing import HANG_SECONDS
 
 MODULE = "tests.integration.predictors"

@@ -20,7 +20,7 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.snapshots.process_images import MEMORY
 from tests.integration.nodeagent.cluster import Cluster, gone
-from tests.integration.nodeagent.dumping import (
+from tests.integration.nodeagent.process_snapshots import (
     SCRIPT,
     begin,
     begun,

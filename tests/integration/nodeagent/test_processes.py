@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster
-from tests.integration.nodeagent.dumping import SCRIPT, begin, begun, curve, nothing_left, suspended
+from tests.integration.nodeagent.process_snapshots import SCRIPT, begin, begun, curve, nothing_left, suspended
 
 pytestmark = pytest.mark.usefixtures("criu")
 

@@ -47,7 +47,7 @@ name: hopping
 trainer: train.py:Reader
 metric: {{name: score, mode: max}}
 space: {{x: {{uniform: [0.0, 1.0]}}}}
-policy: tests.integration.scheduler.visiting:Visitor
+policy: tests.integration.scheduler.visit_policy:Visitor
 data: {data}
 stop: {{jobs: {jobs}, max_iterations: {length}}}
 unit: units

@@ -19,7 +19,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
 from hopyard_tools.commands.replay import replay
-from tests.integration.scheduler.touring import PROGRAM
+from tests.integration.scheduler.hop_cluster import PROGRAM
 from tests.timing import HANG_SECONDS, scaled
 
 NODES = ("a", "b")
@@ -91,7 +91,7 @@ async def started(client: AsyncClient, folder: Path, *, jobs: int, units: int, p
         "trainer": "train.py:TRAINER",
         "metric": {"name": "score", "mode": "max"},
         "space": {"rate": {"uniform": [0.1, 0.9]}, "pace": pace},
-        "policy": {"name": "tests.integration.scheduler.touring:Hopping", **paths},
+        "policy": {"name": "tests.integration.scheduler.hop_cluster:Hopping", **paths},
         "stop": {"jobs": jobs, "max_iterations": units},
         "snapshot": {"every": 1, "keep_best": 0},
         "unit": "units",

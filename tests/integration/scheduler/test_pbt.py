@@ -12,7 +12,7 @@ from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.errors import InvalidInput
 from hopyard.spec import configuration_seed
 from hopyard_tools.commands.replay import replay
-from tests.e2e import failing
+from tests.e2e import failures
 from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS
 
@@ -34,7 +34,7 @@ def walked(lineage: list[Job]) -> list[float]:
 async def test_a_copy_goes_on_from_its_parents_snapshot_bit_for_bit(
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file = failing.experiment(
+    file = failures.experiment(
         tmp_path / "walk",
         length=8,
         space={"step": {"uniform": [0.1, 1.0]}},

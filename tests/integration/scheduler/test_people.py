@@ -12,7 +12,7 @@ from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobRe
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.v1 import experiment_pb2
 from tests.integration.scheduler.conftest import Stubs, experiment, let_go
-from tests.integration.scheduler.test_waiting import seen
+from tests.integration.scheduler.test_waiting_reasons import seen
 from tests.timing import HANG_SECONDS
 
 ONLY_PAUSED = "nothing is left to train but job 1, which is paused by a person: resume or stop it"

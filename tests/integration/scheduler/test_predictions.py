@@ -18,7 +18,7 @@ from tests.integration.scheduler.conftest import experiment
 from tests.timing import HANG_SECONDS, scaled
 
 MORE = """
-policy: "tests.integration.scheduler.predicting:{policy}"
+policy: "tests.integration.scheduler.prediction_policies:{policy}"
 predictor: {{name: "tests.integration.predictors:{name}", {parameters}}}
 metric: {{name: accuracy, mode: max, target: 100, min: 0, max: 200}}
 """
@@ -115,7 +115,7 @@ async def test_without_an_installed_default_a_policy_hears_what_there_is(
 
     monkeypatch.setattr("hopyard._common.plugins.entries", others)
     found = experiment(tmp_path / "e", jobs=1, length=2)
-    found.write_text(found.read_text() + 'policy: "tests.integration.scheduler.predicting:Patient"\n')
+    found.write_text(found.read_text() + 'policy: "tests.integration.scheduler.prediction_policies:Patient"\n')
     created = await client.create(found)
     await client.wait(created.id, timeout=HANG_SECONDS)
     (answer,) = answered(await journal(address, created))

@@ -27,7 +27,7 @@ from tests.timing import HANG_SECONDS, scaled
 
 __all__ = ["pieces"]
 
-POLICY = "policy: {{name: 'tests.integration.scheduler.asking:Asking', kind: {kind}, payloads: {payloads}, seconds: {seconds}}}"
+POLICY = "policy: {{name: 'tests.integration.scheduler.solver_policy:Asking', kind: {kind}, payloads: {payloads}, seconds: {seconds}}}"
 
 
 def file(folder: Path, solver: str, payloads: list[Any], seconds: float = 60.0, jobs: int = 1) -> Path:

@@ -20,7 +20,7 @@ from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
 from hopyard_scheduler.runtime.recovery import Recovered
 from tests.unit.core.rig import Rig
-from tests.unit.core.test_requested import Serving
+from tests.unit.core.test_job_limits import Serving
 
 pytestmark = pytest.mark.quick
 

@@ -23,7 +23,7 @@ from hopyard_nodeagent.runs.training_process import Runner, Sink
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
 from hopyard_nodeagent.snapshots.uploads import Uploader
-from tests.unit.nodeagent.scripted import ScriptedExecutor, ScriptedStore
+from tests.unit.nodeagent.fakes import ScriptedExecutor, ScriptedStore
 
 pytestmark = pytest.mark.quick
 

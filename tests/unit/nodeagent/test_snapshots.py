@@ -22,7 +22,7 @@ from hopyard_nodeagent.snapshots import disk
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Uploader
 from tests.timing import HANG_SECONDS, scaled
-from tests.unit.nodeagent.scripted import ScriptedStore
+from tests.unit.nodeagent.fakes import ScriptedStore
 
 pytestmark = pytest.mark.quick
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hopyard.plots import figure, save
 from hopyard.plots.data.stages import Tree
 from hopyard.policy import StageState, StageView
-from tests.unit.plots.test_drawing import legend, named, texts
+from tests.unit.plots.test_figures import legend, named, texts
 
 DONE, RUNNING, WAITING, UNWANTED = StageState
 

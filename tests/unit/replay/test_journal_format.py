@@ -19,7 +19,7 @@ from hopyard_engine.journal.codec import encode, event_of, kind_of
 from hopyard_engine.journal.format import FORMAT, RecordError, StoredRecord, check_sequence, upgrade
 from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader
 from tests.unit.core.rig import Rig
-from tests.unit.scheduler.test_arriving import travelled
+from tests.unit.scheduler.test_stream_import import travelled
 
 pytestmark = pytest.mark.quick
 

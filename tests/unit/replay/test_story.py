@@ -63,7 +63,7 @@ from hopyard_engine.explain.story import Story
 from hopyard_engine.policy_host import answer_text
 from tests.reasons import failure
 from tests.unit.core.rig import Rig, settings
-from tests.unit.replay.telling import eventful, last, quiet, told
+from tests.unit.replay.story import eventful, last, quiet, told
 
 pytestmark = pytest.mark.quick
 

@@ -21,7 +21,7 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host import answer_text
 from tests.unit.core.rig import Rig, snapshot
-from tests.unit.replay.telling import last, quiet, told
+from tests.unit.replay.story import last, quiet, told
 
 pytestmark = pytest.mark.quick
 

@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary import (
 from hopyard_engine.core.events import Amended, Ended, Reports, Started
 from tests.reasons import said
 from tests.unit.core.rig import Rig, snapshot
-from tests.unit.replay.telling import last, told
+from tests.unit.replay.story import last, told
 
 pytestmark = pytest.mark.quick
 

@@ -33,7 +33,7 @@ from hopyard_scheduler.runtime.journal import JournalEntry
 from hopyard_scheduler.runtime.runtime import Live
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
-from tests.unit.remote.test_policy import Process
+from tests.unit.policy_process.test_policy import Process
 
 pytestmark = pytest.mark.quick
 

@@ -1,0 +1,57 @@
+"""The client in JavaScript: it submits an experiment, watches it to its end, and acts on its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from hopyard.client import AsyncClient
+from hopyard.client.types import ExperimentState, JobState
+from tests.integration.policy_process.rig import ROOT, node_policy
+from tests.integration.scheduler.conftest import address, client
+from tests.timing import HANG_SECONDS
+
+__all__ = ["address", "client", "node_policy"]
+
+CLIENT = ROOT / "examples" / "node_client"
+
+
+@pytest.mark.timeout(300)
+async def test_the_example_does_what_it_says(
+    node_policy: Path, address: str, client: AsyncClient, tmp_path: Path
+) -> None:
+    async def node(*arguments: str) -> asyncio.subprocess.Process:
+        # Both examples use the same packages.
+        environment = os.environ | {"NODE_PATH": str(node_policy / "node_modules")}
+        pipe = asyncio.subprocess.PIPE
+        command = ("node", str(CLIENT / "client.js"), "--server", address, *arguments)
+        return await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
+
+    file = tmp_path / "experiment.yaml"  # Slow enough for somebody to act in the middle.
+    file.write_text((CLIENT / "experiment.yaml").read_text().replace("sleep 0.2", "sleep 0.6"))
+    submitting = await node("submit", str(file))
+    assert submitting.stdout is not None
+    name = (await submitting.stdout.readline()).decode().removeprefix("created ").strip()
+    async with asyncio.timeout(HANG_SECONDS):
+        while not any(job.position for job in await client.jobs(name)):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    await client.pause_job(name, "4")  # It will not have ended, however long the next process takes to be up.
+    acting = await node("terminate", name, "4")
+    said = await acting.communicate()
+    assert (acting.returncode, said[0][:6]) == (0, b"job 4 "), said
+    out, error = await submitting.communicate()
+    assert submitting.returncode == 0, error
+    lines = out.decode().splitlines()
+    assert lines[-1].startswith("experiment COMPLETED")
+    assert any(line.startswith("job 1 reported 8: ") for line in lines)
+    assert any(line.startswith("job 4 TERMINATED") for line in lines)
+    found = await client.get(name)
+    assert found.state is ExperimentState.COMPLETED
+    states = {job.id: job.state for job in await client.jobs(name)}
+    assert states == {**dict.fromkeys("123", JobState.COMPLETED), "4": JobState.TERMINATED}
+    wrong = await node("pause", name)
+    assert (await wrong.communicate())[1].decode().startswith(f"error: experiment {name} is COMPLETED")
+    assert wrong.returncode == 1

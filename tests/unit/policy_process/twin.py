@@ -38,7 +38,8 @@ class Mirrored:
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         message = pb.UpCall.FromString(self._changes.up_call(experiment, call).SerializeToString())
-        far = answered("the twin", call, pb.Answer.FromString(self._there.answer(message).SerializeToString()))
+        said = answered("the twin", call, pb.Answer.FromString(self._there.answer(message).SerializeToString()))
+        far = said if isinstance(said, PolicyFailed) else said.event
         if self._views:
             there = seen(RemoteView(self._there.state, call.number, call.at, call.seed))
             for name, value in seen(CoreView(experiment, call)).items():

@@ -24,8 +24,8 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import SlotSpec
-from hopyard_engine.journal.codec import decode
-from hopyard_engine.policy_host import Host, PolicyHost
+from hopyard_engine.journal.codec import decode, encode
+from hopyard_engine.policy_host import Host, PolicyHost, host
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.runtime import batch
 from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Parked
@@ -167,3 +167,17 @@ def test_a_batch_has_its_bounds(shell: Shell) -> None:
     batch = shell.drive(*events)
     assert len(batch.items) <= MAX_BATCH_EVENTS
     assert len(batch.items) + shell.left == len(events)
+
+
+def test_the_answer_of_a_built_in_policy_is_encoded_once(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Event] = []
+
+    def counted(event: Event) -> bytes:
+        encoded.append(event)
+        return encode(event)
+
+    monkeypatch.setattr(batch, "encode", counted)
+    monkeypatch.setattr(host, "encode", counted)
+    found = records(shell.drive(Requested(2.0, StreamId("x"), "r1", {}, 1)), "x")
+    assert [type(event) for event in found] == [Requested, PolicyAnswered]
+    assert sorted(type(event).__name__ for event in encoded) == ["PolicyAnswered", "Requested"]

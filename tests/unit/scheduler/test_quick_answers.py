@@ -23,7 +23,8 @@ from hopyard_engine.core.events import (
     Requested,
     StreamCreated,
 )
-from hopyard_engine.journal.codec import decode
+from hopyard_engine.journal.codec import decode, encode
+from hopyard_engine.policy_host import host
 from hopyard_scheduler.policy_process import policy as process
 from hopyard_scheduler.policy_process.inbound import Dialled
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
@@ -259,3 +260,16 @@ async def test_the_end_of_the_first_experiment_of_a_group_is_not_that_of_its_str
         "stream x",
         "policy of x",
     ]
+
+
+async def test_the_answer_of_a_policy_process_is_encoded_once(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Event] = []
+
+    def counted(event: Event) -> bytes:
+        encoded.append(event)
+        return encode(event)
+
+    monkeypatch.setattr(batch, "encode", counted)
+    monkeypatch.setattr(host, "encode", counted)
+    assert await shell.turn(Requested(2.0, StreamId("x"), "r", {}, 1)) == [Requested, PolicyAnswered]
+    assert sorted(type(event).__name__ for event in encoded) == ["PolicyAnswered", "Requested"]

@@ -1,6 +1,6 @@
 """Policy hosts: load policies, give them views of their experiments, and return their answers as events."""
 
-from hopyard_engine.policy_host.host import Host, MissingPolicy, PolicyHost, as_recorded, took_too_long
+from hopyard_engine.policy_host.host import Host, MissingPolicy, PolicyHost, RecordedAnswer, as_recorded, took_too_long
 from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, slot_view, terms_view
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Host",
     "MissingPolicy",
     "PolicyHost",
+    "RecordedAnswer",
     "as_recorded",
     "experiment_view",
     "job_view",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
@@ -19,6 +20,19 @@ from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.policy_host.view import CoreView, JobViews
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """An answer of a policy as the journal returns it.
+
+    Attributes:
+        event: The answer with the values that its record holds.
+        payload: The payload of its record.
+    """
+
+    event: PolicyAnswered
+    payload: bytes
 
 
 class Host(Protocol):
@@ -50,6 +64,8 @@ class PolicyHost:
     def __init__(self, policy: Policy, *, recorded: bool = True) -> None:
         self._policy = policy
         self._recorded = recorded
+        self.recorded: RecordedAnswer | None = None
+        """The last answer with the payload of its record, so that it is encoded only once; None: no answer was recorded."""
         self._views = JobViews()
 
     @property
@@ -72,7 +88,10 @@ class PolicyHost:
                 call.call,
             )
             answered = PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes)
-            return as_recorded(answered) if self._recorded else answered
+            if not self._recorded:
+                return answered
+            self.recorded = as_recorded(answered)
+            return self.recorded.event
         except BaseException as error:  # noqa: BLE001 - a policy is foreign code and may even call sys.exit
             return PolicyFailed(call.at, call.stream, call.number, raised(self._policy, call.number, call.call, error))
 
@@ -111,7 +130,7 @@ class PolicyHost:
         return found
 
 
-def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
+def as_recorded(answered: PolicyAnswered) -> RecordedAnswer:
     """Returns the answer as the journal would return it, so that the core acts only on recorded values.
 
     Raises:
@@ -127,7 +146,7 @@ def as_recorded(answered: PolicyAnswered) -> PolicyAnswered:
     recorded = decode(kind_of(answered), written)
     if not isinstance(recorded, PolicyAnswered):
         raise TypeError(f"the journal would give back {recorded!r}")
-    return recorded
+    return RecordedAnswer(recorded, written)
 
 
 def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> Reason:

@@ -24,7 +24,7 @@ from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.policy_host import as_recorded, took_too_long
+from hopyard_engine.policy_host import RecordedAnswer, as_recorded, took_too_long
 from hopyard_engine.replay import objection
 from hopyard_scheduler.policy_process.rebuild import retell
 from hopyard_scheduler.policy_process.state_delta import StateDelta
@@ -90,6 +90,7 @@ class RemotePolicy:
         then: What a person should do once a process is available again; it ends the text of the failure.
         tell: Called with True and the number of repeated up-calls when a process connects, and with False and 0 when
             one ends by itself.
+        clock: Returns the Unix time in seconds for the time of an answer.
         own: True if the scheduler started the process for a Python policy. The error texts of such a process name the
             policy themselves.
     """
@@ -105,6 +106,7 @@ class RemotePolicy:
         limits: Limits,
         then: str,
         tell: Callable[[bool, int], None] = lambda here, again: None,
+        clock: Callable[[], float] = lambda: 0.0,
         *,
         own: bool = False,
     ) -> None:
@@ -117,7 +119,10 @@ class RemotePolicy:
         self._limits = limits
         self._then = then
         self._tell = tell
+        self._clock = clock
         self._own = own
+        self.recorded: RecordedAnswer | None = None
+        """The last answer with the payload of its record, so that it is encoded only once; None: there was no answer."""
         self._seat: Seat | None = None
         self._memory = ""
         self._answered = 0
@@ -358,7 +363,11 @@ class RemotePolicy:
         if self._own and said.answer.error:
             reason = Reason.of(ReasonCode.POLICY_PROCESS_ERROR, error=brief(said.answer.error))
             return PolicyFailed(call.at, call.stream, call.number, reason)
-        return answered(self._name, call, said.answer, most)
+        recorded = answered(self._name, call, said.answer, most, at=max(call.at, self._clock()))
+        if isinstance(recorded, PolicyFailed):
+            return recorded
+        self.recorded = recorded
+        return recorded.event
 
 
 class _GivenUpError(HopyardError):
@@ -373,10 +382,20 @@ class _GivenUpError(HopyardError):
         self.reason = reason
 
 
-def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = None) -> PolicyAnswered | PolicyFailed:
+def answered(
+    name: str, call: UpCall, message: pb.Answer, most: int | None = None, at: float | None = None
+) -> RecordedAnswer | PolicyFailed:
     """Converts the answer of a process into the event that the journal gives back when it is read.
 
-    An error, an invalid answer, or more than `most` commands become a failure of the policy.
+    Args:
+        name: The policy's name for people.
+        call: The up-call that is answered.
+        message: The answer of the process.
+        most: Maximum number of commands; None: no limit.
+        at: Unix time in seconds of the answer; None: the time of the up-call.
+
+    Returns:
+        The answer; or, for an error, an invalid answer or more than `most` commands, a failure of the policy.
     """
     if message.error:
         return PolicyFailed(call.at, call.stream, call.number, _invalid(name, call, brief(message.error)))
@@ -387,7 +406,9 @@ def answered(name: str, call: UpCall, message: pb.Answer, most: int | None = Non
         if wrong := too_large(message.ByteSize()):
             raise InvalidInput(wrong)
         said = answer_from_proto(message)
-        return as_recorded(PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes))
+        return as_recorded(
+            PolicyAnswered(call.at if at is None else at, call.stream, said.answer, said.demand, said.gang, said.nodes)
+        )
     except (InvalidInput, TypeError, ValueError) as error:
         return PolicyFailed(call.at, call.stream, call.number, _invalid(name, call, str(error)))
 

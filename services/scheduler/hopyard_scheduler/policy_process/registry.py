@@ -98,6 +98,7 @@ class Remotes:
             self._limits,
             then or f"hopyard resume {experiment}",
             lambda here, again: self._post(PolicyProcess(self._clock(), experiment, here, again)),
+            self._clock,
             own=not spec.policy.remote,
         )
         self._open[experiment] = made

@@ -18,9 +18,9 @@ from hopyard.policy.vocabulary import StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, UnknownStreamError, quarantine
 from hopyard_engine.core.effects import Effect, ExperimentChanged, JobChanged, Profiled, Record, ReportAccepted, UpCall
-from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
+from hopyard_engine.core.events import Event, PolicyFailed
 from hopyard_engine.journal.codec import encode, kind_of
-from hopyard_engine.policy_host import Host
+from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_scheduler.policy_process.policy import RemotePolicy
 from hopyard_scheduler.runtime.journal import JournalEntry
 from hopyard_scheduler.runtime.projections import Changes
@@ -43,6 +43,7 @@ class Item:
         done: Receives the outward effects once the event is journalled and they are carried out; None: no caller waits.
         effects: The outward effects of the event and of the policy answers that follow from it.
         error: The error if the event's experiment is unknown.
+        payload: The payload of the event's record, if it is known; empty: the batch encodes the event.
     """
 
     event: Event
@@ -50,6 +51,7 @@ class Item:
     done: asyncio.Future[list[Effect]] | None = None
     effects: list[Effect] = field(default_factory=list)
     error: UnknownStreamError | None = None
+    payload: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class Batch:
         self.changes = Changes()
         self._parked: list[Parked] = []
         self._size = 0
-        self._work: deque[Event] = deque()
+        self._work: deque[tuple[Event, bytes]] = deque()
+        """The events to handle next, each with the payload of its record; empty: not encoded yet."""
         self._calls: deque[UpCall] = deque()
         self._until = time.monotonic() + MAX_BATCH_SECONDS
 
@@ -99,11 +102,9 @@ class Batch:
         """
         while True:
             if self._work:
-                self._take(self._work.popleft())
+                self._take(*self._work.popleft())
             elif self._calls:
-                answer = self._answer(self._calls.popleft())
-                if answer is not None:
-                    self._work.append(answer)
+                self._answer(self._calls.popleft())
             elif not self._more():
                 return
 
@@ -119,15 +120,15 @@ class Batch:
         if item is None:
             return False
         self.items.append(item)
-        self._work.append(item.event)
+        self._work.append((item.event, item.payload))
         return True
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event, encoded: bytes) -> None:
         item = self.items[-1]
         for effect in self._handle(event, item):
             match effect:
                 case Record():
-                    payload = encode(effect.event)
+                    payload = encoded if encoded and effect.event is event else encode(effect.event)
                     self._size += len(payload)
                     self.entries.append(JournalEntry(effect.stream, kind_of(effect.event), payload))
                 case UpCall():
@@ -153,26 +154,26 @@ class Batch:
             reason = Reason.of(ReasonCode.ENGINE_ERROR, event=type(event).__name__, error=said)
             return quarantine(self._core, name, reason, event.at)
 
-    def _answer(self, call: UpCall) -> PolicyAnswered | PolicyFailed | None:
-        """Asks the policy of an up-call.
+    def _answer(self, call: UpCall) -> None:
+        """Makes an up-call on a built-in policy and queues the answer, or parks the up-call of a policy process.
 
-        It is asked after all other effects of its event, so that the policy sees the state that recovery reconstructs
-        for the same up-call.
-
-        Returns:
-            The answer or the failure; None: a policy process answers later, or the up-call is obsolete.
+        It is made after all other effects of its event, so that the policy sees the state that recovery reconstructs
+        for the same up-call. An obsolete up-call is dropped.
         """
         stream = self._core.streams[call.stream]
         if not stream.conversation.is_answered_by(call.number):
-            return None
+            return
         host = self._asked(call)
         if isinstance(host, RemotePolicy):
             self._core.think(call.stream)
             self._parked.append(Parked(call, host))
-            return None
+            return
         try:
-            return host.answer(stream, call)
+            answer = host.answer(stream, call)
         except Exception as error:  # noqa: BLE001 - any error fails only this experiment
             _LOG.exception("experiment %s: the policy host failed", call.stream)
             reason = Reason.of(ReasonCode.POLICY_HOST_FAILED, error=f"{type(error).__name__}: {error}")
-            return PolicyFailed(call.at, call.stream, call.number, reason)
+            answer = PolicyFailed(call.at, call.stream, call.number, reason)
+        recorded = host.recorded if isinstance(host, PolicyHost) else None
+        payload = recorded.payload if recorded is not None and recorded.event is answer else b""
+        self._work.append((answer, payload))

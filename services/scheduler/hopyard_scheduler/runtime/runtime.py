@@ -111,9 +111,14 @@ class Live:
 
     # ------------------------------------------------------------------------------------------------------------ events
 
-    def post(self, event: Event) -> None:
-        """Queues an event from inside, such as an answer or a timer, without a limit."""
-        self._queue.put_nowait(Item(event, outside=False))
+    def post(self, event: Event, payload: bytes = b"") -> None:
+        """Queues an event from inside, such as an answer or a timer, without a limit.
+
+        Args:
+            event: The event.
+            payload: The payload of its record, if it is known; empty: the batch encodes the event.
+        """
+        self._queue.put_nowait(Item(event, outside=False, payload=payload))
 
     async def submit(self, event: Event) -> None:
         """Queues an event from outside. Waits while the queue is full."""
@@ -275,7 +280,11 @@ class Live:
         if isinstance(event, PolicyFailed) and event.unheard:
             _LOG.warning("experiment %s: %s", name, event.reason)
             await policy.give_up()
-        self.post(replace(event, at=max(call.at, self.clock())))
+        recorded = policy.recorded
+        if recorded is not None and recorded.event is event:
+            self.post(event, recorded.payload)
+        else:
+            self.post(replace(event, at=max(call.at, self.clock())))
 
     def _cut_short(self) -> None:
         """Cancels the up-calls of policies for which more than `MAX_INBOX` events wait."""
